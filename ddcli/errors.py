@@ -230,6 +230,12 @@ class EngineError(DdError):
     exit_code = 5
 
 
+class BudgetError(DdError):
+    """A budget is exceeded: by what a run took, which commits nothing then, or by what a pipeline's operators may take."""
+
+    exit_code = 6
+
+
 class LockedError(DdError):
     """Another run holds the state."""
 

@@ -121,6 +121,22 @@ def formats(*names: str, about: str, old: Sequence[str] = ()) -> Callable[[F], F
     return kind("-o", "--output", type=click.Choice(names), default=names[0], show_default=True, help=about)
 
 
+def _bounds(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """Return the bounds of a budget by name."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (equals and name and value):
+            raise click.BadParameter(f"'{text}' is not a bound; write it as rows=1e6")
+        found[name] = value
+    return found
+
+
+def budget(about: str) -> Callable[[F], F]:
+    """Return the option of a budget."""
+    return click.option("--budget", metavar="NAME=BOUND", multiple=True, callback=_bounds, help=about)
+
+
 STATE = click.option(
     "--state",
     metavar="DIRECTORY",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, VAR, formats
+from ddcli.cli.arguments import PIPELINE, VAR, budget, formats
 from ddcli.screen import json_text, near, say, say_own
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 @formats(
     "text", "json", "github", about="Format: lines, JSON, or GitHub's annotations of a pull request.", old=["--format"]
 )
+@budget("The worst class of work that an operator may have, in place of the files' own: work=groups. See `dd explain`.")
 @VAR
-def command(pipelines: tuple[Path, ...], output: str) -> None:
+def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) -> None:
     """Check pipeline files: keys and names, expressions and types, Python functions, paths, and the columns of inputs.
     Reports every error at once, each at its place.
 
@@ -27,7 +28,8 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     pipeline can be checked without its data. Runs no code: whether a function exists, and how many arguments it takes, is
     read from the text of its module.
 
-    Exits with 2 if a pipeline file has errors, and with 3 if only the columns of an input are unknown or don't fit.
+    Exits with 2 if a pipeline file has errors, with 3 if only the columns of an input are unknown or don't fit, and with 6 if only
+    operators have a worse class of work than the file's `budget` allows.
 
     \b
     JSON: {ok, pipelines: [{file, name, ok,
@@ -44,7 +46,7 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     from ddcli.job.summary import SHOWN, plural
     from ddcli.spec.variables import check_used
 
-    found = [check(path) for path in pipelines]
+    found = [check(path, budget) for path in pipelines]
     errors = [error for each in found for error in each.errors]
     if not errors:
         check_used()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import CONF, NO_CODE, NOW, OUTPUT, PIPELINE, REMOTE, STATE, VAR, MemorySize
+from ddcli.cli.arguments import CONF, NO_CODE, NOW, OUTPUT, PIPELINE, REMOTE, STATE, VAR, MemorySize, budget
 from ddcli.screen import columns, json_text, near, say
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ LEAST_MEMORY = 256 << 20
     show_default=True,
     help="What to do while another run holds the state.",
 )
+@budget(
+    "The most that the run may take, in place of the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
+    "operator), rows=none; repeatable. A run that exceeds it commits nothing and exits with 6."
+)
 @NO_CODE
 @click.option("--watch", is_flag=True, help="Then run again whenever inputs change, until Ctrl-C.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
@@ -146,6 +150,7 @@ def command(
     remote: str | None,
     conf: dict[str, str],
     if_locked: str,
+    budget: dict[str, str],
     no_code: bool,
     watch: bool,
     quiet: bool,
@@ -232,6 +237,7 @@ def command(
         remote=remote,
         conf=conf,
         if_locked=if_locked,  # type: ignore[arg-type]
+        budget=budget,
         no_code=no_code,
         cache_dir=cache_dir,
         say=speaker.say,

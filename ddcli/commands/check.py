@@ -30,6 +30,7 @@ from ddcli.store.tables.listing import Listing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ddcli.errors import BudgetError
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.state.entries import InputEntry
@@ -109,8 +110,10 @@ def _values(error: DdError) -> dict[str, Any]:
     return place | {"problem": error.problem, "hint": error.hint, "code": error.exit_code}
 
 
-def check(path: Path) -> Checked:
+def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
     """Return what a pipeline file is about and everything that is wrong with it; no row of an input is read.
+
+    The class of work in `budget` comes before the file's.
 
     An input whose columns are declared needs no file. What its files say is checked where they are on this machine.
     """
@@ -132,9 +135,24 @@ def check(path: Path) -> Checked:
             errors += [_at_the_input(each, given) for each in each_of(error)]
     bound = _bound(spec, inputs, errors)
     outputs = _plan(bound, errors)
+    if bound is not None and not errors and (budget or spec.budget is not None):
+        errors += _overworked(bound, budget or {})
     unseen = {} if errors else _unseen(spec, base)
     left = {} if errors or not archives_of(spec) or _manifest(spec, base) else not_taken_in(spec, base)
     return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, left, bound)
+
+
+def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetError]:
+    """Return an error for each operator that may do more work than the budget."""
+    from ddcli.job.budget import run_budget
+    from ddcli.plan.places import places
+
+    allowed = run_budget(bound.spec.budget, budget, work=True)
+    if allowed is None:
+        return []
+    plan = bound.plan()
+    found = places(bound, plan)
+    return allowed.check_work(plan.graph, lambda: found)
 
 
 def _unseen(spec: Spec, base: Path) -> dict[str, str]:

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
-    from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.log.pieces import Taken
@@ -96,10 +95,11 @@ def _execute(
     readers, time = ready.readers, ready.bound.time
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
+    planning.check_work()
     load_functions(request.spec, request.base)  # a function that can't be loaded ends the run before anything is done
     if manifest is not None:
         if is_changed(request, manifest, graph.fingerprint):
-            return _changed(request, manifest, state, planning.plan, time, choosing)
+            return _changed(request, manifest, state, planning, time, choosing)
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
         if not request.closes:
@@ -120,12 +120,12 @@ def _execute(
 
 
 def _changed(
-    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
 ) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
     from ddcli.driver.migration import rebuild
 
-    rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
+    rebuilt, wrote, counts, spark = rebuild(request, manifest, state, planning, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = _held(rebuilt)
     withdrawn = {name: paths for name, keys in request.withdrawn.items() if (paths := _paths(manifest, name, keys))}
@@ -263,6 +263,8 @@ class _Run:
                 # Tasks tell themselves what they have read.
                 given = taken if spread else watching.watched(taken, self.readers)
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
+                if self.request.budget is not None:
+                    scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 if spread:
                     widths = widths_of(taken, self.readers)
                     self.counts, self.spread = step.run_as_tasks(self.graph, self.choosing, facts, errors, widths)
@@ -272,13 +274,17 @@ class _Run:
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
+                self.planning.check_spent(self.counts)
                 if transaction is None:
                     return self._summary(read, publishing.summaries(), self.manifest, errors)
                 bounds, called = (before, self.upper.elements), again(publishing.reopenings)
                 errors.write(transaction, error_directory(self.request), bounds, called)
                 put_aside(self.request, transaction, taken, self.time, bounds, called)
+                manifest = self._manifest(taken, traces, publishing)
+                if self.request.budget is not None:
+                    self.planning.check_written(transaction, self.counts, manifest.arrangements, publishing)
                 self.request.progress.begin("committing")
-                committed = transaction.commit(self._manifest(taken, traces, publishing))
+                committed = transaction.commit(manifest)
         finally:
             workers.close()
         if held and self.request.standby:

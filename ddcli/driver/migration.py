@@ -56,6 +56,7 @@ from ddcli.store.state.verify import check_bytes
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from ddcli.driver.run_plan import RunPlan
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import InputFiles, Request
@@ -76,13 +77,13 @@ WRITTEN = "written:"
 
 
 def rebuild(
-    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
+    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
 ) -> Rebuilt:
     """Bring a state to a changed plan, at the frontier where it is; return the manifest, what was written to outputs, counted, and where.
 
     Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
     """
-    changes = find_changes(request, manifest, plan)
+    changes = find_changes(request, manifest, planning.plan)
     if request.withdrawn or request.reopened is not None:
         refuse_taking_back(request, manifest, changes)
     else:
@@ -101,7 +102,7 @@ def rebuild(
         last, later = last_time(manifest), last_time(manifest) + 1
         found = {name: given.arriving(later if name in manifest.inputs else last) for name, given in found.items()}
     at = run_time(request.clock, manifest) if request.withdrawn and request.clock.arrival else None
-    return _Rebuild(request, manifest, state, changes, found, time, choosing, at).run()
+    return _Rebuild(request, manifest, state, planning, changes, found, time, choosing, at).run()
 
 
 def _beginning(nt: int) -> Frontier:
@@ -122,6 +123,7 @@ class _Rebuild:
     request: Request
     manifest: Manifest
     state: State | None
+    planning: RunPlan
     changes: PlanChanges
     found: dict[str, InputFiles]
     time: Schema
@@ -175,12 +177,15 @@ class _Rebuild:
                     self.request, self.time, *interval_, layouts, transaction, self.opened, called, count
                 )
                 step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
+                if self.request.budget is not None:
+                    scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 where: SparkSummary | None = None
                 if spread:
                     counts, where = step.run_as_tasks(graph, self.choosing, facts, errors)
                 else:
                     step.run()
                     counts = Counts.of(scope.counts())
+                self.planning.check_spent(counts)
                 if transaction is None:
                     return self.manifest, publishing.summaries(), counts, where
                 entries = self._outputs(publishing)
@@ -211,6 +216,8 @@ class _Rebuild:
                     | {"seen": self._seen(readers)}
                     | self._built(transaction.number),
                 )
+                if self.request.budget is not None:
+                    self.planning.check_written(transaction, counts, traces.entries(self.upper), publishing)
                 return transaction.commit(manifest), publishing.summaries(), counts, where
         finally:
             workers.close()

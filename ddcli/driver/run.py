@@ -65,6 +65,7 @@ def run(
     now: str | None = None,
     withdraw: Sequence[Path] = (),
     reopen: str | None = None,
+    budget: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
@@ -85,6 +86,9 @@ def run(
 
     Files of inputs that earlier runs took in and `withdraw` names are taken back before anything is read; under the clock of events
     no time is closed then. With `reopen` nothing is done but to take the state back to that time: the times from it on are open again.
+
+    `budget` bounds what the run may take, as the command's option does: `{"rows": "1e6", "operator.seconds": "5min"}`. It comes before the
+    file's, bound by bound; a run that exceeds one raises BudgetError.
 
     With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
 
@@ -113,6 +117,10 @@ def run(
     )
     refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)
+    if budget or request.spec.budget is not None:
+        from ddcli.job.budget import run_budget
+
+        request = replace(request, budget=run_budget(request.spec.budget, budget or {}))
     if standby is not None:
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)

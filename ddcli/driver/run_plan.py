@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,17 @@ from ddcli.dataclass import dataclass
 from ddcli.job.kept_plan import conditions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ddcli.engine.counts import Counts
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.places import OperatorPlace
+    from ddcli.sinks.outputs import Publishing
+    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
 
 
@@ -41,6 +49,46 @@ class RunPlan:
     def graph(self) -> PhysicalGraph:
         """What is to be computed."""
         return self.known or self.plan.graph
+
+    @cached_property
+    def places(self) -> dict[str, OperatorPlace]:
+        """Where the file has what is counted: operators and outputs. Made for messages, as that takes the whole plan."""
+        from ddcli.engine.counts import OUTPUT
+        from ddcli.plan.places import OperatorPlace, places
+
+        outputs = {
+            OUTPUT + name: OperatorPlace(f"outputs.{name}", output.name.span, "output")
+            for name, output in self.request.spec.outputs.items()
+        }
+        return places(self.bound, self.plan) | outputs
+
+    def check_work(self) -> None:
+        """Raise what operators may do more work than the budget; a plan that was kept is of a run that was allowed."""
+        if self.request.budget is not None and self.known is None:
+            errors = self.request.budget.check_work(self.plan.graph, lambda: self.places)
+            if errors:
+                raise errors[0]
+
+    def check_spent(self, counts: Counts, written: Callable[[], Mapping[str, int]] = dict) -> None:
+        """Raise BudgetError if a run took more than its budget so far; `written` returns the bytes that it wrote, by operator and output."""
+        budget = self.request.budget
+        if budget is not None:
+            from ddcli.job.budget import Spent
+
+            budget.check(Spent(counts, clock.perf_counter() - budget.began, written()), lambda: self.places)
+
+    def check_written(
+        self,
+        transaction: Transaction,
+        counts: Counts,
+        arrangements: Mapping[str, ArrangementEntry],
+        publishing: Publishing,
+    ) -> None:
+        """Raise BudgetError if a run is about to commit more than its budget: these `arrangements`, as it leaves them, and outputs."""
+        from ddcli.job.budget import written_bytes
+
+        files = written_bytes(transaction.number, arrangements, publishing.written())
+        self.check_spent(counts, lambda: files)
 
     def keep(self, generations: Any) -> None:
         """Keep the plan for runs on a state that remembers these generations."""

@@ -61,6 +61,8 @@ class Scope:
         self.counted = counted
         self.streams = streams
         self.progress = progress
+        self.watch: Callable[[], None] | None = None
+        """Called before each stage: it may raise, to end the step."""
         self.turns = RowCounts()
         self.places: list[Place] = []
         self.stages: list[Stage] = []
@@ -150,6 +152,8 @@ class Scope:
 
     def announce(self, stage: Stage, tasks: int | None = None) -> None:
         """Tell who watches, if there is anyone, that a stage begins."""
+        if self.watch is not None:
+            self.watch()
         if self.progress is SILENT:
             return
         number = self.stages.index(stage) + 1

@@ -1,5 +1,6 @@
 """What a run is asked for, how it is sized, and what it did.
 
+* budget: what a run may take, held against what it took
 * clock: the time of a run
 * consumed: what becomes of files that were taken in
 * functions: the Python functions of a pipeline: forbidden, or loaded

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.errors import Text
     from ddcli.expressions.types import Schema
+    from ddcli.job.budget import RunBudget
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine
     from ddcli.job.standby import Standby
@@ -101,6 +102,8 @@ class Request:
     """By input what other states know of its files, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
+    budget: RunBudget | None = None
+    """What the run may take, if there is a bound."""
     closes: bool = True
     """Whether times are closed; without, nothing else is done than to withdraw files, or to reopen the state."""
 

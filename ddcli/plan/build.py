@@ -48,7 +48,7 @@ def build(
     if errors:
         raise SpecErrors(errors)
     exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
-    return logical.Graph(outputs | exports, section.engines, tuple(around.notes))
+    return logical.Graph(outputs | exports, section.engines, tuple(around.notes), around.places)
 
 
 def build_collections(
@@ -88,21 +88,24 @@ def _built_with(
     spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
 ) -> _Section:
     errors: list[DdError] = []
+    places: dict[str, tuple[str, Span]] = {}
 
     @cache
     def source(name: str) -> Relation | None:
         if name not in schemas:  # its reader can't be compared, and is left out
             return None
         try:
-            return _input(spec.inputs[name], schemas[name], keys.get(name, ()))
+            found = _input(spec.inputs[name], schemas[name], keys.get(name, ()))
         except SpecError as error:
             errors.append(error)
             return None
+        places[found.node.fingerprint] = f"inputs.{name}", spec.inputs[name].name.span
+        return found
 
     def inputs() -> list[logical.Node]:
         return [relation.node for name in spec.inputs if (relation := source(name)) is not None]
 
-    around = Surroundings(tuple(time), folder=str(spec.path.absolute().parent), inputs=inputs)
+    around = Surroundings(tuple(time), folder=str(spec.path.absolute().parent), inputs=inputs, places=places)
     section = _Section(spec.collections, source, around, errors, {})
     for name in spec.collections:
         section.collection(name)
@@ -183,6 +186,13 @@ class _Section:
             left = [self._query(collection.sources)]
         else:
             left = [self._sum(collection.sources, collection.name.span)]
+        where, span = f"collections.{collection.name.value}", collection.name.span
+        if isinstance(collection.sources, model.Iterate):
+            where, span = collection.sources.place, collection.sources.span
+        elif isinstance(collection.sources, model.Query):
+            where, span = collection.sources.place, collection.sources.text.span
+        for relation in left:
+            self.around.places.setdefault(relation.node.fingerprint, (where, span))
         if collection.apply:
             left = [apply_operators(left[0], collection.apply, self._source, self.around)]
         return dict(zip(collection.names, left, strict=True))

@@ -385,12 +385,14 @@ class Window(Node):
 class Graph:
     """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
 
-    `notes` are what is worth knowing of its queries, each at its place.
+    `notes` are what is worth knowing of its queries, each at its place; `places` says where nodes are written, by fingerprint: the
+    path there, and its place.
     """
 
     outputs: dict[str, Node]
     engines: dict[str, frozenset[str]] = field(default_factory=dict)
     notes: tuple[tuple[Span, str], ...] = ()
+    places: dict[str, tuple[str, Span]] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -43,6 +43,8 @@ class Surroundings:
     """The arrangements for other pipelines that were met, by name."""
     notes: list[tuple[Span, str]] = field(default_factory=list)
     """What is worth knowing of queries, each at its place."""
+    places: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    """Where nodes are written, by fingerprint: the path of the operator and its place. Equal ones are one: the first counts."""
 
 
 HERE = Surroundings()
@@ -70,6 +72,7 @@ def apply_operators(
         try:
             with noting(errors), placing(operator.place, operator.span):
                 relation = apply.operator(operator, relation)
+                around.places.setdefault(relation.node.fingerprint, (operator.place, operator.span))
         except Unbuilt:
             raise_all(errors)
             raise

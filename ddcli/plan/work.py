@@ -1,4 +1,4 @@
-"""What bounds the work of an operator: a class for each physical node, from the change alone to everything that it holds.
+"""What bounds the work of an operator: a class for each physical node, one of `WORK_CLASSES`.
 
 A class says how much an operator looks at for a change, by what it is made of, not how long that takes. What is outside of any bound
 here is only what a person's Python functions do.
@@ -16,10 +16,6 @@ from ddcli.plan.reductions import ALL
 
 if TYPE_CHECKING:
     from ddcli.plan.logical import Node
-
-CLASSES = ("change", "output", "groups", "partition", "everything")
-"""The classes, each with less work than the next. The change: its own rows, and as many rows of the state for each of them. The output: the
-matches of the change. Groups and partition: all rows of those that the change touches. Everything: all rows of an input, whatever changes."""
 
 
 @singledispatch

@@ -210,6 +210,10 @@ class Publishing:
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning)
 
+    def written(self) -> dict[str, int]:
+        """Return the bytes of each output's file."""
+        return {name: entry.size for name, entry in self._files.items()}
+
     def summaries(self) -> dict[str, OutputSummary]:
         """Return what was added to each output."""
         none = OutputSummary(0, 0, 0, None)

@@ -2,6 +2,8 @@
 
 Reading is loaded when it is first asked for: nothing but `load_spec` and `parse_spec` needs a YAML parser.
 
+* bounds: the figures of a budget
+* budget: what a run and its operators may take
 * clock: whose time rows have
 * csv_options: how CSV is written
 * document: the whole file

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.spec import model
+from ddcli.spec.budget import BUDGET
 from ddcli.spec.clock import CLOCKS, default_clock, on_arrival, on_event
 from ddcli.spec.file import read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
@@ -143,6 +144,9 @@ SECTIONS = {
         about="records on which an expression fails, and rows that can't be read: fail (default) or quarantine",
     ),
     "spark": Key("spark", SPARK, about="where Spark is, for `--engine spark`"),
+    "budget": Key(
+        "budget", BUDGET, about="the most that a run may take, before its commit: rows, seconds, bytes; and work"
+    ),
     "tests": Key("tests", Tests(), about="steps of input updates, and their expected results: see dd test"),
 }
 EXAMPLES = {

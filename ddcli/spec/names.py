@@ -91,6 +91,11 @@ def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
         _check_circles(scope, notes)
     _check_tests(found.get("tests", ()), inputs, top, _names(root.get("outputs")), notes)
     _check_paths(found, notes)
+    for name, _ in found["budget"].collections if "budget" in found else ():
+        if name.value not in top.words:
+            listed = f"(collections: {', '.join(top.words)})"
+            problem = f"no collection is named {name.value!r}"
+            notes.refuse("budget.collections", problem, name.span, suggest(name.value, top.words, listed))
 
 
 def _names(section: Node | None) -> dict[str, Text]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ddcli.plan.work import CLASSES, work
+from ddcli.plan.work import work
+from ddcli.spec.model import WORK_CLASSES
 from tests.plan.support import planned
 
 
 def classes(graph):
     """Return the classes of a graph that are more than the change, the worst last."""
     found = {work(node) for node in graph.nodes} - {None, "change"}
-    return sorted(found, key=CLASSES.index)
+    return sorted(found, key=WORK_CLASSES.index)
 
 
 @pytest.mark.parametrize(

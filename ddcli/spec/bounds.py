@@ -1,0 +1,26 @@
+"""The figures of a budget: what they are of, their units, and how they are read."""
+
+from __future__ import annotations
+
+import re
+
+_SIZES = {f"{letter}{i}b": base**at for i, base in (("", 1000), ("i", 1024)) for at, letter in enumerate("kmgt", 1)}
+UNITS: dict[str, dict[str, float]] = {
+    "rows": {"": 1, "k": 1e3, "m": 1e6, "g": 1e9},
+    "seconds": {"": 1, "s": 1, "min": 60, "h": 3600},
+    "bytes": {"": 1, "b": 1} | _SIZES,
+}
+EXAMPLES = {"rows": "1e6 or 500k", "seconds": "60 or 5min", "bytes": "500MB or 2GiB"}
+NUMBER = re.compile(r"(\d{1,18}(?:_\d{1,18}){0,6}(?:\.\d{1,18})?(?:e\+?\d{1,2})?)\s*([a-z]*)")
+
+
+def parse_bound(what: str, text: str) -> float:
+    """Return a bound of rows, seconds or bytes as a number. Raises ValueError.
+
+    >>> parse_bound("rows", "1.5e6"), parse_bound("seconds", "5min"), parse_bound("bytes", "2 GiB")
+    (1500000.0, 300.0, 2147483648.0)
+    """
+    found = NUMBER.fullmatch(text.strip().lower())
+    if found is None or found[2] not in UNITS[what]:
+        raise ValueError(text)
+    return float(found[1]) * UNITS[what][found[2]]

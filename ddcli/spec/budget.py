@@ -1,0 +1,94 @@
+"""The budget of a pipeline: the most that a run, each operator, or each operator of some collections may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import Text
+from ddcli.spec import model
+from ddcli.spec.bounds import EXAMPLES, parse_bound
+from ddcli.spec.model import WORK_CLASSES
+from ddcli.spec.operators import NAME
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
+from ddcli.spec.shapes import Key, Pairs, Record
+from ddcli.spec.tree import Node, Scalar
+from ddcli.spec.values import Choice
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class FigureText(Shape[Text]):
+    """A bound of rows, seconds or bytes, as it is written."""
+
+    what: str
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
+        wants, hint = f"a number of {self.what}", f"write it as {EXAMPLES[self.what]}"
+        if not isinstance(node, Scalar) or not node.text.value:
+            raise notes.mismatch(node, place, wants, hint)
+        try:
+            parse_bound(self.what, node.text.value)
+        except ValueError:
+            raise notes.mismatch(node, place, wants, hint) from None
+        return node.text
+
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number"]}
+
+
+class WorkClass(Shape[Text]):
+    """A class of work, with its place."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
+        Choice("class of work", WORK_CLASSES).read(node, place, notes)
+        assert isinstance(node, Scalar)
+        return node.text
+
+    def _schema(self) -> JsonSchema:
+        return {"enum": list(WORK_CLASSES)}
+
+
+def _bounds(_: NodePlace, arguments: dict[str, Any]) -> model.Bounds:
+    return model.Bounds(**arguments)
+
+
+def _budget(_: NodePlace, arguments: dict[str, Any]) -> model.Budget:
+    operator = arguments.pop("operator", model.Bounds())
+    collections = arguments.pop("collections", ())
+    return model.Budget(model.Bounds(**arguments), operator, collections)
+
+
+FIGURES = {
+    "rows": Key(
+        "rows", FigureText("rows"), about="rows that operators take in, put out, and read of their groups: 1e6, 500k"
+    ),
+    "seconds": Key(
+        "seconds", FigureText("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"
+    ),
+    "bytes": Key("bytes", FigureText("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
+}
+WORK = {
+    "work": Key("work", WorkClass(), about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")
+}
+BUDGET: Shape[model.Budget] = Record(
+    _budget,
+    {
+        **FIGURES,
+        **WORK,
+        "operator": Key(
+            "operator", Record(_bounds, FIGURES, "a mapping", "{rows: 1e5}", least=1), about="of each operator"
+        ),
+        "collections": Key(
+            "collections",
+            Pairs(
+                NAME,
+                Record(_bounds, FIGURES | WORK, "a mapping", "{work: partition}", least=1),
+                "a mapping of collections to bounds",
+            ),
+            about="of each operator of a collection, in place of the bounds for all",
+        ),
+    },
+    "a mapping",
+    "{rows: 1e6, work: groups}",
+    least=1,
+)
