@@ -22,14 +22,14 @@ WORK = 10
 @VAR
 def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
     """Show the work of a run of PIPELINE: files and rows to read; and if the file has changed, which arrangements
-    are kept and which are built anew, why, and which outputs change.
+    are kept and which are built anew, why, which outputs change, and which operators have a worse class of work (see `dd explain`).
 
     Computes nothing, changes nothing, takes no lock. `rows` is an upper bound where files hold rows of other times, too.
 
     \b
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
           again_files, again_bytes}}, kept | built | dropped: [{of, rows, bytes, why: [TEXT]}],
-          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}, inferred: {NAME: TEXT}}
+          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}, worsened: [TEXT], inferred: {NAME: TEXT}}
 
     \b
     Examples:

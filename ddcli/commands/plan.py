@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.request import InputFiles, Request
+    from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.generations import Plan
     from ddcli.store.state.entries import ArrangementEntry
@@ -64,6 +65,8 @@ class Preview:
     built: tuple[ArrangementWork, ...] = ()
     dropped: tuple[ArrangementWork, ...] = ()
     outputs: dict[str, OutputWork] = field(default_factory=dict)
+    worsened: tuple[str, ...] = ()
+    """Collections whose operators may do more work for a change than the last run's, each at its place."""
     inferred: dict[str, str] = field(default_factory=dict)
     """Of inputs whose columns are inferred what is known of these."""
 
@@ -103,6 +106,7 @@ class Preview:
             if output.change in words:
                 rest = "; its files stay" if output.change == "removed" else ""
                 lines.append(f"  {words[output.change]:7} {name}{_because(output.why)}{rest}")
+        lines += [f"  work    {line}" for line in self.worsened]
         if self.needs_apply:
             lines.append("  `dd run --apply` writes the difference to the outputs that change, from the frontier on")
         return lines
@@ -165,6 +169,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         work=upper != before or changes is not None,
         needs_apply=bool(manifest and changes and not request.withdrawn and needs_apply(request, manifest, changes)),
         inputs=inputs,
+        worsened=_worsened(ready.bound, wanted, manifest) if changes else (),
         inferred={
             name: reader.log.inferred
             for name, reader in ready.readers.items()
@@ -172,6 +177,15 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         },
         **_state_work(wanted, changes, manifest),
     )
+
+
+def _worsened(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> tuple[str, ...]:
+    """Return which collections are in a worse class of work than the state was made with, a line each."""
+    from ddcli.plan.places import worsened
+
+    known = manifest.cache["plan"].get("work") if manifest else None
+    found = worsened(known or {}, bound, wanted)  # an earlier version has not kept it
+    return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
 
 
 def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:

@@ -102,9 +102,11 @@ def compare_pipelines(
     )
     with tempfile.TemporaryDirectory(prefix="dd-diff-", ignore_cleanup_errors=True) as scratch:
         folders = [Path(scratch) / name for name in ("a", "b")]
+        committed = []
         for request, known, folder, name in zip(requests, earlier, folders, ("A", "B"), strict=True):
             say(f"running {name}: {request.spec.path}")
-            run_aside(request.spec.path, folder, memory, known)
+            committed.append(run_aside(request.spec.path, folder, memory, known))
+        found.notes += _worsened(committed[0], requests[1], committed[1])
         for name in both:
             given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
             sides = [
@@ -115,8 +117,10 @@ def compare_pipelines(
     return found
 
 
-def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> None:
-    """Run a pipeline from nothing, with its state and its outputs in a folder that is not there yet. Raises InputError where nothing can be read.
+def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> Manifest:
+    """Run a pipeline from nothing, with its state and its outputs in a folder that is not there yet; return what it committed.
+
+    Raises InputError where nothing can be read.
 
     `earlier` is what is known of files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
     """
@@ -136,10 +140,22 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
     )
     with State.open(request.state, request.outputs) as opened:
         execute(mirrored(request, opened), opened.manifest, opened)
-        if opened.manifest is None:
+        committed = opened.manifest
+        if committed is None:
             notes = (f"inputs.{name}: {note}" for name, note in not_taken_in(spec, request.base, earlier).items())
             problem = "there is nothing to compare: the inputs of the pipeline have no rows"
             raise InputError(problem, place=str(path), hint="; ".join(notes) or None)
+        return committed
+
+
+def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
+    """Return a line for each collection of B whose operators may do more work for a change than those of A."""
+    from ddcli.driver.prepare import remembered
+    from ddcli.plan.places import worsened
+
+    bound = remembered(request, b)
+    found = worsened(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
+    return tuple(f"{place.span}: {place.words}: work: {own}, in A {before}" for place, before, own in found)
 
 
 def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:

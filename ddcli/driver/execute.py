@@ -378,7 +378,7 @@ class _Run:
         return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
 
     def _outline(self) -> Any:
-        return self.manifest.cache["plan"] if self.manifest else self.planning.plan.to_json()
+        return self.manifest.cache["plan"] if self.manifest else self.planning.outline()
 
     @property
     def kinds(self) -> list[Type]:

@@ -210,7 +210,7 @@ class _Rebuild:
                     exports=self.changes.plan.graph.exports,
                     secret=self.secret.hex(),
                     cache=self.manifest.cache
-                    | {"plan": self.changes.plan.to_json()}
+                    | {"plan": self.planning.outline()}
                     | self._due(traces)
                     | ({"reopenings": count} if self.reopens else {})
                     | {"seen": self._seen(readers)}

@@ -62,6 +62,12 @@ class RunPlan:
         }
         return places(self.bound, self.plan) | outputs
 
+    def outline(self) -> dict[str, Any]:
+        """Return what a manifest keeps of the plan."""
+        from ddcli.plan.places import classes_of_work
+
+        return self.plan.to_json() | {"work": classes_of_work(self.bound, self.plan)}
+
     def check_work(self) -> None:
         """Raise what operators may do more work than the budget; a plan that was kept is of a run that was allowed."""
         if self.request.budget is not None and self.known is None:
@@ -73,9 +79,9 @@ class RunPlan:
         """Raise BudgetError if a run took more than its budget so far; `written` returns the bytes that it wrote, by operator and output."""
         budget = self.request.budget
         if budget is not None:
-            from ddcli.job.budget import Spent
+            from ddcli.job.budget import RunCost
 
-            budget.check(Spent(counts, clock.perf_counter() - budget.began, written()), lambda: self.places)
+            budget.check(RunCost(counts, clock.perf_counter() - budget.began, written()), lambda: self.places)
 
     def check_written(
         self,

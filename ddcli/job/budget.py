@@ -28,7 +28,7 @@ EACH = "operator."
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RunBound:
     """A bound: its name, `budget.rows`, the most that it allows, and where it is written, if that is in the file."""
 
     name: str
@@ -37,7 +37,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RunCost:
     """What a run took so far: what its operators counted, the seconds by the clock, and the bytes that it wrote, by operator or output."""
 
     counts: Counts
@@ -58,14 +58,14 @@ class Spent:
 class RunBudget:
     """Bounds of a run, of each operator, and of those of some collections, by what they bound; `began` is when the run did."""
 
-    run: Mapping[str, Limit]
-    operator: Mapping[str, Limit]
-    collections: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
+    run: Mapping[str, RunBound]
+    operator: Mapping[str, RunBound]
+    collections: Mapping[str, Mapping[str, RunBound]] = field(default_factory=dict)
     work: Mapping[str | None, tuple[str, Span | None]] = field(default_factory=dict)
     """The worst class of work, by collection; under None that of all others."""
     began: float = field(default_factory=clock.perf_counter)
 
-    def check(self, spent: Spent, places: Callable[[], Mapping[str, OperatorPlace]]) -> None:
+    def check(self, spent: RunCost, places: Callable[[], Mapping[str, OperatorPlace]]) -> None:
         """Raise BudgetError, at the operator that took most, if a run has exceeded a bound; `places` says where operators are written."""
         for what, limit in self.run.items():
             found = spent.by_operator(what)
@@ -122,7 +122,7 @@ def run_budget(budget: Budget | None, given: Mapping[str, str], *, work: bool = 
     run = {**_limits(budget.run, "budget")} if budget else {}
     operator = {**_limits(budget.operator, "budget.operator")} if budget else {}
     classes: dict[str | None, tuple[str, Span | None]] = {}
-    collections: dict[str, Mapping[str, Limit]] = {}
+    collections: dict[str, Mapping[str, RunBound]] = {}
     if budget:
         for name, bounds in budget.collections:
             collections[name.value] = _limits(bounds, f"budget.collections.{name.value}")
@@ -142,7 +142,7 @@ def run_budget(budget: Budget | None, given: Mapping[str, str], *, work: bool = 
         limits.pop(what, None)
         if text != "none":
             try:
-                limits[what] = Limit(f"--budget {bound}", parse_bound(what, text))
+                limits[what] = RunBound(f"--budget {bound}", parse_bound(what, text))
             except ValueError:
                 hint = f"write it as {EXAMPLES[what]}; `{bound}=none` lifts the file's bound"
                 raise UsageError(f"--budget {bound}={text}: not a number of {what}", hint=hint) from None
@@ -159,15 +159,17 @@ def _known(name: str, names: list[str]) -> None:
         )
 
 
-def _limits(bounds: Bounds, path: str) -> dict[str, Limit]:
+def _limits(bounds: Bounds, path: str) -> dict[str, RunBound]:
     texts = {"rows": bounds.rows, "seconds": bounds.seconds, "bytes": bounds.bytes}
     return {
-        what: Limit(f"{path}.{what}", parse_bound(what, text.value), text.span) for what, text in texts.items() if text
+        what: RunBound(f"{path}.{what}", parse_bound(what, text.value), text.span)
+        for what, text in texts.items()
+        if text
     }
 
 
 def _exceeded(
-    limit: Limit,
+    limit: RunBound,
     what: str,
     took: float,
     name: str | None,

@@ -18,7 +18,7 @@
 * named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
 * physical: the physical graph
-* places: where in the file operators are written
+* places: where in the file operators are written, and the work of its collections
 * prune: the columns that nothing reads
 * reductions: how a reduction is lowered
 * relation: a collection while it is built

@@ -1,4 +1,4 @@
-"""Where in the pipeline file the operators of a plan are written."""
+"""Where in the pipeline file the operators of a plan are written, and which collections do more work than before."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.plan.descriptions import kind
+from ddcli.plan.work import work
+from ddcli.spec.model import WORK_CLASSES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddcli.errors import Span
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
@@ -50,3 +54,37 @@ def places(bound: BoundPipeline, plan: Plan) -> dict[str, OperatorPlace]:
                     found[each.fingerprint] = OperatorPlace(*place, kind(each))
                     left += each.inputs
     return found
+
+
+def classes_of_work(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
+    """Return the worst class of work of each collection of the file, as far as its operators are in the plan."""
+    found: dict[str, str] = {}
+    at = places(bound, plan)
+    for node in plan.graph.nodes:
+        place, own = at.get(node.fingerprint), work(node)
+        if place is not None and place.collection is not None and own is not None:
+            found[place.collection] = worse(found.get(place.collection, own), own)
+    return found
+
+
+def worsened(before: Mapping[str, str], bound: BoundPipeline, plan: Plan) -> list[tuple[OperatorPlace, str, str]]:
+    """Return the first operator of each collection that is in a worse class than `before`, which are those of collections; both classes.
+
+    A collection that was not there before is in no worse class.
+    """
+    found: dict[str, tuple[OperatorPlace, str, str]] = {}
+    at = places(bound, plan)
+    for node in plan.graph.nodes:
+        place, own = at.get(node.fingerprint), work(node)
+        if place is None or own is None or place.collection is None or place.collection not in before:
+            continue
+        known = found[place.collection][2] if place.collection in found else before[place.collection]
+        if worse(known, own) != known:
+            found[place.collection] = place, before[place.collection], own
+    return list(found.values())
+
+
+def worse(one: str, other: str) -> str:
+    """Return the worse of two classes; one that an earlier version does not know is worse than all."""
+    known = [*WORK_CLASSES]
+    return max(one, other, key=lambda each: known.index(each) if each in known else len(known))

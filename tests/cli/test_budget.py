@@ -163,3 +163,24 @@ def test_what_is_no_bound(pairs, bound):
     result = pairs("run", "p.yaml", "--budget", bound)
     assert result.code == 2
     assert "bound" in result.err or "number of rows" in result.err
+
+
+def test_what_gets_worse(pairs):
+    """A sum becomes a maximum: `dd plan` and `dd diff` show where. A new collection is not worse than none."""
+    best = PIPELINE.replace("max(amount)", "sum(amount)")
+    more = PIPELINE.replace(
+        "outputs: {", "  all: {from: orders, apply: [{reduce: {by: [], m: min(amount)}}]}\noutputs: {all: out/all/, "
+    )
+    pairs.write("best.yaml", best.replace("name: p", "name: best").replace("out/", "best/"))
+    pairs.write("p.yaml", best)
+    assert pairs("run", "p.yaml").code == 0
+    pairs.write("p.yaml", more)
+    (line,) = [line for line in pairs("plan", "p.yaml").out.splitlines() if line.startswith("  work ")]
+    assert line == "  work    p.yaml:10:9: reduce of collections.largest.apply[1].reduce: groups, change before"
+    assert json.loads(pairs("plan", "p.yaml", "-o", "json").out)["worsened"] == [line.removeprefix("  work    ")]
+    notes = str(pairs("diff", "best.yaml", "p.yaml"))
+    assert "note: p.yaml:10:9: reduce of collections.largest.apply[1].reduce: work: groups, in A change" in notes
+    assert ": work: " not in str(pairs("diff", "p.yaml", "best.yaml"))
+    assert pairs("run", "p.yaml", "--apply").code == 0
+    pairs.write("p.yaml", best)
+    assert "  work " not in pairs("plan", "p.yaml").out

@@ -195,6 +195,7 @@ def check_cache(cache: Mapping[str, Any]) -> None:
         texts_of(generation["once"])
         for columns in mapping_of(generation["columns"]).values():
             texts_of(columns)
+    texts_of([text for pair in mapping_of(plan.get("work", {})).items() for text in pair])
     outline = plan["outline"]
     texts_of(list(mapping_of(outline["outputs"]).values()))
     for kind, words, inputs in mapping_of(outline["nodes"]).values():
