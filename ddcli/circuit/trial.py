@@ -11,6 +11,7 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.engine import kernels
+from ddcli.engine.counts import Counts
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
@@ -35,7 +36,7 @@ class Trial:
     """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` those of its outputs.
 
     All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
-    Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise.
+    Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise. What is `counted` shows in `counts`.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class Trial:
         facts: Mapping[str, Facts] | None = None,
         shards: int = 1,
         lenient: bool = False,
+        counted: bool = False,
     ) -> None:
         self.times = len(time)
         self.frontier = Frontier([(LEAST,) * self.times])
-        scope = Scope(self.times, workers=Workers(shards, 1))
+        scope = Scope(self.times, workers=Workers(shards, 1), counted=counted)
         self._assembled = assemble(
             graph,
             scope,
@@ -78,6 +80,10 @@ class Trial:
         interval, self.frontier = Interval(self.frontier, upper), upper
         found = self._assembled.step({name: Delta(matrix) for name, matrix in fed.items()}, interval)
         return {name: self._consolidated(name, deltas) for name, deltas in found.items()}
+
+    def counts(self) -> Counts:
+        """Return what was counted of each operator in all steps so far."""
+        return Counts.of(self._assembled.scope.counts())
 
     def _nothing(self, name: str) -> Matrix:
         return np.empty((0, self.outputs[name].width + self.times + 1), np.int64)

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import InputFiles, Request
     from ddcli.job.summary import OutputSummary, SparkSummary
-    from ddcli.plan.generations import Plan
     from ddcli.plan.logical import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Choosing

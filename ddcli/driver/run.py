@@ -116,11 +116,7 @@ def run(
         now=now,
     )
     refuse_code(request.spec, no_code=no_code)
-    request = replace(request, ready=ready)
-    if budget or request.spec.budget is not None:
-        from ddcli.job.budget import run_budget
-
-        request = replace(request, budget=run_budget(request.spec.budget, budget or {}))
+    request = _bounded(replace(request, ready=ready), budget)
     if standby is not None:
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
@@ -181,6 +177,15 @@ def run(
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)
     return summary
+
+
+def _bounded(request: Request, budget: Mapping[str, str] | None) -> Request:
+    """Return a request with what it may take. Only where there is a bound is the module imported that looks at it."""
+    if not budget and request.spec.budget is None:
+        return request
+    from ddcli.job.budget import run_budget
+
+    return replace(request, budget=run_budget(request.spec.budget, budget or {}))
 
 
 def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:

@@ -94,6 +94,21 @@ class Counts(dict[str, RowCounts]):
         else:
             known.add(count)
 
+    def since(self, before: Counts) -> Counts:
+        """Return the rows that were counted since `before`."""
+        return Counts(
+            {
+                name: RowCounts(
+                    count.rows_in - (then := before.get(name, RowCounts())).rows_in,
+                    count.rows_out - then.rows_out,
+                    count.inserted - then.inserted,
+                    rows_read=count.rows_read - then.rows_read,
+                    turns=count.turns,
+                )
+                for name, count in self.items()
+            }
+        )
+
     def add(self, other: Counts) -> None:
         """Add what was counted elsewhere."""
         for name, count in other.items():

@@ -11,8 +11,7 @@ from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.errors import BudgetError, Span, UsageError, did_you_mean
 from ddcli.job.summary import size_of
 from ddcli.plan.physical import WAITING
-from ddcli.spec.bounds import EXAMPLES, UNITS, parse_bound
-from ddcli.spec.model import WORK_CLASSES
+from ddcli.spec.bounds import EXAMPLES, UNITS, WORK_CLASSES, parse_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import RowCounts
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
-    from ddcli.spec.model import Bounds, Budget
+    from ddcli.spec.bounds import Bounds, Budget
     from ddcli.store.state.entries import ArrangementEntry
 
 EACH = "operator."
@@ -63,6 +62,8 @@ class RunBudget:
     collections: Mapping[str, Mapping[str, RunBound]] = field(default_factory=dict)
     work: Mapping[str | None, tuple[str, Span | None]] = field(default_factory=dict)
     """The worst class of work, by collection; under None that of all others."""
+    whole: str = "the run"
+    """What messages call that which the bounds of `run` are of."""
     began: float = field(default_factory=clock.perf_counter)
 
     def check(self, spent: RunCost, places: Callable[[], Mapping[str, OperatorPlace]]) -> None:
@@ -71,7 +72,7 @@ class RunBudget:
             found = spent.by_operator(what)
             took = spent.seconds if what == "seconds" else sum(found.values())
             if took > limit.most:
-                raise _exceeded(limit, what, took, None, found, spent.counts, places())
+                raise _exceeded(limit, what, took, self.whole, found, spent.counts, places())
         if not self.operator and not any(self.collections.values()):
             return
         for what in UNITS:
@@ -85,7 +86,7 @@ class RunBudget:
                     own = self.collections.get(place.collection or "", {}) if place else {}
                     limit_of = own.get(what) or self.operator.get(what)
                     if limit_of and took > limit_of.most:
-                        raise _exceeded(limit_of, what, took, name, {name: took}, spent.counts, places())
+                        raise _exceeded(limit_of, what, took, None, {name: took}, spent.counts, places())
 
     def check_work(self, graph: PhysicalGraph, places: Callable[[], Mapping[str, OperatorPlace]]) -> list[BudgetError]:
         """Return an error for each operator of a plan whose work is of a worse class than the file allows, at its place."""
@@ -172,18 +173,19 @@ def _exceeded(
     limit: RunBound,
     what: str,
     took: float,
-    name: str | None,
+    whole: str | None,
     by_operator: Mapping[str, float],
     counts: Mapping[str, RowCounts],
     places: Mapping[str, OperatorPlace],
 ) -> BudgetError:
-    """Return the error of a bound that one operator, or without a name all of them, have exceeded, at the place of the one that took most."""
-    most = name or max(by_operator, key=lambda each: (by_operator[each], each), default="")
+    """Return the error of a bound that an operator, or all together, the `whole`, have exceeded, at the place of the one that took most."""
+    most = max(by_operator, key=lambda each: (by_operator[each], each), default="")
     place = places.get(most)
     words = place.words if place else "an operator"
-    who = words if name else "the run"
-    problem = f"{limit.name}: {who} took {_figure(what, took)}, and the budget is {_figure(what, limit.most)}"
-    if not name and most:
+    problem = (
+        f"{limit.name}: {whole or words} took {_figure(what, took)}, and the budget is {_figure(what, limit.most)}"
+    )
+    if whole and most:
         problem += f"; most of it, {_figure(what, by_operator[most])}, {words}"
     if what == "rows" and most in counts:
         count = counts[most]

@@ -11,9 +11,10 @@ import numpy as np
 from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
+from ddcli.engine.counts import Counts
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import Frontier
-from ddcli.errors import DdError, SpecError, SpecErrors, UsageError
+from ddcli.errors import BudgetError, DdError, SpecError, SpecErrors, UsageError
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.test_steps import Expectation, Test
+    from ddcli.spec.bounds import Budget
     from ddcli.store.state.manifest import Manifest
 
 
@@ -122,7 +124,11 @@ class _Stepping:
         subject, graph = self.subject, self._graph()
         layouts = {name: Layout(scan.schema) for name, scan in graph.scans().items()}
         with Material(subject, self.test, layouts) as material:
-            trial = Trial(graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient)
+            counted = any(step.budget for step in self.test.steps)
+            trial = Trial(
+                graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient, counted=counted
+            )
+            before = Counts()
             logs = {name: _no_updates(trial, name) for name in graph.outputs}
             failures: list[Failure] = []
             steps = stepped(trial, material.updates, material.uppers)
@@ -132,6 +138,12 @@ class _Stepping:
                     name = each.collection
                     seen = Seen(subject, trial.outputs[name], found[name], logs[name], upper)
                     failures += [self._placed(failure, number) for failure in seen.failures(each)]
+                if counted:
+                    now = trial.counts()
+                    if step.budget:
+                        over = self._over(step.budget, now.since(before))
+                        failures += [self._placed(failure, number) for failure in over]
+                    before = now
             counts["steps"] = len(self.test.steps)
             if not failures:
                 counts["replays"], apart = Replays(material, graph, logs).disagreement()
@@ -142,10 +154,37 @@ class _Stepping:
         named = {each.collection for step in self.test.steps for each in step.expect}
         return (each for each in self.standing if each.collection in named)
 
+    def _over(self, budget: Budget, counts: Counts) -> list[Failure]:
+        """Return the failure of a step that took more rows than its budget: at the bound, with the operator that took most."""
+        from ddcli.job.budget import RunCost, run_budget
+        from ddcli.plan.bound import BoundPipeline
+        from ddcli.plan.lower import lowered_nodes
+        from ddcli.plan.places import OperatorPlace, places_of
+
+        def places() -> dict[str, OperatorPlace]:
+            graph = self._logical()
+            return places_of(
+                BoundPipeline(self.subject.spec, self.subject.inputs, self.subject.time), graph, lowered_nodes(graph)
+            )
+
+        bounds = run_budget(budget, {})
+        assert bounds is not None, "a budget has a bound"
+        try:
+            replace(bounds, whole="the step").check(RunCost(counts), places)
+        except BudgetError as error:
+            text = budget.operator.rows if error.problem.startswith("budget.operator") else budget.run.rows
+            hint = "`work` in `dd explain` says what bounds the rows of an operator"
+            return [Failure(text.span if text else self.test.span, f"{error.problem}, at {error.span}", hint=hint)]
+        return []
+
     def _graph(self) -> PhysicalGraph:
-        """Return what the test computes: the collections that it names, or where it names none, all outputs."""
+        """Return what the test computes."""
+        return lower(self._logical())
+
+    def _logical(self) -> logical.Graph:
+        """Return the collections that the test names, or where it names none, all outputs."""
         named = [each.collection for step in self.test.steps for each in step.expect] or list(self.subject.spec.outputs)
-        return lower(logical.Graph({name: self.subject.relation(name).node for name in named}))
+        return logical.Graph({name: self.subject.relation(name).node for name in named})
 
     def _placed(self, failure: Failure, number: int) -> Failure:
         """Return a failure with the step that it was found in."""

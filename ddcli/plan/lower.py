@@ -52,13 +52,13 @@ def lower(
 
 
 def lowered_nodes(
-    graph: logical.Graph, columns: Mapping[str, frozenset[str]], once: frozenset[str]
+    graph: logical.Graph, columns: Mapping[str, frozenset[str]] | None = None, once: frozenset[str] | None = None
 ) -> dict[str, logical.Node]:
     """Return what each node of a graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
 
     What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
     """
-    lowering = _lowering(graph, columns, once)
+    lowering = _lowering(graph, columns or {}, once)
     return {node.fingerprint: lowering.node(node) for node in graph.nodes()}
 
 

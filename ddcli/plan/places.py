@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.plan.descriptions import kind
 from ddcli.plan.work import work
-from ddcli.spec.model import WORK_CLASSES
+from ddcli.spec.bounds import WORK_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,23 @@ class OperatorPlace:
 
 def places(bound: BoundPipeline, plan: Plan) -> dict[str, OperatorPlace]:
     """Return the place of each physical node of a plan, by fingerprint."""
-    written, found = bound.graph.places, dict[str, OperatorPlace]()
+    found: dict[str, OperatorPlace] = {}
     for generation, part in zip(plan.generations, plan.parts, strict=True):
-        lowered = generation.nodes(part)
-        for node in part.nodes():  # inputs come before their readers
-            place = written.get(node.fingerprint)
-            left = [lowered[node.fingerprint]] if place else []
-            while left:
-                each = left.pop()
-                if place and each.fingerprint not in found:
-                    found[each.fingerprint] = OperatorPlace(*place, kind(each))
-                    left += each.inputs
+        found = places_of(bound, part, generation.nodes(part)) | found
+    return found
+
+
+def places_of(bound: BoundPipeline, graph: Graph, lowered: Mapping[str, Node]) -> dict[str, OperatorPlace]:
+    """Return the place of each physical node by fingerprint; `lowered` says what each node of the logical graph has become."""
+    found: dict[str, OperatorPlace] = {}
+    for node in graph.nodes():  # inputs come before their readers
+        place = bound.graph.places.get(node.fingerprint)
+        left = [lowered[node.fingerprint]] if place else []
+        while left:
+            each = left.pop()
+            if place and each.fingerprint not in found:
+                found[each.fingerprint] = OperatorPlace(*place, kind(each))
+                left += each.inputs
     return found
 
 

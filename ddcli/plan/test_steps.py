@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
     from ddcli.spec import test_model as written
+    from ddcli.spec.bounds import Budget
     from ddcli.spec.model import InputSpec, Spec
 
 INT64 = Type("int64")
@@ -71,12 +72,13 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step: the time of what does not say its own, what each input is given, what is expected then."""
+    """A step: the time of what does not say its own, what each input is given, what is expected then, and what it may take."""
 
     span: Span
     time: tuple[Any, ...]
     given: tuple[tuple[str, GivenRows], ...]
     expect: tuple[Expectation, ...]
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class _Reading:
         if self.spec.clock == "arrival" and isinstance(time[0], dt.datetime):
             self.last = time[0]
         given = [(name.value, self.given(self.spec.inputs[name.value], rows, time)) for name, rows in step.given]
-        return Step(step.span, time, tuple(given), self.expectations(step.expect))
+        return Step(step.span, time, tuple(given), self.expectations(step.expect), step.budget)
 
     def default_time(self, step: written.WrittenStep, at: int) -> tuple[Any, ...]:
         """Return the number of the step, where times are integers; a second after the last step's, where they are those of runs."""

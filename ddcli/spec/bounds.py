@@ -1,8 +1,14 @@
-"""The figures of a budget: what they are of, their units, and how they are read."""
+"""What a budget bounds: classes of work, and figures with their units."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from ddcli.errors import Text
 
 _SIZES = {f"{letter}{i}b": base**at for i, base in (("", 1000), ("i", 1024)) for at, letter in enumerate("kmgt", 1)}
 UNITS: dict[str, dict[str, float]] = {
@@ -24,3 +30,33 @@ def parse_bound(what: str, text: str) -> float:
     if found is None or found[2] not in UNITS[what]:
         raise ValueError(text)
     return float(found[1]) * UNITS[what][found[2]]
+
+
+WORK_CLASSES = ("change", "output", "groups", "partition", "everything")
+"""What may bound the rows that an operator looks at for a change, each class with less work than the next.
+
+The change: its own rows, and as many rows of the state for each of them. The output: the rows that match. Groups and partition: all
+rows of those that the change touches. Everything: all rows of an input, whatever changes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most rows, seconds and bytes that something may take, as they are written, and the worst class of its work."""
+
+    rows: Text | None = None
+    seconds: Text | None = None
+    bytes: Text | None = None
+    work: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bounds of a whole run, of each operator, and of each operator of some collections, in place of those for all.
+
+    The class of work of a `run` is that of each of its operators.
+    """
+
+    run: Bounds
+    operator: Bounds
+    collections: tuple[tuple[Text, Bounds], ...] = ()

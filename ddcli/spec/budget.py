@@ -6,9 +6,7 @@ from typing import Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
-from ddcli.spec import model
-from ddcli.spec.bounds import EXAMPLES, parse_bound
-from ddcli.spec.model import WORK_CLASSES
+from ddcli.spec.bounds import EXAMPLES, WORK_CLASSES, Bounds, Budget, parse_bound
 from ddcli.spec.operators import NAME
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import Key, Pairs, Record
@@ -48,14 +46,14 @@ class WorkClass(Shape[Text]):
         return {"enum": list(WORK_CLASSES)}
 
 
-def _bounds(_: NodePlace, arguments: dict[str, Any]) -> model.Bounds:
-    return model.Bounds(**arguments)
+def _bounds(_: NodePlace, arguments: dict[str, Any]) -> Bounds:
+    return Bounds(**arguments)
 
 
-def _budget(_: NodePlace, arguments: dict[str, Any]) -> model.Budget:
-    operator = arguments.pop("operator", model.Bounds())
+def _budget(_: NodePlace, arguments: dict[str, Any]) -> Budget:
+    operator = arguments.pop("operator", Bounds())
     collections = arguments.pop("collections", ())
-    return model.Budget(model.Bounds(**arguments), operator, collections)
+    return Budget(Bounds(**arguments), operator, collections)
 
 
 FIGURES = {
@@ -70,7 +68,7 @@ FIGURES = {
 WORK = {
     "work": Key("work", WorkClass(), about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")
 }
-BUDGET: Shape[model.Budget] = Record(
+BUDGET: Shape[Budget] = Record(
     _budget,
     {
         **FIGURES,
@@ -92,3 +90,15 @@ BUDGET: Shape[model.Budget] = Record(
     "{rows: 1e6, work: groups}",
     least=1,
 )
+ROWS = {"rows": FIGURES["rows"]}
+STEP_BUDGET: Shape[Budget] = Record(
+    _budget,
+    {
+        **ROWS,
+        "operator": Key("operator", Record(_bounds, ROWS, "a mapping", "{rows: 5}", least=1), about="of each operator"),
+    },
+    "a mapping",
+    "{rows: 20}",
+    least=1,
+)
+"""The budget of a test's step: rows alone are the same each time."""

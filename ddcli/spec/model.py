@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Type
+    from ddcli.spec.bounds import Budget
     from ddcli.spec.test_model import WrittenTest
 
 Columns = dict[str, tuple["Text", "Type"]]
@@ -480,36 +481,6 @@ class SparkSpec:
     master: Text | None = None
     remote: Text | None = None
     conf: tuple[tuple[Text, Text], ...] = ()
-
-
-WORK_CLASSES = ("change", "output", "groups", "partition", "everything")
-"""What may bound the rows that an operator looks at for a change, each class with less work than the next.
-
-The change: its own rows, and as many rows of the state for each of them. The output: the rows that match. Groups and partition: all
-rows of those that the change touches. Everything: all rows of an input, whatever changes.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The most rows, seconds and bytes that something may take, as they are written, and the worst class of its work."""
-
-    rows: Text | None = None
-    seconds: Text | None = None
-    bytes: Text | None = None
-    work: Text | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Bounds of a whole run, of each operator, and of each operator of some collections, in place of those for all.
-
-    The class of work of a `run` is that of each of its operators.
-    """
-
-    run: Bounds
-    operator: Bounds
-    collections: tuple[tuple[Text, Bounds], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ddcli.errors import Span, Text
+    from ddcli.spec.bounds import Budget
     from ddcli.spec.tree import Node
 
 Cells: TypeAlias = "tuple[tuple[Text, Node], ...]"
@@ -50,12 +51,16 @@ class WrittenExpectation:
 
 @dataclass(frozen=True, slots=True)
 class WrittenStep:
-    """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed."""
+    """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed.
+
+    That may take no more than the `budget`.
+    """
 
     span: Span
     time: Node | None = None
     given: tuple[tuple[Text, WrittenRows], ...] = ()
     expect: tuple[WrittenExpectation, ...] = ()
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
+from ddcli.spec.budget import STEP_BUDGET
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
@@ -136,6 +137,7 @@ STEP_KEYS = {
         "given", Pairs(NAME, GIVEN, "a mapping of inputs to rows"), about="rows of inputs, in their format; or a file"
     ),
     "expect": Key("expect", EXPECT, about="expectations once the times of the step are closed"),
+    "budget": Key("budget", STEP_BUDGET, about="the most rows that the step, or each of its operators, may take"),
 }
 ONE_STEP: Record[WrittenStep] = Record(
     lambda place, arguments: WrittenStep(place.word.span, **arguments),
@@ -161,6 +163,8 @@ class OneTest(Shape[WrittenTest]):
         if "time" in found and "given" not in found:
             raise notes.refuse(place.path, "has a time, but no `given`", node.span, "add `given`")
         standing = not steps and "given" not in found
+        if standing and "budget" in found:
+            raise notes.refuse(place.path, "has a budget, but no `given`", node.span, "add `given`")
         if standing:
             self._check_standing(expect, node, place, notes)
         if name is None:

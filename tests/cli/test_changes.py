@@ -58,6 +58,7 @@ def test_a_plan_before_the_first_run_says_what_there_is_to_do(orders):
         "kept": [],
         "built": [{"of": "accumulate by region of orders", "rows": 0, "bytes": 0, "why": []}],
         "dropped": [],
+        "worsened": [],
         "inferred": {},
         "outputs": {"totals": {"change": "new", "why": []}},
     }

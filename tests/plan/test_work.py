@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddcli.plan.work import work
-from ddcli.spec.model import WORK_CLASSES
+from ddcli.spec.bounds import WORK_CLASSES
 from tests.plan.support import planned
 
 

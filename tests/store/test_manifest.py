@@ -44,7 +44,11 @@ MANIFEST = Manifest(
     cache={
         "time": {"time": "int64"},
         "seen": [2],
-        "plan": {"generations": [], "outline": {"nodes": {"a": ["filter", "x", []]}, "outputs": {"out": "a"}}},
+        "plan": {
+            "generations": [],
+            "work": {"totals": "groups"},
+            "outline": {"nodes": {"a": ["filter", "x", []]}, "outputs": {"out": "a"}},
+        },
     },
     identity="0123456789abcdef" * 2,
 )
