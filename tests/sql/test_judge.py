@@ -124,6 +124,7 @@ STATEMENTS = [
     "select a from t where exists (select 1 from u, v where u.c = v.k and u.a = t.b and v.x > 0) or b in (select k from v)",
     "select a from t where b in (select a from w anti join u on u.c = t.a)",
     "select a, (select count(*) from u semi join (select k from v where v.x = t.b) q on q.k = u.a) as n from t",
+    "select a, (select max(u.a) from u join v on (u.a = v.k or v.x <> t.b) semi join w on u.d is null) as n from t",
     "select a from t where not exists (select 1 from u where u.a = t.b and u.c > 1) and a in (select x from v where v.k = t.a)",
     """select "#value0", "#key0" + 1 as l, sum("#key0") + count("#value0") as n from (select a as "#value0", b as "#key0" from t) group by "#value0", "#key0" + 1""",
     "select t.a, t.b, u.c from t asof join (select a, c, max(d) as d from u group by a, c) u on t.a = u.a and t.b >= u.c",

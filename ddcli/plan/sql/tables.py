@@ -395,7 +395,7 @@ class From:
         conditions += other.conditions
         outer = self.environment.outer
         around = frozenset(outer.node.schema) if outer is not None else frozenset()
-        read = frozenset().union(*(each.columns() for each in conditions))
+        read = frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions)))
         if outer is not None and around & read and not any(around & item.schema.keys() for item in chain.items):
             if not any(item is outer.node for item in self.whole.items):
                 problem = "a `semi` or `anti` join that reads the query around it is not supported here"
