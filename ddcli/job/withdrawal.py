@@ -72,13 +72,14 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
 
 
 def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
-    """Say whether a path is in a table, or its mirror."""
-    places = () if given.origin is None else (given.origin, given.path)
-    return any(
-        os.path.normpath(f"{name}/").startswith(os.path.normpath(str(place)))
-        for place in (real(locate(request.base, text.value)) for text in places)
-        for name in _names(path)
-    )
+    """Say whether a path is in a table, or its mirror, or is the database that has it."""
+    if given.origin is None:
+        return False
+    places = [given.path.value]
+    if given.table != "iceberg":  # that is named in a catalog
+        places.append(given.origin.value.partition(":///")[2] if given.table == "database" else given.origin.value)
+    whole = [str(real(locate(request.base, place))) for place in places]
+    return any(name == place or name.startswith(f"{place}/") for place in whole for name in _names(path))
 
 
 def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tuple[str, InputFile]]:

@@ -259,7 +259,7 @@ REOPEN = st.tuples(
 )
 
 
-@settings(max_examples=many(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(14), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     history=st.lists(COME | COME | COME | REOPEN | REOPEN | WITHDRAW, min_size=2, max_size=7),
     format_=st.sampled_from(list(FORMATS)),
@@ -329,7 +329,7 @@ def reopened(draw, **options):
     return case, [draw(st.none() | time) for _ in case.runs]
 
 
-@settings(max_examples=many(20))
+@settings(max_examples=many(6))
 @given(
     st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: reopened(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3]),
