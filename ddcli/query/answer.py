@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import Node
     from ddcli.query.kept import StoredArrangements
-    from ddcli.query.ways import Way, Ways
+    from ddcli.query.ways import Ways
 
 ANSWER = "answer"
 
@@ -59,7 +59,8 @@ class Finder:
 
     def _found(self, node: Node, keys: pl.DataFrame) -> pl.DataFrame:
         """Return those records, and maybe others."""
-        best = max(self._usable(node, keys), key=lambda found: len(found[1]), default=None)
+        known = {name: not keys[name].null_count() for name in keys.columns}
+        best = max(self.ways.usable(node, known), key=lambda found: len(found[1]), default=None)
         if best is not None:
             way, prefix = best
             own = part(keys, {name: way.columns[name] for name in prefix if way.columns[name] in keys.columns})
@@ -87,12 +88,6 @@ class Finder:
         found_below = same(node)
         assert found_below is not None, f"nothing answers for {type(node).__name__}"
         return self.rows(found_below, keys)
-
-    def _usable(self, node: Node, keys: pl.DataFrame) -> list[tuple[Way, tuple[str, ...]]]:
-        """Return the arrangements that hold all records which are asked for, each with the columns to search it by."""
-        known = {name: not keys[name].null_count() for name in keys.columns}
-        ways = ((way, way.prefix(known)) for way in self.ways.to(node))
-        return [(way, prefix) for way, prefix in ways if prefix is not None]
 
     def _joined(self, node: physical.EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
         """Return pairs: of the records of one side those of the keys, of the other those that they meet."""

@@ -158,18 +158,38 @@ class FoundContents:
         parts = zip(plan.generations, plan.parts, strict=True)
         lowered = [generation.nodes(part) for generation, part in parts]
         stored = StoredArrangements(self.request.state, manifest, self.bound.kinds, self.pool)
-        return Ways(plan.graph, manifest.arrangements.keys()), stored, lowered
+        return Ways(plan.graph, manifest.arrangements.keys(), whole=True), stored, lowered
 
     # --- of the inputs ----------------------------------------------------------------------------------------------
 
     def _once(self, node: logical.Once) -> Found:
         """Return the record of a `Once`: it is there if an input below has a row at or before the time."""
         sources = logical.Graph({"": node}).sources().values()
+        if self.manifest is not None and self._keeps_rows({source.name for source in sources}):
+            layout = Layout(node.schema)
+            return Found(layout, np.ones((1, layout.width + 1), np.int64))
         if any(logical.PRESENT in source.schema for source in sources):  # a row that takes a key away is none
             return self._apart(node, list(node.schema))
         layout = Layout(node.schema)
         there = any(source == ALWAYS or self._has_rows(source.name) for source in sources)
         return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
+
+    def _keeps_rows(self, names: set[str]) -> bool:
+        """Say whether the state shows that one of some inputs has had a row: a record of it is in an arrangement. The smallest is read first."""
+        assert self.manifest is not None
+        ways, stored, _ = self._state
+        entries = self.manifest.arrangements
+        rows = {
+            node: sum(file.rows for shard in entries[node.fingerprint].shards for file in shard)
+            for node in ways.of_inputs(names)
+        }
+        for node in sorted(rows, key=rows.__getitem__):
+            try:
+                if rows[node] and not stored.rows(node, (), pl.DataFrame(height=1), self.known).is_empty():
+                    return True
+            except UsageError:  # the state does not keep the past that far
+                continue
+        return False
 
     def _has_rows(self, name: str) -> bool:
         taken = self._inputs.readers[name].take((), None, before(self.at).elements)

@@ -10,6 +10,7 @@ from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.plan import loops, physical
+from ddcli.plan.logical import PRESENT, Graph
 from ddcli.plan.reductions import ALL
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ class Way:
     key: Names
     present: frozenset[str] = frozenset()
 
-    def prefix(self, known: Mapping[str, bool]) -> Names | None:
+    def prefix(self, known: Mapping[str, bool], *, whole: bool = False) -> Names | None:
         """Return the first of its own columns by which it can be searched, those that are known; None: not at all.
 
-        `known` says of columns whether their value is one, or null.
+        `known` says of columns whether their value is one, or null. Where it may be read `whole`, none has to be known.
         """
         if not all(known.get(name) for name in self.present):
             return None
@@ -45,15 +46,16 @@ class Way:
             if own != ALL and name not in known:
                 break
             found.append(own)
-        return tuple(found) if found or not self.key else None
+        return tuple(found) if found or whole or not self.key else None
 
 
 @dataclass(frozen=True)
 class Ways:
-    """The arrangements of a plan that a state holds, by identity in `held`."""
+    """The arrangements of a plan that a state holds, by identity in `held`; each is searched by its key, or may also be read `whole`."""
 
     graph: physical.PhysicalGraph
     held: Collection[str]
+    whole: bool = False
 
     @cached_property
     def _kept(self) -> dict[str, Node]:
@@ -73,9 +75,22 @@ class Ways:
                     found += _renamed(node, other, more[len(steps) :])
         return found
 
+    def usable(self, node: Node, known: Mapping[str, bool]) -> list[tuple[Way, Names]]:
+        """Return the arrangements that hold all records of a node of which these columns are known, each with the columns to search it by."""
+        ways = ((way, way.prefix(known, whole=self.whole)) for way in self.to(node))
+        return [(way, prefix) for way, prefix in ways if prefix is not None]
+
+    def of_inputs(self, names: Collection[str]) -> Iterator[Node]:
+        """Yield the arrangements whose records are all made of rows of some inputs. Without such a row none has a record."""
+        for node in self._kept.values():
+            if isinstance(node, physical.Arrangement) and PRESENT not in node.schema:
+                below = Graph({"": node}).nodes()
+                if all(each.name in names for each in below if isinstance(each, physical.Scan)):
+                    yield node
+
     def answers(self, node: Node, known: Mapping[str, bool]) -> bool:
         """Say whether the records of a node can be found of which these columns are known: values, or (False) nulls."""
-        if any(way.prefix(known) is not None for way in self.to(node)):
+        if self.usable(node, known):
             return True
         match node:
             case physical.Linear() if not isinstance(node, physical.Pick):

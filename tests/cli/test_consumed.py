@@ -369,3 +369,38 @@ def test_an_input_all_files_of_which_are_archived_has_its_columns_still(shop, ki
     for command in ("test", "explain"):
         ran(shop, command)
     assert "c: k int64?, v string?" in ran(shop, "check").out
+
+
+JOINED = """name: p
+inputs:
+  a: {path: in/, format: append, columns: {k: int64, v: string}, consumed: forget}
+  b: {path: b/, format: upsert, key: [k], columns: {k: int64, w: string}, consumed: forget}
+collections: {j: {from: a, apply: [{join: {with: b, on: [k]}}]}}
+outputs: {j: out/}
+"""
+
+
+def test_a_query_reads_of_files_that_are_gone_what_the_state_keeps_of_them(shop):
+    """Also whether there has been a row at all, on which the row of an aggregate depends; what is not kept is refused."""
+    shop.write("p.yaml", JOINED)
+    shop.write("in/1.csv", csv((1, "a"), (2, "b")))
+    shop.write("b/1.csv", "k,w\n1,x\n")
+    ran(shop, "run")
+    for name in ("in", "b"):
+        (shop.folder / name / "1.csv").unlink()
+    for query, answer in {
+        "select k, v from a": ["1  a", "2  b"],
+        "select sum(k) as s from a": ["3"],
+        "select count(*) as n, max(k) as m from a where k > 9": ["0  null"],
+        "select v, w from j": ["a  x"],
+        "select count(*) as n from b": ["1"],
+    }.items():
+        assert shop("sql", "--from", "p.yaml", query).out.splitlines()[1:] == answer, query
+    shop.write("p.yaml", JOINED.replace("from: a, apply: [", "from: a, apply: [{filter: k = 9}, "))
+    shop.write("in/2.csv", csv((3, "c")))
+    ran(shop, "reset", "--outputs", "--yes")
+    ran(shop, "run")
+    (shop.folder / "in/2.csv").unlink()
+    refused = shop("sql", "--from", "p.yaml", "select count(*) as n from a")
+    assert refused.code == 3
+    assert "the input 'a' can't be read again: a file of it is gone (`consumed: forget`), '2.csv'" in refused.err
