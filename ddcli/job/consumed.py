@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import EngineError, InputError
 from ddcli.job.summary import plural
 from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import PRIVATE, places_of
 from ddcli.store.tables.listing import list_input, unmoved
 
@@ -63,12 +63,18 @@ def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[st
         if given.archive is None or name in known:
             continue
         directory = real(locate(base, given.archive.value))
-        parts = (path.relative_to(directory).parts for path in directory.rglob("*") if path.is_file())
+        parts = (path.relative_to(directory).parts for path in _files_below(directory))
         if count := sum(not any(part.startswith(PRIVATE) for part in each) for each in parts):
             found[name] = (
                 f"its archive '{given.archive.value}' has {count:,} {plural(count, 'file')} that this pipeline has not taken in"
             )
     return found
+
+
+def _files_below(directory: Path) -> Iterable[Path]:
+    if isinstance(directory, ObjectPath):
+        return (path for path, _ in directory.below())
+    return (path for path in directory.rglob("*") if path.is_file())
 
 
 def destined(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:

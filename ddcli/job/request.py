@@ -300,10 +300,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
     archives = archives_of(spec)
-    written += [
-        *logs_aside(spec),
-        *(each for each in archives if not isinstance(locate(base, each[1].value), ObjectPath)),
-    ]
+    written += [*logs_aside(spec), *archives]
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
         path = locate(base, text.value)
         for name, given in spec.inputs.items():
@@ -315,15 +312,22 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                         hint="give it a directory outside of the inputs'",
                     )
                 )
-        if path.exists() and not path.is_dir():
+        remote = isinstance(path, ObjectPath) and (what, text) in archives  # the store is not asked what lies there
+        if not remote and path.exists() and not path.is_dir():
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
-    for what, text in archives:
+    for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):
         path = locate(base, text.value)
-        if isinstance(path, ObjectPath) or any(
-            isinstance(locate(base, given.path.value), ObjectPath) for given in spec.inputs.values() if given.archive
-        ):
-            hint = "use `consumed: forget`, and the store's own rules for old objects"
-            errors.append(SpecError(f"{what}: objects of a store are not archived", span=text.span, hint=hint))
+        own = locate(base, given.path.value)
+        if isinstance(path, ObjectPath) != isinstance(own, ObjectPath):
+            where = (
+                "in an object store, its archive is not"
+                if isinstance(own, ObjectPath)
+                else "not in an object store, its archive is"
+            )
+            problem = f"{what}: the input is {where}: no file is moved between the two"
+            errors.append(
+                SpecError(problem, span=text.span, hint="name an archive where the input is, or use `consumed: forget`")
+            )
         elif _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
             problem = f"{what}: '{text.value}' and the directory of the state lie in each other"
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))

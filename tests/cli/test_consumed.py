@@ -191,7 +191,10 @@ def test_a_changed_file_is_refused_also_where_files_may_go(shop):
         ("{archive: in/done/}", "inputs.a.consumed: writes into 'in/', where the input 'a' reads"),
         ("{archive: .dd/p/}", "'.dd/p/' and the directory of the state lie in each other"),
         ("{archive: out/}", "outputs.a: 'out/' and the directory of the 'inputs.a.consumed' lie in each other"),
-        ("{archive: s3://b/done/}", "objects of a store are not archived"),
+        (
+            "{archive: s3://b/done/}",
+            "the input is not in an object store, its archive is: no file is moved between the two",
+        ),
         ("archive", "unknown policy 'archive'"),
         ("{archve: x/}", "unknown key 'archve'"),
     ],
@@ -404,3 +407,10 @@ def test_a_query_reads_of_files_that_are_gone_what_the_state_keeps_of_them(shop)
     refused = shop("sql", "--from", "p.yaml", "select count(*) as n from a")
     assert refused.code == 3
     assert "the input 'a' can't be read again: a file of it is gone (`consumed: forget`), '2.csv'" in refused.err
+
+
+def test_an_archive_of_objects_is_in_an_object_store(shop):
+    pipeline(shop, ARCHIVE, path="s3://b/in/")
+    assert "the input is in an object store, its archive is not" in ran(shop, "check", code=2).err
+    pipeline(shop, "{archive: s3://b/in/done/}", path="s3://b/in/")
+    assert "writes into 's3://b/in/', where the input 'a' reads" in ran(shop, "check", code=2).err

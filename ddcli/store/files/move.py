@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import EngineError
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,11 @@ BLOCK = 1 << 20
 
 def move(files: Files, source: Path, target: Path) -> None:
     """Move a file to `target`. Raises EngineError if another file lies there; one with the same bytes is the file itself."""
+    if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
+        tag = source.head()["e_tag"]
+        files.do("archive", source, partial(_copy_object, source, target, tag))
+        files.do("archive", source, partial(_drop_object, source, target, tag))
+        return
     source, target = real(source.parent) / source.name, real(target.parent) / target.name
     files.make_directory(target.parent)
     files.do("archive", source, partial(_name, source, target))
@@ -73,6 +79,22 @@ def _copy(source: Path, target: Path) -> None:
         if error.errno not in NO_LINKS:
             raise
         waiting.rename(target)
+
+
+def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
+    """Write a copy of an object. One that a run has written which died is the same."""
+    try:
+        source.copy_apart(target, tag)
+    except FileExistsError:
+        if not target.is_copy(tag):
+            problem = f"the file can't be archived: another one lies at '{target}'"
+            raise EngineError(problem, place=str(source)) from None
+
+
+def _drop_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
+    """Remove an object that has a copy, if it still is what was copied."""
+    if target.is_copy(tag) and source.head()["e_tag"] == tag:
+        source.unlink()
 
 
 def _drop(source: Path, target: Path) -> None:

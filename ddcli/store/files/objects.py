@@ -31,6 +31,8 @@ COPIED = 5 << 30
 """Bytes of the largest object that a store copies by itself: S3's limit."""
 BLOCK = 16 << 20
 """Bytes that are in memory together of an object that is copied through here."""
+COPY_OF = "dd-copy-of"
+"""The entry of a copy's metadata with the tag of what it is a copy of: tags of equal objects may differ."""
 FETCHED_TOGETHER = 1 << 16
 """Bytes that a reader fetches with a request: most footers are smaller."""
 
@@ -148,22 +150,22 @@ class ObjectPath(PosixPath):
         """Return a binary file that fetches what is read of it, not the whole object."""
         return io.BufferedReader(_Ranges(self), FETCHED_TOGETHER)
 
-    def put(self, data: Any, *, mode: Any = "overwrite") -> str:
+    def put(self, data: Any, *, mode: Any = "overwrite", attributes: dict[str, str] | None = None) -> str:
         """Write the object whole and return its tag. `mode` may be "create" or the tag that it must have: else FileExistsError."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with self._errors():
             try:
-                put = _obstore().put(self.store, self.key, data, mode=mode)
+                put = _obstore().put(self.store, self.key, data, mode=mode, attributes=attributes)
             except (AlreadyExistsError, PreconditionError):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self)) from None
         tag: str = put["e_tag"]
         return tag
 
-    def appender(self) -> Appender:
+    def appender(self, attributes: dict[str, str] | None = None) -> Appender:
         """Return a binary file to write the object with, piece by piece. It appears whole when that is closed."""
         with self._errors():
-            return Appender(_obstore().open_writer(self.store, self.key), self._errors)
+            return Appender(_obstore().open_writer(self.store, self.key, attributes=attributes), self._errors)
 
     def replace(self, target: Any) -> ObjectPath:
         """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
@@ -175,9 +177,35 @@ class ObjectPath(PosixPath):
         self.unlink()
         return ObjectPath(target)
 
-    def _copy_through(self, target: ObjectPath) -> None:
-        """Copy an object that is larger than stores copy by themselves."""
-        copy = target.appender()
+    def copy_apart(self, target: ObjectPath, tag: str) -> None:
+        """Copy the object, which must have a tag still, to where none is yet (else FileExistsError), in whatever bucket; the copy is marked with the tag.
+
+        Not by the store itself, which would mark nothing, and replace what lies there.
+        """
+        marked = {COPY_OF: tag.strip('"')}
+        if self.head()["size"] <= BLOCK:
+            with self._errors():
+                found = _obstore().get(self.store, self.key, options={"if_match": tag})
+                data = bytes(found.bytes())
+            target.put(data, mode="create", attributes=marked)
+            return
+        if target.is_file():  # pieces have no condition: who comes between writes into this archive against its rules
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        self._copy_through(target, marked)
+
+    def copy_of(self) -> str:
+        """Return the tag of what the object is a copy of by `copy_apart`; of another one nothing."""
+        with self._errors():
+            found = _obstore().get(self.store, self.key, options={"head": True}).attributes
+        return str(found.get(COPY_OF, ""))
+
+    def is_copy(self, tag: str) -> bool:
+        """Say whether the object is the copy of one that had a tag."""
+        return self.copy_of() == tag.strip('"')
+
+    def _copy_through(self, target: ObjectPath, marked: dict[str, str] | None = None) -> None:
+        """Copy an object piece by piece: one that is larger than stores copy by themselves."""
+        copy = target.appender(marked)
         with self.reader() as file:
             while block := file.read(BLOCK):
                 copy.write(block)

@@ -123,8 +123,13 @@ class Listing:
         """Refuse a file that was taken from, is to be read again, and has another fingerprint; size and time may be as they were."""
         for file in (*self.waiting, *(file for file in self.new if file.archived)):
             path = self.path(file)
-            if isinstance(path, ObjectPath) or not file.fingerprint:
-                continue  # of an object the listing has compared it
+            if isinstance(path, ObjectPath):
+                # Where it lies in the input, the listing has compared it; whether it is in the archive, its reader reports.
+                if path != self.root / file.path and path.is_file() and not path.is_copy(file.fingerprint):
+                    raise _changed(path, OTHER_CONTENT)
+                continue
+            if not file.fingerprint:
+                continue
             try:
                 same = fingerprint(path, file.size) == file.fingerprint
             except OSError:
@@ -206,6 +211,8 @@ def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: b
     gone = any(file.archived for file in consumed) or all(file.withdrawn for file in consumed)
     may_be = bool(consumed) and (forgets or gone)
     named = glob.has_magic(path) or all(file.path == name for file in consumed)
+    if may_be and isinstance(root, ObjectPath):  # there are no directories: of one without an object nothing is left
+        return root if named else places_of(path, base)[0]
     return root if may_be and named and root.is_dir() else None
 
 
