@@ -27,6 +27,8 @@ from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import BEFORE, FORMAT, Manifest, manifest_path, read_newest
 from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
+from ddcli.store.state.verify import verify_state
+from tests import draws
 from tests.crash.shop import Shop
 from tests.draws import many
 from tests.harness import ROOT
@@ -235,3 +237,23 @@ def test_a_bundle_in_a_manifest_of_the_format_before_is_refused(tmp_path):
     rewrite(manifest_path(tmp_path, 1), {"format": BEFORE})
     with pytest.raises(StateError, match="content that `dd` never writes"):
         read_newest(tmp_path)
+
+
+def test_verify_finds_any_bit_of_a_bundle(tmp_path):
+    """Beside the batches themselves there are headers, padding and the end, which `tar` reads."""
+    manifest = commit(tmp_path, {"a": 3, "b": 40})
+    ((path, whole),) = {(path, path.read_bytes()) for path in (tmp_path / "bundles").iterdir()}
+    assert not list(verify_state(tmp_path, manifest))
+    chance = draws.chance("bundle")
+    entries = [file for _, _, file in batches_of(manifest)]
+    places = [at for file in entries for at in range(file.at - 512, file.at)]  # headers
+    places += [at for file in entries for at in range(file.at + file.size, file.at - 512 + footprint(file.size))]
+    places += range(len(whole) - 1024, len(whole))
+    for at in [*chance.sample(places, 300), *chance.sample(range(len(whole)), 60)]:
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        assert [error.place for error in verify_state(tmp_path, manifest)][:1] == [str(path)], at
+    for cut in (whole[:-1], whole + b"\0", whole[:-1024]):
+        path.write_bytes(cut)
+        assert [error.place for error in verify_state(tmp_path, manifest)] == [str(path)]

@@ -53,6 +53,22 @@ class Bundle:
         return b"".join([*self._parts, END])
 
 
+def members(content: bytes) -> dict[int, int] | None:
+    """Return where each member of a bundle begins and its size; None where headers, padding or end are not as `Bundle` writes them."""
+    found, at = {}, 0
+    while any(header := content[at : at + BLOCK]):
+        try:
+            name, size, folder = header[:NAME], int(header[124:135], 8), header[345 : 345 + PREFIX]
+            path = b"/".join(part.rstrip(b"\0") for part in (folder, name)).decode()
+        except ValueError:
+            return None
+        data, end = at + BLOCK, at + footprint(size)
+        if header != _header(path, size) or any(content[data + size : end]):
+            return None
+        found[data], at = size, end
+    return found if content[at:] == END else None
+
+
 def inside(arrangement: str, shard: int, name: str) -> str:
     """Return the path in a state that a batch file has, and its member of a bundle."""
     return f"arrangements/{arrangement}/{shard}/{name}"

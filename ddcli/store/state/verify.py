@@ -10,6 +10,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import read_bytes, reading, size_of
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.bundles import members
 from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.manifest import RESTORE, Manifest
 from ddcli.store.state.outputs import output_files
@@ -92,10 +93,24 @@ def other_columns(path: Path) -> StateError:
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
     """Read every file that a manifest names, and yield what is wrong with each, and what of the commit is not yet published."""
     waiting = {target: source for source, target in unpublished(directory, manifest)}
+    bundles: dict[Path, list[FileEntry]] = {}
     for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
+        there = waiting.get(path, path)
         try:
-            check_bytes(waiting.get(path, path), entry)
+            check_bytes(there, entry)
         except StateError as error:
+            bundles.pop(there, None)
             yield error
+        else:
+            if entry.bundle:
+                bundles.setdefault(there, []).append(entry)
+    for path, entries in bundles.items():
+        try:
+            found = members(read_bytes(path))
+        except (StateError, OSError) as error:
+            yield error if isinstance(error, StateError) else unreadable(path, error)
+            continue
+        if found is None or any(found.get(entry.at) != entry.size for entry in entries):
+            yield damaged(path)
     for target in waiting:
         yield StateError("the last commit isn't published wholly", place=str(target), hint=FINISH)
