@@ -1,9 +1,16 @@
 """`dd sql` and `dd functions`: what they print, in which order, as of when, and what they refuse."""
 
 import json
+import tempfile
+from decimal import Decimal
+from pathlib import Path
 
 import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ddcli.query.statement import answer_of_files
+from tests.draws import many
 from tests.harness import snapshot
 
 PIPELINE = """\
@@ -125,3 +132,20 @@ def test_an_answer_has_the_row_of_aggregates_of_nothing_also_where_no_input_has_
         shop("sql", "select count(*) as n, sum(amount) as s from orders", "--from", "p.yaml", "-o", "csv").out
         == "n,s\n0,\n"
     )
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=42)
+NUMBERS = st.builds(lambda sign, whole, rest: sign + (whole.lstrip("0") or "0") + rest, st.sampled_from(["", "-", "+"]), DIGITS, st.just("") | DIGITS.map(".{}".format))  # fmt: skip
+
+
+@settings(max_examples=many(60))
+@given(st.lists(NUMBERS, min_size=1, max_size=4) | st.lists(st.integers(-(10**20), 10**20).map(str), min_size=1))
+def test_what_is_found_reads_every_number_without_loss(values):
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.csv").write_text("\n".join(["a", *values]) + "\n")
+        found = answer_of_files(f"select a from '{folder}/a.csv'").rows["a"].to_list()
+    exact = [Decimal(repr(value) if isinstance(value, float) else value) for value in found]
+    assert sorted(exact) == sorted(map(Decimal, values))
+    parts = [value.lstrip("+-").partition(".") for value in values]
+    digits = sum(max(len(part[at]) for part in parts) for at in (0, 2))
+    assert digits > 38 or not any(isinstance(value, str) for value in found)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import field
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 NULLS = ("NA", "N/A", "n/a", "NULL", "null", "\\N", "-", "#N/A", "None", "nan", "NaN")
 """Texts that stand for nothing where the other values of a column are numbers or dates."""
 DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d")
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
-INTEGER, CODE = re.compile(r"[+-]?\d{1,18}", re.ASCII), re.compile(r"0\d+", re.ASCII)
+INTEGER, CODE = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"0\d+", re.ASCII)
 POINT, COMMA = (re.compile(rf"[+-]?\d+({sign}\d+)?", re.ASCII) for sign in (r"\.", ","))
 SCIENTIFIC = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,'\u00a0 ]\d{3})+([.,]\d+)?", re.ASCII)
+MOST_DIGITS = 38
+"""Digits of the longest decimal."""
 ISO = {
     "date": re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII),
     "datetime[us]": re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?", re.ASCII),
@@ -75,7 +78,7 @@ class FoundColumns:
             self.doubts[name] = "text, because of leading zeros"
             return "string"
         if all(map(INTEGER.fullmatch, values)):
-            return "int64"
+            return "int64" if all(map(_is_int64, values)) else number_type(values)
         if values <= {"true", "false"}:
             return "bool"
         for kind, form in ISO.items():
@@ -84,11 +87,11 @@ class FoundColumns:
         comma = "." if self.closed else ","
         if is_csv and all(map(COMMA.fullmatch, values)) and self.options.get("decimal", comma) == ",":
             self.options["decimal"] = ","
-            return _number(value.replace(",", ".") for value in values)
+            return number_type([value.replace(",", ".") for value in values])
         if all(map(POINT.fullmatch, values)) and self.options.setdefault("decimal", ".") == ".":
-            return _number(values)
+            return number_type(values)
         if all(map(SCIENTIFIC.fullmatch, values)) and self.options.get("decimal", ".") == ".":
-            return "float64"
+            return "float64" if all(map(_is_float, values)) else "string"
         return self._moments(name, values) if is_csv else "string"
 
     def _stated(self, kind: str) -> bool:
@@ -115,10 +118,28 @@ class FoundColumns:
         return "string"
 
 
-def _number(values: Iterable[str]) -> str:
-    """Return the type of numbers with a point: of money a decimal, which floats would round."""
-    fraction = max(len(value.partition(".")[2]) for value in values)
-    return "decimal(18, 2)" if fraction <= 2 else "float64"
+def number_type(values: Collection[str]) -> str:
+    """Return the type that has all these numbers exactly, a decimal where it can: floats would round money. Text where none has them.
+
+    >>> number_type(["9223372036854775808", "1"]), number_type(["0.5", "12"]), number_type(["0.125"]), number_type(["9" * 39])
+    ('decimal(19, 0)', 'decimal(18, 2)', 'float64', 'string')
+    """
+    parts = [value.lstrip("+-").partition(".") for value in values]
+    whole, fraction = max(len(part[0].lstrip("0")) for part in parts), max(len(part[2]) for part in parts)
+    if fraction <= 2 and whole <= 16 and fraction + whole:
+        whole, fraction = 16, 2
+    elif fraction > 2 and all(map(_is_float, values)):
+        return "float64"
+    return f"decimal({whole + fraction}, {fraction})" if whole + fraction <= MOST_DIGITS else "string"
+
+
+def _is_int64(value: str) -> bool:
+    return len(value) <= MOST_DIGITS and -(2**63) <= int(value) < 2**63
+
+
+def _is_float(value: str) -> bool:
+    """Say whether a float is this very number as it would be written again."""
+    return Decimal(repr(float(value))) == Decimal(value)
 
 
 def _reads(form: str) -> Callable[[str], bool]:

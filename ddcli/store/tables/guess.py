@@ -7,6 +7,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ddcli.store.tables.column_types import number_type
 from ddcli.store.tables.csv_records import DamagedError, records
 from ddcli.store.tables.json_values import numbered_lines
 from ddcli.store.tables.packing import NotWholeError
@@ -25,8 +26,6 @@ FORMS = {
     "bool": r"true|false",
     "float64": r"-?\d+(\.\d*)?([eE][+-]?\d+)?",
 }
-CENTS = re.compile(r"-?\d+(\.\d{1,2})?")
-"""What is most often money, which floats would round."""
 
 
 def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
@@ -72,7 +71,8 @@ def _type(values: Iterable[str]) -> str:
     null = "?" if len(there) < len(list(values)) else ""
     for name, form in FORMS.items():
         if there and all(re.fullmatch(form, value) for value in there):
-            money = name == "float64" and all(CENTS.fullmatch(value) for value in there)
-            kind = '"decimal(18, 2)"' if money else name
+            plain = name == "float64" and all(re.fullmatch(r"-?\d+(\.\d+)?", value) for value in there)
+            found = number_type(there) if plain else name
+            kind = f'"{found}"' if found.startswith("decimal") else found
             return kind[:-1] + null + '"' if kind.endswith('"') else kind + null
     return "string" + null
