@@ -11,6 +11,7 @@
 * doctor: `dd doctor`
 * explain: `dd explain`
 * functions: `dd functions`
+* import_: `dd import`
 * init: `dd init`
 * log: `dd log`
 * main: the group of all commands, and how errors end it

@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "ddcli.cli.doctor",
     "explain": "ddcli.cli.explain",
     "functions": "ddcli.cli.functions",
+    "import": "ddcli.cli.import_",
     "init": "ddcli.cli.init",
     "log": "ddcli.cli.log",
     "plan": "ddcli.cli.plan",

@@ -19,7 +19,8 @@ from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
-from ddcli.spec import read_spec
+from ddcli.spec.document import parse_partly
+from ddcli.spec.file import read_text
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
 from ddcli.store.parquet.footers import Footers
@@ -118,7 +119,16 @@ def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
     An input whose columns are declared needs no file. What its files say is checked where they are on this machine.
     """
     try:
-        spec, wrong = read_spec(path)
+        text = read_text(path)
+    except UsageError as error:
+        return Checked(str(path), errors=each_of(error))
+    return check_text(text, path, budget)
+
+
+def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -> Checked:
+    """Return what the text of a pipeline file at a path is about and everything that is wrong with it, as `check` does."""
+    try:
+        spec, wrong = parse_partly(text, str(path))
     except UsageError as error:
         return Checked(str(path), errors=each_of(error))
     if spec is None:

@@ -60,7 +60,7 @@ def tables_of(tree: Tree) -> tuple[Text, ...]:
     for node in tree.nodes:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             name = table_name(node)
-            if node.args.get("db") or not _is_own(node, name):
+            if node.args.get("db") or not is_own(node, name):
                 found.setdefault(name, Text(name, tree.place(node.this)))
     return tuple(found.values())
 
@@ -81,7 +81,7 @@ def names_some(query: exp.Expr, names: Collection[str]) -> bool:
     return bool(tables_in(query, names))
 
 
-def _is_own(node: exp.Expr, name: str) -> bool:
+def is_own(node: exp.Expr, name: str) -> bool:
     """Say whether a name means a table that a `with` around the node defines."""
     inside: exp.Expr = node
     around = node.parent

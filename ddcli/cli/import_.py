@@ -1,0 +1,79 @@
+"""`dd import`: projects of other programs as pipeline files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ddcli.cli.arguments import REPORT
+from ddcli.screen import json_text, near, say
+
+
+@click.group("import", short_help="Make a pipeline file of another program's project.")
+def command() -> None:
+    """Make a pipeline file of another program's project.
+
+    \b
+    Example:
+      dd import dbt fixtures/dbt out/shop.yaml
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+
+
+@command.command("dbt", short_help="Make a pipeline file of a compiled dbt project.")
+@click.argument("project", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=click.Path(path_type=Path), required=False)
+@click.option("--force", is_flag=True, help="Replace the file PIPELINE.")
+@REPORT
+def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
+    """Make a pipeline file of the dbt project in the folder PROJECT, as `dbt compile --full-refresh` with dbt-duckdb left it
+    in target/manifest.json. PIPELINE is PROJECT/dd.yaml unless it is named.
+
+    Models become collections with their SQL, tables among them outputs; seeds, sources and snapshots become inputs, and tests the pipeline's.
+    What can't be taken over is listed by file and line, and so is all that reads it; the file holds the rest.
+
+    Exits with 1 if something is left out.
+
+    \b
+    JSON: {pipeline, inputs, models, tests, notes: [NOTE],
+           left_out: [{file, line, column, length, problem, hint}]}
+
+    \b
+    Examples:
+      dd import dbt fixtures/dbt out/shop.yaml
+      dd import dbt fixtures/dbt out/shop.yaml --force
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from dataclasses import asdict
+
+    from ddcli.commands.dbt.project import import_project
+    from ddcli.errors import UsageError
+    from ddcli.job.summary import plural
+
+    target = pipeline or project / "dd.yaml"
+    if target.exists() and not force:
+        raise UsageError("this file exists already", place=str(target), hint="--force replaces it")
+    found = import_project(project, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(found.text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write there: {error.strerror}", place=str(target)) from None
+    if output == "json":
+        left = []
+        for each in found.left_out:
+            place = (
+                asdict(each.span) if each.span else {"file": each.place, "line": None, "column": None, "length": None}
+            )
+            place.pop("source", None)
+            left.append(place | {"problem": each.problem, "hint": each.hint})
+        report = {"pipeline": str(target), "inputs": found.inputs, "models": found.models, "tests": found.tests}
+        say(json_text(report | {"notes": found.notes, "left_out": left}))
+    else:
+        for note in found.notes:
+            say(f"note: {note}", err=True)
+        for each in found.left_out:
+            say(*each.lines(), err=True)
+        counts = ((found.inputs, "input"), (found.models, "model"), (found.tests, "test"))
+        say(f"{near(str(target))}: {', '.join(f'{count} {plural(count, what)}' for count, what in counts)}")
+    if found.left_out:
+        raise click.exceptions.Exit(1)

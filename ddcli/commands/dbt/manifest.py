@@ -1,0 +1,149 @@
+"""What dbt compiled: the nodes of `target/manifest.json` as values whose types are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST = 1 << 30
+"""Bytes of a manifest."""
+COMPILE = "compile the project with `dbt compile --full-refresh`"
+INCREMENTAL = "macro.dbt.is_incremental"
+
+
+@dataclass(frozen=True, slots=True)
+class DbtNode:
+    """A model, seed, snapshot, test or source. `relation` are the names of its table in compiled SQL, in small letters."""
+
+    id: str
+    name: str
+    kind: str
+    file: str
+    compiled: str
+    """The file that dbt compiled it to; empty for what is not compiled."""
+    code: str | None
+    relation: tuple[str, ...]
+    reads: tuple[str, ...]
+    macros: tuple[str, ...]
+    config: dict[str, Any]
+    types: dict[str, str]
+    """The columns that have a `data_type`, all others are `''`."""
+    meta: dict[str, Any]
+    language: str = "sql"
+    source: str = ""
+    alias: str = ""
+    test: dict[str, Any] = field(default_factory=dict)
+    """Of a generic test its name, `kwargs`, the node it is about and the column."""
+
+    @property
+    def materialized(self) -> str:
+        """How dbt keeps it."""
+        return str(self.config.get("materialized") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProject:
+    """All of a project that a pipeline may be made of, by dbt's unique names; `full_refresh` says that no model was compiled as incremental."""
+
+    project: str
+    nodes: dict[str, DbtNode]
+    full_refresh: bool
+    unread: tuple[tuple[str, str, str], ...]
+    """Kind, name and file of what is neither a table nor a test of one."""
+
+
+def read_manifest(project: Path) -> CompiledProject:
+    """Return what dbt compiled in a project. Raises UsageError where it compiled nothing, or for another database than DuckDB."""
+    path = project / "target" / "manifest.json"
+    tree = _read(path)
+    try:
+        adapter = tree["metadata"].get("adapter_type")
+        if adapter != "duckdb":
+            hint = "compile it with dbt-duckdb: SQL of another database means other things by the same words"
+            raise UsageError(f"compiled for {adapter or 'no database'}", place=str(path), hint=hint)
+        named = str(tree["metadata"].get("project_name") or project.resolve().name)
+        found = [_node(each) for part in ("nodes", "sources") for each in tree[part].values()]
+        unread = tuple(
+            (part.removesuffix("s").replace("_", " "), str(each["name"]), str(each.get("original_file_path", "")))
+            for part in ("unit_tests", "metrics", "semantic_models", "saved_queries")
+            for each in (tree.get(part) or {}).values()
+        )
+        return CompiledProject(named, {each.id: each for each in found}, _is_full_refresh(path, tree), unread)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        problem = f"no manifest of dbt's: {type(error).__name__}: {error}"
+        raise UsageError(problem, place=str(path), hint=COMPILE) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file():
+            problem = "there is no such file" if not path.exists() else "no plain file"
+            raise UsageError(problem, place=str(path), hint=COMPILE)
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"larger than {LARGEST >> 30} GiB", place=str(path))
+        tree = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"can't read it: {error.strerror}", place=str(path)) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not JSON: {error}", place=str(path), hint=COMPILE) from None
+    if not isinstance(tree, dict):
+        raise UsageError("no manifest of dbt's", place=str(path), hint=COMPILE)
+    return tree
+
+
+def _is_full_refresh(path: Path, tree: dict[str, Any]) -> bool:
+    """Say whether dbt wrote the manifest under `--full-refresh`: the results of the same call say so."""
+    beside = path.with_name("run_results.json")
+    if not beside.is_file() or beside.stat().st_size > LARGEST:
+        return False
+    results = _read(beside)
+    same = results["metadata"].get("invocation_id") == tree["metadata"].get("invocation_id")
+    return bool(same and results["args"].get("full_refresh"))
+
+
+def _node(each: dict[str, Any]) -> DbtNode:
+    config, columns = dict(each.get("config") or {}), dict(each.get("columns") or {})
+    relation: tuple[str, ...] = ()
+    kind, code = str(each["resource_type"]), each.get("compiled_code")
+    name = str(each.get("identifier") or each.get("alias") or each["name"])
+    if each.get("relation_name"):
+        relation = tuple(str(part).lower() for part in (each.get("database"), each.get("schema"), name) if part)
+    meta = {**_mapping(each.get("source_meta")), **_mapping(config.get("meta")), **_mapping(each.get("meta"))}
+    if kind == "source" and meta.get("external_location"):
+        meta["external_location"] = str(each["relation_name"])  # with the names of the source filled in
+        relation = (meta["external_location"].strip("'").lower(),)
+    about = each.get("test_metadata")
+    test = {}
+    if kind == "test" and about:
+        test = {"name": about["name"], "kwargs": dict(about.get("kwargs") or {}), "of": each.get("attached_node")}
+        test |= {"package": about.get("namespace"), "column": each.get("column_name")}
+    depends = each.get("depends_on") or {}
+    return DbtNode(
+        id=str(each["unique_id"]),
+        name=name if kind in ("model", "snapshot", "seed") else str(each["name"]),
+        kind=kind,
+        file=str(each.get("original_file_path") or ""),
+        compiled=str(each.get("compiled_path") or each.get("original_file_path") or ""),
+        code=None if code is None else str(code),
+        relation=relation,
+        reads=tuple(map(str, depends.get("nodes") or ())),
+        macros=tuple(map(str, depends.get("macros") or ())),
+        config=config,
+        types={str(column): str(_mapping(given).get("data_type") or "") for column, given in columns.items()},
+        meta=meta,
+        language=str(each.get("language") or "sql"),
+        source=str(each.get("source_name") or ""),
+        alias=name,
+        test=test,
+    )
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,87 @@
+"""The text of a pipeline file that a project becomes, and the node that each of its lines is of."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.commands.dbt.inputs import yaml
+from ddcli.dataclass import dataclass
+from ddcli.errors import Span
+from ddcli.screen import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.commands.dbt.translation import Translation
+
+INSET = 6
+"""Blanks before a query's lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedQuery:
+    """A model or a test as a collection: its dbt id, its query, whether it is written, and what is expected of it."""
+
+    id: str
+    name: str
+    query: Translation
+    written: bool
+    folder: str = "out"
+    expected: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+
+
+@dataclass(eq=False)
+class PipelineText:
+    """Lines of a file, and of each the query that it is of, with the offset of its first character there."""
+
+    lines: list[str] = field(default_factory=list)
+    origins: dict[int, tuple[ImportedQuery, int | None]] = field(default_factory=dict)
+
+    def add(self, line: str, query: ImportedQuery | None = None, offset: int | None = None) -> None:
+        """Add a line."""
+        self.lines.append(line)
+        if query is not None:
+            self.origins[len(self.lines)] = query, offset
+
+    def origin(self, place: Span) -> tuple[ImportedQuery, Span] | None:
+        """Return the query that a place of the file is of, and the place in what dbt compiled."""
+        if place.line not in self.origins:
+            return None
+        query, offset = self.origins[place.line]
+        if offset is None:
+            return query, Span(query.query.file, 1, 1, 1, query.query.compiled.split("\n")[0])
+        return query, query.query.place(offset + max(0, place.column - 1 - INSET), place.length)
+
+
+def written(
+    name: str, inputs: Mapping[str, tuple[dict[str, Any], str]], queries: Sequence[ImportedQuery]
+) -> PipelineText:
+    """Return the pipeline file of inputs and queries."""
+    text = PipelineText()
+    text.add("# Written by `dd import dbt`. A comment with a question mark is a guess: look at it.")
+    text.add("dd: 1")
+    text.add(f"name: {yaml(name)}")
+    text.add("clock: arrival")
+    text.add("inputs:")
+    for called, (given, remark) in inputs.items():
+        text.add(f"  {yaml(called)}: {yaml(given)}" + (f"  # {visible(remark)}" if remark else ""))
+    text.add("collections:")
+    for query in queries:
+        text.add(f"  {yaml(query.name)}:", query)
+        text.add("    sql: |", query)
+        offset = 0
+        for line in query.query.text.split("\n"):
+            text.add(" " * INSET + line if line.strip() else "", query, offset)
+            offset += len(line) + 1
+    text.add("outputs:")
+    for query in queries:
+        if query.written:
+            text.add(f"  {yaml(query.name)}: {yaml(f'{query.folder}/{query.name}/')}", query)
+    expected = [(query, about, what) for query in queries for about, what in query.expected]
+    if expected:
+        text.add("tests:")
+    for query, about, what in expected:
+        text.add(f"  - name: {yaml(about)}", query)
+        text.add(f"    expect: {yaml({'collection': query.name, **what})}", query)
+    return text

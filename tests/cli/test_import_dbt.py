@@ -1,0 +1,342 @@
+"""`dd import dbt`: the pipeline holds each day what DuckDB makes of the same models, and what can't be taken over is listed."""
+
+import datetime as dt
+import json
+import shutil
+from collections import Counter
+
+import duckdb
+import polars as pl
+import pytest
+
+from tests.draws import EFFORT, chance
+from tests.harness import ROOT, Folder, contents
+
+PROJECT = ROOT / "fixtures" / "dbt"
+FIRST = dt.date(2024, 1, 1)
+STATUS = ["placed", "shipped", "returned"]
+EDITS = {
+    "fct_orders": ("sum(i.quantity) as quantity", "sum(i.quantity) + 0 as quantity, max(i.category) as category"),
+    "customer_orders": ("<> 'returned'", "= 'shipped'"),
+}
+"""Two edits of models, in words that dbt leaves as they are."""
+
+
+@pytest.fixture
+def project(tmp_path, capsys, monkeypatch):
+    shutil.copytree(PROJECT, tmp_path / "dbt")
+    monkeypatch.chdir(tmp_path)
+    return Folder(tmp_path, capsys)
+
+
+def edit(folder, *models, old="", new="", **fields):
+    """Edit what dbt compiled of some models."""
+    path = folder.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    for model in models:
+        node = next(each for each in tree["nodes"].values() if each["name"] == model)
+        assert old in node["compiled_code"]
+        node["compiled_code"] = node["compiled_code"].replace(old, new) if old else node["compiled_code"] + new
+        for name, value in fields.items():
+            node[name] = {**node[name], **value} if isinstance(value, dict) else value
+    path.write_text(json.dumps(tree))
+
+
+class Shop:
+    """The tables of the sources, day by day, as files of changes and as rows."""
+
+    def __init__(self, folder, rng, orders):
+        self.folder, self.rng, self.next = folder, rng, 1
+        self.customers, self.orders, self.items = {}, {}, []
+        self.day, self.last = FIRST, 0
+        for at in range(40):
+            self.customers[at] = (at, f"c{at}", rng.choice(["north", "south", "west", None]), "U", self.now())
+        self.write("customers", self.customers.values())
+        self.history = {f"{one[0]}-": (f"{one[0]}-", one[0], one[2], one[4], None) for one in self.customers.values()}
+        self.write("customer_history", self.history.values())
+        self.place(orders, [FIRST - dt.timedelta(days=rng.randrange(60)) for _ in range(orders)])
+
+    def now(self):
+        self.last += 1
+        return dt.datetime.combine(self.day, dt.time()) + dt.timedelta(microseconds=self.last)
+
+    def place(self, count, days):
+        """Write orders with their items."""
+        new, items = [], []
+        for placed in days[:count]:
+            one = self.next
+            self.next += 1
+            new.append((one, self.rng.randrange(5, 45), "placed", placed, "U", self.now()))
+            items += [(one, self.rng.randrange(1, 22), self.rng.randrange(4)) for _ in range(2)]
+        self.put(new)
+        self.items += items
+        self.write("order_items", items)
+
+    def put(self, rows):
+        for row in rows:
+            self.orders[row[0]] = row
+            if row[4] == "D":
+                del self.orders[row[0]]
+        self.write("orders", rows)
+
+    def change(self, days):
+        """Let days pass: orders, some of them late, others that change or go, customers who move."""
+        self.day += dt.timedelta(days=days)
+        late = [self.day - dt.timedelta(days=self.rng.choice([0, 0, 0, 1, 5])) for _ in range(6)]
+        self.place(6, late)
+        touched = [self.orders[one] for one in self.rng.sample(sorted(self.orders), 4)]
+        self.put([(*row[:2], STATUS[at % 3], row[3], "UD"[at == 3], self.now()) for at, row in enumerate(touched)])
+        one = self.rng.choice(sorted(self.customers))
+        row = self.customers[one]
+        moved = (one, row[1], self.rng.choice(["north", "south"]), "UD"[self.rng.random() < 0.2], self.now())
+        self.write("customers", [moved])
+        old = [each for each in self.history.values() if each[1] == one and each[4] is None]
+        new = [(*each[:4], moved[4]) for each in old] + [(f"{one}-{moved[4]}", one, moved[2], moved[4], None)]
+        self.history |= {each[0]: each for each in new}
+        self.write("customer_history", new)
+        self.customers[one] = moved
+        if moved[3] == "D":
+            del self.customers[one]
+
+    def write(self, name, rows):
+        schema = TABLES[name]
+        self.last += 1
+        path = self.folder / "dbt/landing" / name / f"{self.last:09}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame(rows, schema).write_parquet(path)
+
+    def database(self, nodes):
+        """Return a database with the sources, the seeds, and all models built anew."""
+        base = duckdb.connect(":memory:", config={"threads": 1})
+        base.execute("attach ':memory:' as shop")
+        rows = {"raw.customers": self.customers.values(), "raw.orders": self.orders.values()}
+        rows |= {"raw.order_items": self.items, "snapshots.customer_history": self.history.values()}
+        for name, table in rows.items():
+            schema, _, short = name.partition(".")
+            base.execute(f"create schema if not exists shop.{schema}")
+            base.register("given", frame(table, TABLES[short]).to_arrow())
+            base.execute(f"create table shop.{name} as from given")
+        for seed in ("regions", "products"):
+            base.execute(f"create table shop.main.{seed} as from '{PROJECT}/seeds/{seed}.csv'")
+        waiting = [
+            each for each in nodes if each["resource_type"] == "model" and each["config"]["materialized"] != "ephemeral"
+        ]
+        built = {each["unique_id"] for each in nodes if each not in waiting}
+        while waiting:
+            node = next(
+                each
+                for each in waiting
+                if all(one in built or one.startswith("source") for one in each["depends_on"]["nodes"])
+            )
+            base.execute(f"create table {node['relation_name']} as {node['compiled_code']}")
+            built.add(node["unique_id"])
+            waiting.remove(node)
+        return base
+
+
+TABLES = {
+    "customers": {"id": pl.Int64, "name": pl.String, "region": pl.String, "op": pl.String, "updated_at": pl.Datetime},
+    "orders": {
+        "id": pl.Int64, "customer_id": pl.Int64, "status": pl.String, "placed": pl.Date, "op": pl.String, "updated_at": pl.Datetime,
+    },
+    "order_items": {"order_id": pl.Int64, "product_id": pl.Int64, "quantity": pl.Int64},
+    "customer_history": {
+        "dbt_scd_id": pl.String, "id": pl.Int64, "region": pl.String, "dbt_valid_from": pl.Datetime, "dbt_valid_to": pl.Datetime,
+    },
+}  # fmt: skip
+
+
+def frame(rows, schema):
+    return pl.DataFrame(list(rows), schema=schema, orient="row")
+
+
+def plain(value):
+    return round(float(value), 6) if isinstance(value, int | float) or hasattr(value, "as_tuple") else value
+
+
+def same(shop, nodes, project):
+    """Hold every output against the model that DuckDB builds of all rows; return how many were compared."""
+    base, compared = shop.database(nodes), 0
+    for place in sorted((project.folder / "dbt/out").iterdir()):
+        if place.name == "checks":
+            continue
+        ours = Counter()
+        for record, count in (contents(place) if any(place.glob("*.parquet")) else {}).items():
+            ours[tuple(map(plain, record))] += count
+        theirs = Counter(tuple(map(plain, row)) for row in base.sql(f"from shop.main.{place.name}").fetchall())
+        assert ours == theirs, place.name
+        compared += bool(theirs)
+    return compared
+
+
+def rows_of(result):
+    """Return how many rows the operators of a run were handed."""
+    assert result.code == 0, result.err
+    return sum(each["rows_in"] for each in json.loads(result.out)["operators"])
+
+
+def test_each_day_holds_what_a_full_rebuild_holds(project):
+    """Rows come five days late, some go, days are skipped, two models are edited; a day's work is a part of a rebuild's."""
+    rng = chance("dbt")
+    days = round(max(6, min(60, 6 * EFFORT)))
+    shop = Shop(project.folder, rng, 3000)
+    edits = {days // 3: "fct_orders", 2 * days // 3: "customer_orders"}
+    assert project("import", "dbt", "dbt").code == 0
+    worked = []
+    for day in range(days):
+        options = []
+        if day in edits:
+            edit(project, edits[day], **dict(zip(("old", "new"), EDITS[edits[day]], strict=True)))
+            assert project("import", "dbt", "dbt", "--force").code == 0
+            options = ["--apply", *(["--rewrite", "fct_orders"] if edits[day] == "fct_orders" else [])]
+        if day:
+            shop.change(1 if rng.random() < 0.8 else 3)
+        rows = rows_of(project("run", "dbt/dd.yaml", "--profile", "-o", "json", *options))
+        if day and day not in edits:
+            worked.append(rows)
+        nodes = list(json.loads((project.folder / "dbt/target/manifest.json").read_text())["nodes"].values())
+        assert same(shop, nodes, project) >= 8
+    shutil.rmtree(project.folder / "dbt/.dd")
+    shutil.rmtree(project.folder / "dbt/out")
+    rebuilt = rows_of(project("run", "dbt/dd.yaml", "--profile", "-o", "json"))
+    assert sum(worked) / len(worked) <= 0.05 * rebuilt, (worked, rebuilt)
+    result = project("test", "dbt/dd.yaml")
+    assert result.code == 1
+    assert "relationships_fct_orders_customer_id" in result.out + result.err  # customers 40 to 44 don't exist
+    assert "FAIL" not in "".join(line for line in result.out.splitlines(True) if "accepted" in line or "null" in line)
+
+
+def test_what_cannot_be_taken_over_is_listed_by_file_and_line(project):
+    edit(
+        project,
+        "dim_customers",
+        old="select c.id",
+        new="select greatest(c.id, null) as most, struct_pack(a := 1) as s, c.id",
+    )
+    edit(project, "category_months", new="\nlimit 3 offset", raw_code="")
+    edit(project, "last_orders", language="python")
+    edit(project, "customer_moves", new=' union all select 1, 2, "max"(now()) from elsewhere')
+    edit(project, "idle_customers", config={"post-hook": [{"sql": "select 1"}]})
+    result = project("import", "dbt", "dbt", "-o", "json")
+    assert result.code == 1
+    left = {each["problem"]: each for each in json.loads(result.out)["left_out"]}
+    problems = "\n".join(left)
+    for words in (
+        "model `dim_customers`: ",
+        "model `last_orders`: it is written in python",
+        "model `category_months`: this can't be read as SQL",
+        "model `customer_moves`: `elsewhere` is no model, seed, snapshot or source of the project",
+        "model `idle_customers`: its post-hook can't be taken over",
+        "model `customer_orders`: it reads `dim_customers`, which is left out",
+    ):
+        assert words in problems, problems
+    (dim,) = (each for problem, each in left.items() if problem.startswith("model `dim_customers`"))
+    assert (dim["file"], dim["line"]) == ("target/compiled/shop/models/marts/dim_customers.sql", 1)
+    assert project("check", "dbt/dd.yaml").code == 0
+
+
+def test_an_incremental_compile_is_refused(project):
+    path = project.folder / "dbt/target/run_results.json"
+    path.write_text(path.read_text().replace('"full_refresh": true', '"full_refresh": false'))
+    result = project("import", "dbt", "dbt")
+    assert result.code == 1
+    assert "model `fct_orders`: its `is_incremental()` may be true in what dbt compiled" in result.err
+    assert "hint: run `dbt compile --full-refresh`" in result.err
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("greatest(r.manager, c.name) as most", "greatest is null where one value is"),
+        ("(select 1 from elsewhere) as x", "`elsewhere` is no model, seed, snapshot or source"),
+        ("c.nothing", "no column is named `c.nothing`"),
+    ],
+)
+def test_a_query_that_means_something_else_is_left_out_at_its_place(project, change, problem):
+    edit(project, "dim_customers", old="c.name,", new=f"c.name,\n  {change},")
+    result = project("import", "dbt", "dbt")
+    assert result.code == 1
+    assert (
+        f"dim_customers.sql:2:{3 if 'elsewhere' not in change else 18}: error: model `dim_customers`: {problem}"
+        in result.err
+    )
+
+
+def test_a_with_that_hides_a_model_is_left_out(project):
+    old = "select id, name from"
+    edit(project, "idle_customers", old=old, new="with fct_orders as (select 1 as customer_id)\nselect id, name from")
+    result = project("import", "dbt", "dbt")
+    assert result.code == 1
+    assert "a `with` calls something else `fct_orders`" in result.err
+
+
+def test_words_of_duckdb_keep_their_meaning(project):
+    """A quotient of integers, a falling order with nulls, and `${`, which stands for a variable in pipelines."""
+    text = "with n as (select * from (values (1), (3), (null)) t(x))\nselect x / 2 as half, '${HOME}' as home from n order by x desc limit 2"
+    tree = json.loads((project.folder / "dbt/target/manifest.json").read_text())
+    for node in tree["nodes"].values():
+        if node["name"] == "idle_customers":
+            node["compiled_code"] = text
+    (project.folder / "dbt/target/manifest.json").write_text(json.dumps(tree))
+    Shop(project.folder, chance("words"), 3)
+    assert project("import", "dbt", "dbt").code == 0
+    assert project("run", "dbt/dd.yaml", "-q").code == 0
+    assert contents(project.folder / "dbt/out/idle_customers") == {(0.5, "${HOME}"): 1, (1.5, "${HOME}"): 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"metadata": 3}', '{"metadata": {"adapter_type": "duckdb"}, "nodes": [1], "sources": {}}']
+)
+def test_what_is_no_manifest_is_refused(project, text):
+    (project.folder / "dbt/target/manifest.json").write_text(text)
+    result = project("import", "dbt", "dbt")
+    assert result.code == 2
+    assert "hint: compile" in result.err
+    assert not (project.folder / "dbt/dd.yaml").exists()
+
+
+def test_a_file_that_exists_is_kept(project):
+    project.write("dbt/dd.yaml", "mine")
+    assert project("import", "dbt", "dbt").code == 2
+    assert (project.folder / "dbt/dd.yaml").read_text() == "mine"
+
+
+def test_an_input_that_is_wrong_in_the_project_is_listed(project):
+    path = project.folder / "dbt/target/manifest.json"
+    path.write_text(path.read_text().replace('"format": "append"', '"format": "parquet"'))
+    result = project("import", "dbt", "dbt")
+    assert result.code == 1
+    assert "inputs.order_items.format" in result.err
+
+
+def test_a_source_without_a_place_is_a_question(project):
+    path = project.folder / "dbt/target/manifest.json"
+    path.write_text(path.read_text().replace('"dd": {', '"other": {'))
+    result = project("import", "dbt", "dbt")
+    assert result.code == 0, result.err
+    assert "note: inputs.orders: where its files lie: state it in the source's `meta: {dd: {path: ...}}`" in result.err
+    assert '"path": "sources/raw/orders/"' in (project.folder / "dbt/dd.yaml").read_text()
+
+
+def test_files_at_an_external_location_are_an_input(project):
+    """As dbt-duckdb has it, whose compiled SQL then names the files."""
+    path = project.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    (source,) = (each for each in tree["sources"].values() if each["name"] == "order_items")
+    source["meta"] = {"external_location": "landing/{name}/*.csv"}
+    source["source_meta"], source["config"]["meta"] = {}, {}
+    source["relation_name"], old = "'landing/order_items/*.csv'", source["relation_name"]
+    types = {"order_id": "BIGINT", "product_id": "integer", "quantity": "bigint"}
+    source["columns"] = {name: {"name": name, "data_type": kind} for name, kind in types.items()}
+    for node in tree["nodes"].values():
+        if node.get("compiled_code"):
+            node["compiled_code"] = node["compiled_code"].replace(old, source["relation_name"])
+    path.write_text(json.dumps(tree))
+    result = project("import", "dbt", "dbt")
+    assert result.code == 0, result.err
+    text = (project.folder / "dbt/dd.yaml").read_text()
+    assert (
+        '"order_items": {"path": "landing/order_items/*.csv", "format": "append", "columns": {"order_id": "int64?"'
+        in text
+    )
+    assert "from order_items as" in text
