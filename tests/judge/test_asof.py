@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.draws import many
-from tests.judge.case import Case
+from tests.judge.case import Arrival, Case, Run
 from tests.judge.columns import KIND_OF, VALUES, Columns
 from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
@@ -82,3 +83,20 @@ def test_asof_joins_in_memory(case, most, shards, finely):
 def test_asof_joins_at_times_of_several_coordinates_and_in_loops(case, shards, finely):
     """Where times have no order, and where what a round joins is what the next one reads."""
     judge_in_memory(case, shards, finely=finely)
+
+
+def test_a_changed_place_without_rows_before_and_after_moves_nothing():
+    """What is nearest there changes at another place, whose change moves the left rows of both."""
+    sketch = Sketch(1)
+    joined = {"asof_join": {"with": "p", "as": "r", "at": "t", "how": "left"}}
+    sketch.collections["c"] = {"from": "p", "apply": [joined]}
+    text = _text({"p": {"k": "int64", "t": "date"}}, sketch, ["c"])
+    early, between, late = date(1969, 12, 31), date(2024, 2, 28), date(2024, 3, 1)
+    rows = (
+        ((3, early), (0,), 1),
+        ((2, late), (0,), -1),
+        ((1, late), (1,), -2),
+        ((3, between), (1,), 1),
+    )
+    case = Case(text, (Run((Arrival("p", rows),), "2", ()),), "int64")
+    judge_in_memory(case, 1, finely=False)

@@ -124,7 +124,9 @@ class AsofJoin:
         before[~first, -1] -= 1
         found, partner = self._nearest(sources, bounds, probes)
         was, now = np.split(partner[len(new) :], 2)
-        others = np.flatnonzero(self._differ(found, was, now))
+        # A place without right rows before and at the time changes nothing: what is nearest to it changes at its own place.
+        here = self._at(found, was, moved) | self._at(found, now, moved)
+        others = np.flatnonzero(here & self._differ(found, was, now))
         touched = self._met(sources, of_rights[moved[others, 0]], of_lefts[moved[others, 0]], moved[others, 1:-1])
         at = others[touched[:, 0]]
         parts = [
@@ -191,6 +193,13 @@ class AsofJoin:
         both = np.flatnonzero((one >= 0) & (other >= 0))
         differ[both] = (found[one[both]] != found[other[both]]).any(axis=1)
         return differ
+
+    def _at(self, found: Lanes, partner: Lanes, moved: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Say which partners are at the changed place itself."""
+        at: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = partner >= 0
+        some = np.flatnonzero(at)
+        at[some] = (found[partner[some], 1 : 1 + self.lanes] == moved[some, 1:-2]).all(axis=1)
+        return at
 
     def _updates(
         self, keys: Lanes, found: Lanes, group: Lanes, lefts: Lanes, partner: Lanes, times: Lanes, diffs: Lanes
