@@ -153,7 +153,7 @@ def test_a_damaged_page_is_refused(tmp_path):
 @pytest.mark.parametrize(("log", "rows"), [(Append(), 4), (SnapshotsFormat(), 100), (UpsertFormat(key=("a",)), 100)])
 def test_equal_updates_of_a_slice_are_one_where_rows_add_up(tmp_path, monkeypatch, log, rows):
     """Out of core only: the rows of a key that has very many equal ones would come together in one shard."""
-    monkeypatch.setattr("ddcli.store.log.reader.SAMPLE", 4)
+    monkeypatch.setattr("ddcli.store.log.pieces.SAMPLE", 4)
     pl.DataFrame({"a": [1, 2] * 50, "time": 0}).write_parquet(tmp_path / "a.parquet")
     reader = LogReader(list_input("a.parquet", tmp_path), log)
     for most, count in ((None, 100), (50, rows)):
