@@ -21,7 +21,7 @@ from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.contents import batch_directory, batch_path
+from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
 
@@ -161,7 +161,7 @@ class StateTraces:
         path = batch_path(self.directory, identity, shard, entry)
         if self.held is None:
             return StoredBatch(path, entry, layout, pool)
-        own = batch_directory(self.directory, identity, shard) / entry.name
+        own = own_path(self.directory, identity, shard, entry) if entry.bundle else path
         return self.held.batch(own, entry, layout, path if entry.bundle else None)
 
     def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:

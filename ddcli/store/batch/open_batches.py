@@ -54,7 +54,7 @@ class OpenBatches:
             found is None
             or stamp is None
             or not (moved or stamp == known)
-            or replace(found.entry, bundle=entry.bundle, at=entry.at) != entry
+            or (found.entry != entry and replace(found.entry, bundle=entry.bundle, at=entry.at) != entry)
             or not found.layout.same(layout)
         ):
             found = StoredBatch(place, entry, layout, self.pool)
