@@ -340,3 +340,19 @@ def test_files_at_an_external_location_are_an_input(project):
         in text
     )
     assert "from order_items as" in text
+
+
+def test_a_test_that_is_wrong_leaves_its_model(project):
+    path = project.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    for node in tree["nodes"].values():
+        if node["name"] == "not_null_fct_orders_id":
+            node["column_name"] = "number"
+    path.write_text(json.dumps(tree))
+    result = project("import", "dbt", "dbt", "-o", "json")
+    assert result.code == 1
+    found = json.loads(result.out)
+    (left,) = found["left_out"]
+    assert (left["file"], found["models"]) == ("models/marts/marts.yml", 11)
+    assert left["problem"].startswith("test `not_null_fct_orders_id`: ")
+    assert project("check", "dbt/dd.yaml").code == 0

@@ -37,6 +37,8 @@ class PipelineText:
 
     lines: list[str] = field(default_factory=list)
     origins: dict[int, tuple[ImportedQuery, int | None]] = field(default_factory=dict)
+    expected: dict[int, tuple[ImportedQuery, str]] = field(default_factory=dict)
+    """The lines of tests: what they are about, and their names."""
 
     def add(self, line: str, query: ImportedQuery | None = None, offset: int | None = None) -> None:
         """Add a line."""
@@ -82,6 +84,7 @@ def written(
     if expected:
         text.add("tests:")
     for query, about, what in expected:
-        text.add(f"  - name: {yaml(about)}", query)
-        text.add(f"    expect: {yaml({'collection': query.name, **what})}", query)
+        text.add(f"  - name: {yaml(about)}")
+        text.add(f"    expect: {yaml({'collection': query.name, **what})}")
+        text.expected |= {len(text.lines) - back: (query, about) for back in (0, 1)}
     return text

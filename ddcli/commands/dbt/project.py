@@ -203,6 +203,9 @@ class _Importing:
                 ]
             before, elsewhere = len(self.gone), []
             for place, error in errors:
+                if place is not None and place.line in text.expected:
+                    self.expect_no_more(*text.expected[place.line], error)
+                    continue
                 found = text.origin(place) if place is not None else None
                 if found is None:
                     elsewhere.append(error)
@@ -219,6 +222,16 @@ class _Importing:
                     else:
                         self.found.left_out.append(error)
                 return text, checked
+
+    def expect_no_more(self, query: ImportedQuery, about: str, error: DdError) -> None:
+        """Leave out a test that can't be expected of a collection, which stays."""
+        test = next((each for each in self.manifest.nodes.values() if each.kind == "test" and each.name == about), None)
+        if test is None or test.id in self.gone or query.id not in self.queries:
+            return
+        kept = self.queries[query.id]
+        left = tuple(each for each in kept.expected if each[0] != about)
+        self.queries[query.id] = replace(kept, expected=left)
+        self.leave(test.id, SpecError(f"test `{about}`: {error.problem}", place=test.file, hint=error.hint))
 
     def leave_readers(self) -> None:
         """Leave out what reads something that is left out."""
