@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns
-from ddcli.store.tables.csv_records import DamagedError, records
+from ddcli.store.tables.csv_records import DamagedError
 from ddcli.store.tables.dialect import DEFAULT, UTF_8, Dialect, wrong_encoding
-from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
+from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects, widest
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 from ddcli.store.tables.packing import NotWholeError, bare, unpacked
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FILES = 30
 """Files of an input that are looked at."""
-DELIMITERS = (",", ";", "\t", "|")
 DATED = re.compile(r"(?P<before>.*?)(?P<day>\d{4}-?\d{2}-?\d{2})(?P<after>.*)", re.ASCII)
 NUMBERED = re.compile(r"[-_. ]*\d[\d\-_T]*", re.ASCII)
 NAMED_KEY = re.compile(r"(?i)(.*[_ -])?(id|nr|no|number|nummer|key|code|sku|uuid)|.*Id", re.ASCII)
@@ -173,10 +172,8 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
         options["encoding"] = encoding
     plain = replace(DEFAULT, encoding=encoding)
     tabs = bare(files[0].name).endswith(".tsv")
-    tried = [(skip, one) for skip in range(MOST_SKIPPED + 1) for one in DELIMITERS]
-    widths = {(skip, one): _width(files[0], replace(plain, delimiter=one, skip=skip)) for skip, one in tried}
     for skip in range(MOST_SKIPPED + 1):
-        width, delimiter = max((widths[skip, one], one) for one in DELIMITERS)
+        width, delimiter = widest(files[0], replace(plain, skip=skip))
         if width > 1:
             if delimiter != ("\t" if tabs else ","):
                 options["delimiter"] = delimiter
@@ -187,15 +184,6 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
     if options:
         given.given["csv"] = options
     return replace(plain, **options)
-
-
-def _width(path: Path, dialect: Dialect) -> int:
-    """Return how many fields all of the first records have; 0 if not all have as many."""
-    try:
-        widths = {len(record.fields) for record in islice(records(path, dialect), 50)}
-    except (DamagedError, NotWholeError):
-        return 0
-    return widths.pop() if len(widths) == 1 else 0
 
 
 def _encoding(given: FoundInput, files: Iterable[Path]) -> str:

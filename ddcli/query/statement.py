@@ -6,6 +6,7 @@ whole below it is read there (see `contents`), so only the rest is computed; as 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from ddcli.driver.tables import tables_as_now
 from ddcli.driver.whole import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
-from ddcli.errors import EngineError, StateError, UsageError
+from ddcli.errors import EngineError, SpecError, StateError, UsageError
 from ddcli.expressions.statement import check_tables, query_text
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import find_upper, newest_of, read_request
@@ -25,7 +26,7 @@ from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.query.contents import ALWAYS, FoundContents
-from ddcli.query.files import files_request
+from ddcli.query.files import named_files
 from ddcli.query.lookup import ATTEMPTS, asked_time
 from ddcli.sources.readers import largest_seen
 from ddcli.store.time_text import format_time, parse_time
@@ -93,7 +94,12 @@ def _answer(request: Request, query: str, as_of: str | None) -> QueryAnswer:
 
 def answer_of_files(query: str) -> QueryAnswer:
     """Return the rows of a query over the files that it names, as they are now. Raises SpecError and UsageError as `answer` does."""
-    return _Statement(files_request(query_text(query)), None, LATEST).answer(query)
+    files = named_files(query_text(query))
+    try:
+        found = _Statement(files.request, None, LATEST).answer(query)
+    except SpecError as error:
+        raise files.explained(error) from None
+    return replace(found, notes=(*files.notes, *found.notes))
 
 
 class _Statement:

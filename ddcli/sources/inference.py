@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import StateError, Text
+from ddcli.errors import InputError, StateError, Text
 from ddcli.expressions.types import ARRIVAL, Type, parse_type
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("decimal", "date_format", "timestamp_format")
 """Options of CSV that decide which texts are values of a type."""
+ROWLESS = "a row is needed; else declare the columns, in a pipeline file under the input's `columns`"
 FILES = 30
 """Files that are looked at."""
 
@@ -109,10 +110,14 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, s
     tables = [_texts(given, path, dialect) for path in paths]
     names = list(dict.fromkeys(name for table in tables for name in table))
     texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
+    is_csv = name_of_kind(paths[0]) == CSV
+    if not names:
+        raise InputError("the file has no row to find columns from", place=str(paths[0]), hint=ROWLESS)
+    if is_csv and len(names) == 1 and dialect.header and dialect.delimiter is None:
+        _refuse_other_delimiter(paths[0], dialect)
     stated = given.csv.stated() if given.csv is not None else ()
     options: dict[str, object] = {key: value for key, value in stated if key in OPTIONS}
     options["null"] = list(dialect.null)
-    is_csv = name_of_kind(paths[0]) == CSV
     found = FoundColumns(options=options, closed=True).look_at(texts, is_csv=is_csv).types
     log = format_of(given)
     beside = types_of_partitions(said_by_paths(log, listing).values(), log.time, None)
@@ -123,6 +128,20 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, s
         for name, kind in found.items()
         if name not in given.ignored
     }
+
+
+def _refuse_other_delimiter(path: Path, dialect: Dialect) -> None:
+    """Raise InputError for CSV that would be a single column, where another delimiter makes more of it."""
+    from ddcli.store.tables.first_rows import delimiter_of
+
+    delimiter = delimiter_of(path, dialect)
+    if delimiter is not None:
+        usual = json.dumps(dialect.of(path, {}).separator)
+        raise InputError(
+            f"the file would be one column: every record has {json.dumps(delimiter)} between its fields",
+            place=str(path),
+            hint=f"set `csv: {{delimiter: {json.dumps(delimiter)}}}` under the input; if it is one column, `csv: {{delimiter: {usual}}}`",
+        )
 
 
 def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:

@@ -112,7 +112,11 @@ def test_what_a_query_without_a_pipeline_cannot_name_is_refused(shop):
     for query, place, hint in (
         ("select * from orders", "query:1:15", "`--from PIPELINE`"),
         ("select * from ''", "query:1:15", "`from 'orders.csv'`"),
-        ("select id from 'orders.csv' where id in (select id from 'more.csv')", "more.csv", "check the input's `path`"),
+        (
+            "select id from 'orders.csv' where id in (select id from 'more.csv')",
+            "more.csv",
+            "relative to the current directory",
+        ),
         ("select amont from 'orders.csv'", "query:1:8", "did you mean `amount`?"),
         ("select * from read_csv('orders.csv')", "query:1:15", "`from 'orders.csv'`"),
     ):
@@ -149,3 +153,54 @@ def test_what_is_found_reads_every_number_without_loss(values):
     parts = [value.lstrip("+-").partition(".") for value in values]
     digits = sum(max(len(part[at]) for part in parts) for at in (0, 2))
     assert digits > 38 or not any(isinstance(value, str) for value in found)
+
+
+def test_columns_that_no_record_can_have_are_left_out_of_a_file(shop):
+    columns = {"s": [{"x": 1}], "i": [7], "l": [[1, 2]]}
+    (shop.folder / "in").mkdir(exist_ok=True)
+    pl.DataFrame(columns).write_parquet(shop.folder / "in/a.parquet")
+    for query in ("select i from 'in/a.parquet'", "select count(*) as i from 'in/a.parquet' having count(*) = 1"):
+        found = shop("sql", query, "-o", "csv")
+        assert (found.code, found.err) == (0, "")
+    for query in ("select * from 'in/a.parquet'", "select o.* from 'in/' o", "from 'in/a.parquet'"):
+        found = shop("sql", query, "-o", "json")
+        assert json.loads(found.out) == [{"i": 7, "l": [1, 2]}]
+        assert "left out: 's' (Struct({'x': Int64}))" in found.err
+    for query in ("select s from 'in/a.parquet'", "select i from 'in/a.parquet' o where o.S is null"):
+        refused = shop("sql", query)
+        assert refused.code == 2
+        assert "column 's' of 'in/a.parquet' is Struct({'x': Int64}), a type that records can't have" in refused.err
+    assert "no column is named `t`" in shop("sql", "select t from 'in/a.parquet'").err
+
+
+def test_a_file_without_rows_and_one_that_is_not_there_are_refused_as_such(shop):
+    for name, content in (("a.json", "[]"), ("b.json", ""), ("c.ndjson", "\n")):
+        shop.write(name, content)
+        refused = shop("sql", f"select * from '{name}'")
+        assert (refused.code, refused.err.split("\n")[0]) == (
+            3,
+            f"{name}: error: the file has no row to find columns from",
+        )
+    for name in ("nope.csv", "no*.csv"):
+        refused = shop("sql", f"select * from '{name}'")
+        assert (refused.code, refused.err.split("\n")[1]) == (
+            3,
+            "hint: check the path; it is relative to the current directory",
+        )
+
+
+def test_no_delimiter_makes_a_file_silently_one_column(shop):
+    for delimiter in (";", "|", "\t"):
+        shop.write("a.csv", f"a{delimiter}b\n1,5{delimiter}2\n")
+        found = shop("sql", "select * from 'a.csv'", "-o", "json")
+        assert json.loads(found.out) == [{"a": "1,5", "b": 2}]
+        assert f"note: 'a.csv' is read with {json.dumps(delimiter)} between its fields" in found.err
+        given = 'inputs: {a: {path: a.csv, format: append, columns: infer, csv: {decimal: "."}}}\noutputs: {a: out/}\n'
+        shop.write("p.yaml", "clock: arrival\n" + given)
+        refused = shop("run", "p.yaml")
+        assert refused.code == 3
+        assert f"`csv: {{delimiter: {json.dumps(delimiter)}}}`" in refused.err
+    for content in ("tags\na;b\nc;d\n", "a,b;c\n1,2;3\n", "a\n1\n"):
+        shop.write("a.csv", content)
+        found = shop("sql", "select * from 'a.csv'", "-o", "csv")
+        assert (found.code, found.err, found.out) == (0, "", content)

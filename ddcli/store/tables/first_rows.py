@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
-from ddcli.store.tables.csv_records import names_of, records
+from ddcli.store.tables.csv_records import DamagedError, names_of, records
 from ddcli.store.tables.json_values import numbered_lines
+from ddcli.store.tables.packing import NotWholeError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.tables.dialect import Dialect
 
+DELIMITERS = (",", ";", "\t", "|")
 ROWS = 5_000
 """Rows of a file that are looked at."""
 TextColumns = dict[str, list[str | None]]
@@ -44,6 +47,30 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
         frame = tables.collect([path], names, (0, ROWS))
         return {name: [None if value is None else str(value) for value in frame[name]] for name in names}
     return {name: [row.get(name) for row in rows] for name in names}
+
+
+def delimiter_of(path: Path, dialect: Dialect) -> str | None:
+    """Return what parts the fields of CSV as its first records look; None where that is what it has by its name, or nothing does."""
+    usual = dialect.of(path, {}).separator
+    width, delimiter = widest(path, dialect)
+    return delimiter if width > 1 and delimiter != usual else None
+
+
+def widest(path: Path, dialect: Dialect) -> tuple[int, str]:
+    """Return how many fields all of the first records have at most, and by which delimiter; of several the file's usual one."""
+    usual = dialect.of(path, {}).separator
+    widths = {one: _width(path, replace(dialect, delimiter=one)) for one in DELIMITERS}
+    best = max(DELIMITERS, key=lambda one: (widths[one], one == usual, one))
+    return widths[best], best
+
+
+def _width(path: Path, dialect: Dialect) -> int:
+    """Return how many fields all of the first records have; 0 if not all have as many."""
+    try:
+        widths = {len(record.fields) for record in islice(records(path, dialect), 50)}
+    except (DamagedError, NotWholeError, UnicodeDecodeError):
+        return 0
+    return widths.pop() if len(widths) == 1 else 0
 
 
 def first_objects(path: Path) -> list[object]:
