@@ -9,7 +9,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from tests.draws import EFFORT, chance
+from tests.draws import EFFORT, chance, many
 from tests.harness import ROOT, Folder, contents
 
 PROJECT = ROOT / "fixtures" / "dbt"
@@ -356,3 +356,22 @@ def test_a_test_that_is_wrong_leaves_its_model(project):
     assert (left["file"], found["models"]) == ("models/marts/marts.yml", 11)
     assert left["problem"].startswith("test `not_null_fct_orders_id`: ")
     assert project("check", "dbt/dd.yaml").code == 0
+
+
+def test_hostile_values_in_a_manifest_end_with_a_message(project):
+    """Any value of a node may be of any kind: nothing is a bug of ours, and nothing is written outside."""
+    path = project.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    rng = chance("hostile dbt")
+    for _ in range(many(25)):
+        nodes = json.loads(json.dumps(tree))
+        for _ in range(3):
+            node = rng.choice([*nodes["nodes"].values(), *nodes["sources"].values()])
+            spot = rng.choice([node, node["config"], *([node["test_metadata"]] if node.get("test_metadata") else [])])
+            spot[rng.choice(sorted(spot))] = rng.choice(
+                [None, 3, [], [1], {}, {"a": 1}, "", "\ud800", "../../x", "a\nb", "(" * 9999]
+            )
+        path.write_text(json.dumps(nodes))
+        result = project("import", "dbt", "dbt", "--force", "--debug")
+        assert result.code in {0, 1, 2}, result.err
+    assert sorted(each.name for each in project.folder.iterdir()) == ["dbt"]

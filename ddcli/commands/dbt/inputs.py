@@ -91,7 +91,7 @@ def _seed(node: DbtNode, project: Path, folder: Path) -> tuple[dict[str, Any], s
 
 def _columns(node: DbtNode) -> dict[str, str]:
     """Return the columns whose types the project states, all of them nullable."""
-    types = {**node.types, **{str(name): str(kind) for name, kind in (node.config.get("column_types") or {}).items()}}
+    types = {**node.types, **{str(name): str(kind) for name, kind in node.config["column_types"].items()}}
     found = {}
     for name, kind in types.items():
         plain = re.sub(r"\s+", " ", kind.strip().lower())

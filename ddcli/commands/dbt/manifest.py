@@ -110,6 +110,7 @@ def _is_full_refresh(path: Path, tree: dict[str, Any]) -> bool:
 
 def _node(each: dict[str, Any]) -> DbtNode:
     config, columns = dict(each.get("config") or {}), dict(each.get("columns") or {})
+    config["column_types"] = _mapping(config.get("column_types"))
     relation: tuple[str, ...] = ()
     kind, code = str(each["resource_type"]), each.get("compiled_code")
     name = str(each.get("identifier") or each.get("alias") or each["name"])

@@ -265,7 +265,7 @@ def _names(manifest: CompiledProject) -> dict[str, str]:
     first = sorted(manifest.nodes.values(), key=lambda node: (node.kind != "model", node.kind == "test", node.id))
     for node in first:
         plain = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in node.name)
-        before = node.source or node.id.split(".")[1]
+        before = node.source or node.id.partition(".")[2].partition(".")[0]
         name, at = plain, 2
         while not name or name.lower() in taken:
             name, before, at = (f"{before}_{plain}", "", at) if before else (f"{plain}_{at}", "", at + 1)
