@@ -143,11 +143,18 @@ NUMBERS = st.builds(lambda sign, whole, rest: sign + (whole.lstrip("0") or "0") 
 
 
 @settings(max_examples=many(60))
-@given(st.lists(NUMBERS, min_size=1, max_size=4) | st.lists(st.integers(-(10**20), 10**20).map(str), min_size=1))
-def test_what_is_found_reads_every_number_without_loss(values):
+@given(
+    st.lists(NUMBERS, min_size=1, max_size=4) | st.lists(st.integers(-(10**20), 10**20).map(str), min_size=1),
+    st.booleans(),
+)
+def test_what_is_found_reads_every_number_without_loss(values, json_lines):
+    if json_lines:  # it has no plus, and its reader no number of more digits than a decimal
+        values = [value.lstrip("+")[:36].rstrip(".") for value in values]
+    ending = "ndjson" if json_lines else "csv"
+    lines = [f'{{"a": {value}}}' for value in values] if json_lines else ["a", *values]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "a.csv").write_text("\n".join(["a", *values]) + "\n")
-        found = answer_of_files(f"select a from '{folder}/a.csv'").rows["a"].to_list()
+        (Path(folder) / f"a.{ending}").write_text("\n".join(lines) + "\n")
+        found = answer_of_files(f"select a from '{folder}/a.{ending}'").rows["a"].to_list()
     exact = [Decimal(repr(value) if isinstance(value, float) else value) for value in found]
     assert sorted(exact) == sorted(map(Decimal, values))
     parts = [value.lstrip("+-").partition(".") for value in values]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.csv_records import DamagedError, names_of, records
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 DELIMITERS = (",", ";", "\t", "|")
 ROWS = 5_000
 """Rows of a file that are looked at."""
+
+
+class WrittenFloat(float):
+    """A number of JSON that knows how it is written: it may have more digits than a float keeps."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Make one of its text."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
 TextColumns = dict[str, list[str | None]]
 
 
@@ -75,7 +89,9 @@ def _width(path: Path, dialect: Dialect) -> int:
 
 def first_objects(path: Path) -> list[object]:
     """Return the first objects of a file of JSON."""
-    return [json.loads(text) for _, text in islice(numbered_lines(path), ROWS) if text.strip()]
+    return [
+        json.loads(text, parse_float=WrittenFloat) for _, text in islice(numbered_lines(path), ROWS) if text.strip()
+    ]
 
 
 def events_of(objects: list[object]) -> list[dict[str, object]] | None:
@@ -100,4 +116,4 @@ def of_objects(objects: list[object]) -> TextColumns:
 def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value)
+    return value.text if isinstance(value, WrittenFloat) else json.dumps(value)
