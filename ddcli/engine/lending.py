@@ -11,10 +11,7 @@ import ctypes
 import hashlib
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    import llvmlite.binding as llvm
+from typing import NamedTuple, Protocol
 
 # A note is a word that is `private_data` of a lent array, and once that came back the address of the note before it: a stack that
 # threads add to, and that is taken as a whole. Both functions leave a released struct as Arrow wants it.
@@ -82,8 +79,9 @@ def _make() -> Functions:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    code = _machine_code(machine)
+    # It makes code of an empty module only: the less it tries, the sooner that is done.
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True, opt=0)
+    code = _machine_code()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -94,7 +92,7 @@ def _make() -> Functions:
     return Functions(array, schema, ctypes.PYFUNCTYPE(ctypes.c_void_p)(notes))
 
 
-def _machine_code(machine: llvm.TargetMachine) -> bytes:
+def _machine_code() -> bytes:
     """Return the object code from where that of kernels is kept: to make it takes 4 ms, which a short run would notice."""
     import llvmlite
     import llvmlite.binding as llvm
@@ -108,6 +106,7 @@ def _machine_code(machine: llvm.TargetMachine) -> bytes:
     kept = cache.read(path)
     if kept:
         return kept[0].code
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     code: bytes = machine.emit_object(llvm.parse_assembly(CODE))
     with suppress(OSError):  # as long as there is no such folder, or no room in it
         cache.write(path, [cache.CompiledKernel("lending", "", [], code)])

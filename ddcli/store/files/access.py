@@ -180,13 +180,13 @@ def entries(path: Path, form: re.Pattern[str] | None = None) -> list[DirectoryEn
         descriptor = open_directory(path)
         try:
             with os.scandir(descriptor) as found:
-                return sorted(
-                    DirectoryEntry(
-                        path / each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False)
-                    )
+                known = [
+                    (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
                     for each in found
                     if form is None or form.fullmatch(each.name)
-                )
+                ]
+            # By name: to compare paths takes ten times as long.
+            return [DirectoryEntry(path / name, directory, file) for name, directory, file in sorted(known)]
         finally:
             os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError):
