@@ -49,6 +49,8 @@ class CheckedInput:
     """Files that are not read, and why."""
     pinned: PinnedColumns | None = None
     """Its columns if they are inferred."""
+    table: bool = False
+    """Whether it is a table of another program, which has no files of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Checked:
     def remarks(self) -> list[str]:
         """What a person should know of the inputs: whose columns were declared without a file, or inferred, and whose archives are not empty."""
         found = self.inputs.items()
-        none = [name for name, given in found if not given.files and not given.key and not given.pinned]
+        none = [name for name, given in found if not (given.files or given.key or given.pinned or given.table)]
         inferred = [f"inputs.{name}: {given.pinned.remark}" for name, given in found if given.pinned is not None]
         none_here = [f"inputs.{name}: no files here; its columns are as declared" for name in none]
         return [*none_here, *inferred, *(f"inputs.{name}: {note}" for name, note in self.not_taken_in.items())]
@@ -187,12 +189,12 @@ def _manifest(spec: Spec, base: Path) -> Manifest | None:
 
 def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) -> CheckedInput:
     """Return what an input's files say of their columns, all of them held together, or what is declared."""
+    if given.table:
+        return _check_table(given, base)
     where = locate(base, given.path.value)
     if given.arrangement is not None:
         shared = find_shared(where, given.arrangement.value)
         return CheckedInput(shared.schema([text.value for text in given.time]), key=shared.entry.key)
-    if given.table:
-        return _check_table(given, base)
     listing = _files_of(given, base, entry)
     found = pinned(given, listing, entry)
     given = with_columns(given, found)
@@ -213,7 +215,7 @@ def _check_table(given: InputSpec, base: Path) -> CheckedInput:
 
     log = format_of(with_columns_of(given, open_table(given, base).columns))
     schema = schema_of(log, Listing(base, ()), lambda _path: {})
-    return CheckedInput(replace(schema, diff=True))
+    return CheckedInput(replace(schema, diff=True), table=True)
 
 
 def _files_of(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:

@@ -55,6 +55,8 @@ class Pipeline:
         if self.spec is None or other.spec is None:
             return False
         for given in self.spec.inputs.values():
+            if not given.in_files:
+                continue
             place = real(locate(self._base, given.path.value))
             if given.arrangement is not None:
                 if place == real(state_of(other.spec, other._base)):

@@ -55,6 +55,8 @@ def _at_mirror(given: InputSpec, base: Path, directory: Path) -> InputSpec:
     if mark is None:
         return with_columns_of(given, open_table(given, base).columns)
     kinds = {name: parse_type(text) for name, text in mark.columns.items()}
+    if not (given.follows or {*(given.columns or {})} <= kinds.keys() | TABLE_COLUMNS):  # the next run mirrors it
+        return with_columns_of(given, open_table(given, base).columns)
     return with_columns_of(given, {name: kind for name, kind in kinds.items() if kind is not None})
 
 

@@ -13,6 +13,7 @@ from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import DdError, InputError, SpecErrors
 from tests.draws import SEED, many
+from tests.harness import called
 
 KINDS = ("sqlite", "duckdb")
 MADE = "create table orders (id integer, region varchar, amount double)"
@@ -40,8 +41,8 @@ def pipeline(folder, kind, more="table: orders"):
     return file
 
 
-def held(folder):
-    return Counter({tuple(row): diff for *row, diff in read_log(folder / "out", as_of="latest").rows()})
+def held(folder, output="out"):
+    return Counter({tuple(row): diff for *row, diff in read_log(folder / output, as_of="latest").rows()})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -155,3 +156,28 @@ def test_a_file_that_names_no_rows_or_two_kinds(tmp_path, more):
     with pytest.raises(SpecErrors) as caught:
         run(pipeline(tmp_path, "sqlite", more))
     assert "wants `table` or `query`, one of them" in caught.value.errors[0].problem
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("more", ["", ", columns: {id: int64?, region: string?}"])
+def test_looking_before_the_first_run(tmp_path, capsys, kind, more):
+    """`dd check` and `dd explain` see the columns, and there are no files to miss."""
+    change(tmp_path, kind, MADE)
+    file = str(pipeline(tmp_path, kind, f"table: orders{more}"))
+    assert called(["check", file]) == 0
+    shown = capsys.readouterr()
+    assert "no files here" not in shown.err + shown.out
+    assert called(["explain", file]) == 0
+    assert "orders" in capsys.readouterr().out
+
+
+def test_a_column_that_is_not_named_need_not_be_readable(tmp_path):
+    change(tmp_path, "sqlite", "create table days (id integer, day date)", "insert into days values (1, 'x')")
+    run(pipeline(tmp_path, "sqlite", "table: days, columns: {id: int64?}"))
+    assert held(tmp_path) == Counter([(1,)])
+    change(tmp_path, "sqlite", "update days set day = '2024-01-31'")
+    file = pipeline(tmp_path, "sqlite", "table: days, columns: {id: int64?, day: date?}")
+    file.write_text(file.read_text().replace("out/", "new/"))
+    run(file, apply=True)
+    ((record, count),) = held(tmp_path, "new").items()
+    assert (record[0], str(record[1]), count) == (1, "2024-01-31", 1)

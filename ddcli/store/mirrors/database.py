@@ -21,6 +21,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type
 from ddcli.store.files.gate import checksum
+from ddcli.store.mirrors.duckdb_types import held_to, quoted, reading
 from ddcli.store.mirrors.mirror import ROWS, Mark, UnknownChange, log_files
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
@@ -51,7 +52,7 @@ class DatabaseSource(TableSource):
     """What a query returns now from the database in a file, of the kind `sqlite` or `duckdb`; `mirror` is what it returned before.
 
     Its versions count the reads that found the file changed. SQLite does not hold values to the types of columns: they are held to those
-    that are `declared`, else to the columns' affinities.
+    that are `declared`, else to the columns' affinities. Where columns are declared, no other one needs to be readable.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class DatabaseSource(TableSource):
         self.identity = f"{file} {checksum(repr((uri, query, cursor)).encode())}"
         self._file, self._query, self._cursor, self._mirror = file, f"select * from ({query})", cursor, mirror  # noqa: S608 - a person's own
         self._seen = f"{self.identity} {_stamp(file)}"
-        kinds = self._duckdb_types() if self._duckdb else self._sqlite_types(declared or {})
+        self._checked: dict[str, pl.DataType] = {}
+        named = None if declared is None else {*declared, *([cursor] if cursor else [])}
+        kinds = self._duckdb_types(named) if self._duckdb else self._sqlite_types(declared or {}, named)
         super().__init__(str(file), kinds, dict.fromkeys(kinds, True))
         if cursor is not None and cursor not in self.columns:
             listed = f"its columns are: {', '.join(self.columns)}"
@@ -115,7 +118,7 @@ class DatabaseSource(TableSource):
         """Yield the query's rows, or those after a value of the cursor."""
         query, values = self._query, []
         if self._cursor is not None and last is not None:
-            query, values = f"{query} where {_quoted(self._cursor)} > ?", [last]
+            query, values = f"{query} where {quoted(self._cursor)} > ?", [last]
         frames = self._duckdb_rows(query, values) if self._duckdb else self._sqlite_rows(query, values)
         for frame in frames:
             if self._cursor is not None and frame[self._cursor].null_count():
@@ -123,15 +126,24 @@ class DatabaseSource(TableSource):
                 raise InputError(f"the cursor '{self._cursor}' has a null", place=self.place, hint=hint)
             yield frame
 
-    def _duckdb_types(self) -> dict[str, pl.DataType]:
+    def _duckdb_types(self, named: set[str] | None) -> dict[str, pl.DataType]:
         with self._connected() as database:
-            return dict(pl.DataFrame(database.sql(f"{self._query} limit 0")).schema)
+            found = list(reading(database.sql(f"{self._query} limit 0"), self.place, named))
+            self._checked = {name: dtype for name, _, dtype in found if dtype is not None}
+            listed = ", ".join(f"{expression} as {quoted(name)}" for name, expression, _ in found)
+            self._selected = f"select {listed or 'null'}"
+            schema = pl.DataFrame(database.sql(f"{self._selected} from ({self._query}) limit 0")).schema
+        return {name: self._checked.get(name, dtype) for name, dtype in schema.items() if found}
 
     def _duckdb_rows(self, query: str, values: list[Any]) -> Iterator[pl.DataFrame]:
         with self._connected() as database:
-            yield from self._framed(pa.RecordBatchReader.from_stream(database.sql(query, params=values)))
+            batches = pa.RecordBatchReader.from_stream(database.sql(f"{self._selected} from ({query})", params=values))
+            yield from self._framed(self._held(pl.DataFrame(batch)) for batch in batches)
 
-    def _sqlite_types(self, declared: Schema) -> dict[str, pl.DataType]:
+    def _held(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(held_to(frame[name], dtype, self.place) for name, dtype in self._checked.items())
+
+    def _sqlite_types(self, declared: Schema, named: set[str] | None) -> dict[str, pl.DataType]:
         with self._connected() as database:
             database.execute(f"create temp view rows_of_dd as {self._query}")
             found = {
@@ -140,6 +152,8 @@ class DatabaseSource(TableSource):
         kinds = {}
         for name, written in found.items():
             known = next((kind for part, kind in AFFINITIES.items() if part in written), None)
+            if name not in declared and known is None and named is not None and name not in named:
+                continue
             if name not in declared and known is None:
                 problem = f"the column '{name}' is {written or 'an expression'}, which SQLite does not hold values to"
                 raise InputError(problem, place=self.place, hint=f"declare it under `columns`: {{{name}: string?}}")
@@ -189,10 +203,11 @@ class DatabaseSource(TableSource):
         if self._duckdb:
             import duckdb
 
-            failing = (duckdb.Error,)
+            failing = (duckdb.Error, OSError, pa.ArrowException)  # errors of rows come through Arrow
         try:
             if self._duckdb:
                 opened: Any = duckdb.connect(self.place, read_only=True, config={"enable_external_access": False})
+                opened.execute("set TimeZone = 'UTC'")
             else:
                 opened = sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)
             with closing(opened):
@@ -213,7 +228,3 @@ def _stamp(file: Path) -> str:
         if stat.st_mtime > now - RACY:
             found.append(str(clock.time_ns()))
     return " ".join(found)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,90 @@
+"""How the columns of a query of DuckDB are read, so that each value is the one that the database has: by their types there.
+
+What stands in no list here is not read: Arrow has no such type, or polars changes or loses some of its values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXACT = {
+    *("boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint"),
+    *("float", "double", "decimal", "varchar", "blob", "uuid", "enum", "null"),
+    *("date", "timestamp", "timestamp_ms", "timestamp_ns", "timestamp with time zone", "timestamptz_ns"),
+}
+"""Types of which each value comes over as it is, in lists too."""
+DIGITS = pl.Decimal(38, 0)
+CHECKED: dict[str, tuple[str, pl.DataType]] = {
+    "hugeint": ("cast({} as varchar)", DIGITS),
+    "uhugeint": ("cast({} as varchar)", DIGITS),
+    "time": ("epoch_us({}) * 1000", pl.Time()),
+    "time_ns": ("epoch_ns({})", pl.Time()),
+    "timestamp_s": ("cast({} as timestamp)", pl.Datetime("us")),
+}
+"""Types that are read as what an expression returns, then as a type of ours: a value that is none of that is refused."""
+NESTED = {"struct", "map", "tuple"}
+"""Types of columns that are left out, as those of files are, and lists of them."""
+DAY = 86_400 * 10**9
+
+
+def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[str, str, pl.DataType | None]]:
+    """Yield the columns of a query that are read: name, expression, and the type that values are held to, where not all come over.
+
+    Of those that can't be read, one that a file names, or any where it names none, is refused; structs and maps are left out.
+    """
+    for name, kind in zip(query.columns, query.types, strict=True):
+        column = quoted(name)
+        if kind.id in CHECKED:
+            expression, dtype = CHECKED[kind.id]
+            yield name, expression.format(column), dtype
+        elif _inner(kind).id in EXACT:
+            yield name, column, None
+        elif name in named if named is not None else _inner(kind).id not in NESTED:
+            wanted = "`, or name the others under `columns`" if named is None else "`"
+            hint = f"cast it in a `query`, such as `cast({column} as {_castable(kind)}){wanted}"
+            problem = f"the column '{name}' is {kind}, a type of which not all values can be read"
+            raise InputError(problem, place=place, hint=hint)
+
+
+def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
+    """Return values that such an expression has returned in their type. Raises InputError for one that is none of it."""
+    if dtype == pl.Time():
+        failed = (values >= DAY).fill_null(value=False)
+        found = values.to_frame().select(pl.when(~failed).then(values)).to_series().cast(dtype)
+    else:
+        found = values.cast(dtype, strict=False)
+        failed = found.is_null() & values.is_not_null()
+    if failed.any():
+        what = (
+            "24:00:00, which is no time"
+            if dtype == pl.Time()
+            else f"{values.filter(failed)[0]}, of more than 38 digits"
+        )
+        hint = f"cast it in a `query`, such as `cast({quoted(values.name)} as varchar)`, or leave such rows out"
+        raise InputError(f"the column '{values.name}' has {what}", place=place, hint=hint)
+    return found
+
+
+def quoted(name: str) -> str:
+    """Return a name as a query has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _inner(kind: Any) -> Any:
+    while kind.id == "list":
+        ((_, kind),) = kind.children
+    return kind
+
+
+def _castable(kind: Any) -> str:
+    if kind.id in ("list", "array"):
+        inner = dict(kind.children)["child"]
+        return f"{'varchar' if _inner(inner).id not in EXACT else inner}[]"
+    return "varchar"
