@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ddcli.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +23,7 @@ def mirrored(request: Request, state: State) -> Request:
         return request
     from ddcli.job.tables import mirror_tables
 
-    return replace(request, spec=mirror_tables(request.spec, request.base, request.state, state.files))
+    return replace(request, spec=mirror_tables(request.spec, request.base, request.state, state.files, state.manifest))
 
 
 @contextmanager
@@ -28,7 +32,39 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
     if not (wanted and request.spec.tables):
         yield request
         return
+    from ddcli.job.request import newest_of
     from ddcli.job.tables import mirrored_apart
 
-    with mirrored_apart(request.spec, request.base) as spec:
+    with mirrored_apart(request.spec, request.base, newest_of(request)) as spec:
         yield replace(request, spec=spec)
+
+
+ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")
+"""How a message names a row of a file."""
+
+
+@contextmanager
+def errors_at_tables(request: Request) -> Iterator[None]:
+    """Have errors of a mirror's files name the table and the record: nobody has written these files, or can mend them."""
+    try:
+        yield
+    except InputError as error:
+        file = Path(error.place or "")
+        given = next((one for one in request.spec.tables.values() if Path(one.path.value) == file.parent), None)
+        if given is None or given.origin is None:
+            raise
+        problem = ROW.sub(lambda found: _record(file, int(found[2])), error.problem)
+        whole = f"inputs.{given.name.value}: {problem}"
+        raise InputError(whole, span=given.origin.span, hint=error.hint) from None
+
+
+def _record(path: Path, row: int) -> str:
+    """Return what a message says of a record in a mirror: its values, but for those of time, which may be beyond all calendars."""
+    import polars as pl
+
+    from ddcli.store.mirrors.source import OWN
+
+    with path.open("rb") as file:
+        frame = pl.scan_parquet(file).slice(row, 1).select(~pl.selectors.temporal()).drop(OWN, strict=False).collect()
+    shown = ", ".join(f"{name} = {value}" for name, value in (frame.row(0, named=True) if frame.height else {}).items())
+    return f", in the record where {shown}" if shown else ""

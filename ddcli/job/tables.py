@@ -18,7 +18,8 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.mirrors.delta_commits import has_changed
 from ddcli.store.mirrors.mirror import UnknownChange, add, is_settled, log_files, mirror_of, read_mark, settle
-from ddcli.store.state.names import TABLE
+from ddcli.store.state.contents import ours
+from ddcli.store.state.names import TABLE, WAITING
 from ddcli.store.tables.widening import widens
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import Mark
     from ddcli.store.mirrors.source import TableSource
+    from ddcli.store.state.manifest import Manifest
 
 
 TABLE_COLUMNS = {*TABLE_TIMES.values(), TABLE_DIFF}
@@ -110,8 +112,7 @@ def _in_database(given: InputSpec, uri: str, base: Path) -> DatabaseSource:
     file = real(locate(base, uri.partition(":///")[2]))
     cursor = given.cursor.value if given.cursor else None
     columns = None if given.follows else {name: kind for name, (_, kind) in (given.columns or {}).items()}
-    mirror = locate(base, given.path.value) if given.origin is not None else None
-    return DatabaseSource(uri, file, given.query.value, cursor, columns, mirror)
+    return DatabaseSource(uri, file, given.query.value, cursor, columns)
 
 
 def is_behind(spec: Spec, base: Path) -> bool:
@@ -134,8 +135,12 @@ def _has_changed(given: InputSpec, base: Path, mark: Mark) -> bool:
     return (source.tip, {name: str(kind) for name, kind in source.columns.items()}) != (mark.tip, mark.columns)
 
 
-def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
-    """Bring the mirrors up to their tables, and return the file with the columns that these have then. Under the state's lock."""
+def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: Manifest | None) -> Spec:
+    """Bring the mirrors up to their tables, and return the file with the columns that these have then. Under the state's lock.
+
+    What runs that have failed added, so that it is not in the state of `manifest`, is added up with what is newer: where all of it has
+    one time, a row that has come and gone since the last commit is not there.
+    """
     for given in spec.inputs.values():
         if given.origin is None:
             continue
@@ -145,22 +150,34 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
         if mark is not None and not _has_changed(given, base, mark):
             continue
         source = open_table(given, base)
+        taken, rest = _parts(directory, given, manifest)
         try:
-            if mark is None:
+            if mark is None or (rest and not taken):
                 end, frames = source.whole()
-                add(directory, files, frames, end)
-            elif (found := source.changes(mark, stepwise=not given.arrives)) is not None:
+                add(directory, files, frames, end, rest)
+            elif (found := source.changes(mark, taken, stepwise=not given.arrives)) is not None:
                 end, frames = found
-                add(directory, files, frames, end)
+                if rest and not source.counts_from_rows:
+                    frames = source.joined(rest, frames, end)
+                add(directory, files, frames, end, rest)
         except UnknownChange:  # the log or a file is gone
             assert mark is not None, "a whole table needs no log"
-            end, frames = source.difference(mark, log_files(directory))
-            add(directory, files, frames, end)
+            end, frames = source.difference(mark, taken)
+            add(directory, files, frames, end, rest)
     return at_mirrors(spec, base, state)
 
 
+def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tuple[list[Path], list[Path]]:
+    """Return the files of a mirror that stay, and those after them that later updates may be added up with: no state has taken them in."""
+    found = log_files(directory)
+    entry = manifest.inputs.get(given.name.value) if manifest else None
+    known = {file.path for file in entry.files} if entry else set()
+    first = max((at + 1 for at, path in enumerate(found) if path.name in known), default=0)
+    return (found[:first], found[first:]) if given.arrives else (found, [])
+
+
 @contextmanager
-def mirrored_apart(spec: Spec, base: Path) -> Iterator[Spec]:
+def mirrored_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterator[Spec]:
     """Return the file with mirrors that are brought up to their tables in a directory apart: to see what a run would find."""
     if not is_behind(spec, base):
         yield spec
@@ -173,7 +190,7 @@ def mirrored_apart(spec: Spec, base: Path) -> Iterator[Spec]:
             directory = mirror_of(apart, given.name.value)
             directory.mkdir(parents=True)
             _copy(locate(base, given.path.value), directory)
-        yield mirror_tables(at_mirrors(spec, base, apart), base, apart, Files())
+        yield mirror_tables(at_mirrors(spec, base, apart), base, apart, Files(), manifest)
 
 
 def _copy(mirror: Path, directory: Path) -> None:
@@ -182,7 +199,7 @@ def _copy(mirror: Path, directory: Path) -> None:
     if mark is None:
         return
     (directory / TABLE).write_bytes(read_bytes(mirror / TABLE))
-    for path in log_files(mirror):
+    for path in (*log_files(mirror), *ours(mirror, WAITING)):
         if isinstance(path, ObjectPath):
             (directory / path.name).write_bytes(path.read_bytes())
         else:

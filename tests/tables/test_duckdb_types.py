@@ -71,7 +71,7 @@ def test_all_types_are_here():
 
 
 def read(file, query, declared=None):
-    source = DatabaseSource(f"duckdb:///{file}", file, query, None, declared, None)
+    source = DatabaseSource(f"duckdb:///{file}", file, query, None, declared)
     return pl.concat(list(source.whole()[1])), source.columns
 
 

@@ -22,7 +22,7 @@ from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type
 from ddcli.store.files.gate import checksum
 from ddcli.store.mirrors.duckdb_types import held_to, quoted, reading
-from ddcli.store.mirrors.mirror import ROWS, Mark, UnknownChange, log_files
+from ddcli.store.mirrors.mirror import ROWS, Mark, UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
 
@@ -49,21 +49,21 @@ AFFINITIES = {
 
 
 class DatabaseSource(TableSource):
-    """What a query returns now from the database in a file, of the kind `sqlite` or `duckdb`; `mirror` is what it returned before.
+    """What a query returns now from the database in a file, of the kind `sqlite` or `duckdb`.
 
     Its versions count the reads that found the file changed. SQLite does not hold values to the types of columns: they are held to those
     that are `declared`, else to the columns' affinities. Where columns are declared, no other one needs to be readable.
     """
 
-    def __init__(
-        self, uri: str, file: Path, query: str, cursor: str | None, declared: Schema | None, mirror: Path | None
-    ) -> None:
+    counts_from_rows = True
+
+    def __init__(self, uri: str, file: Path, query: str, cursor: str | None, declared: Schema | None) -> None:
         self._duckdb = uri.startswith("duckdb")
         if self._duckdb and importlib.util.find_spec("duckdb") is None:
             raise UsageError("databases of DuckDB need the package duckdb", hint="pip install 'ddcli[duckdb]'")
         self.place, self.version = str(file), 0
         self.identity = f"{file} {checksum(repr((uri, query, cursor)).encode())}"
-        self._file, self._query, self._cursor, self._mirror = file, f"select * from ({query})", cursor, mirror  # noqa: S608 - a person's own
+        self._file, self._query, self._cursor = file, f"select * from ({query})", cursor  # noqa: S608 - a person's own
         self._seen = f"{self.identity} {_stamp(file)}"
         self._checked: dict[str, pl.DataType] = {}
         named = None if declared is None else {*declared, *([cursor] if cursor else [])}
@@ -77,7 +77,9 @@ class DatabaseSource(TableSource):
             hint = "declare it under `columns` as an integer or a string, as the database has it"
             raise InputError(f"the cursor '{cursor}' is {self.columns[cursor]}", place=self.place, hint=hint)
 
-    def changes(self, mark: Mark, *, stepwise: bool) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+    def changes(
+        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
         self.version = mark.version + 1
         if self._cursor is None:
             raise UnknownChange
@@ -89,7 +91,7 @@ class DatabaseSource(TableSource):
             problem = "rows that were read before have no value in a column that is new"
             raise InputError(problem, place=self.place, hint=f"name the former columns in a `query`; {BEGIN}")
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
-        return end, self._labelled(self._read(self._last()), end)
+        return end, self._labelled(self._read(self._last(mirrored)), end)
 
     def _check_columns(self, mark: Mark, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Refuse columns of other types; where all rows are compared, others may come and go."""
@@ -108,10 +110,10 @@ class DatabaseSource(TableSource):
     def _rows(self) -> Iterator[pl.DataFrame]:
         return self._read(None)
 
-    def _last(self) -> Any:
-        """Return the greatest value of the cursor that was read."""
+    def _last(self, mirrored: Sequence[Path]) -> Any:
+        """Return the greatest value of the cursor in files of the mirror."""
         assert self._cursor is not None, "it is asked for one"
-        parts = [self._kept(path)[self._cursor].max() for path in (log_files(self._mirror) if self._mirror else ())]
+        parts = [self._kept(path)[self._cursor].max() for path in mirrored]
         return max((part for part in parts if part is not None), default=None)
 
     def _read(self, last: Any) -> Iterator[pl.DataFrame]:

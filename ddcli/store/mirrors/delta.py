@@ -54,7 +54,9 @@ class DeltaSource(TableSource):
         super().__init__(str(place), found, {field.name: field.nullable for field in self._table.schema().fields})
         self._masks: dict[int, dict[str, pl.Series]] = {}
 
-    def changes(self, mark: Mark, *, stepwise: bool) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+    def changes(
+        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
         self._check_same(mark)
         if self.version == mark.version:
             return None

@@ -19,6 +19,7 @@ from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource, consolid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
@@ -56,7 +57,9 @@ class IcebergSource(TableSource):
         """The identity of the newest snapshot."""
         return _id(self._snapshot)
 
-    def changes(self, mark: Mark, *, stepwise: bool) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+    def changes(
+        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
         if mark.identity != self.identity:
             problem = "this is another table than the one that earlier runs have read: its identity is another"
             raise InputError(problem, place=self.place, hint=BEGIN)

@@ -1,7 +1,7 @@
 """The mirror of a table: a directory of the state with a change log, and a mark of how far it goes.
 
-An addition is whole or not at all: its files wait under temporary names, the mark that names them is replaced at once, then they get
-their names. Whoever opens the mirror next finishes that, or removes what no mark names. What of the log a run has taken in stands in
+An addition is whole or not at all: its files wait under temporary names, the mark that names them is replaced at once, then those go
+that it takes the place of, and they get their names. Whoever opens the mirror next finishes that, or removes what no mark names. What of the log a run has taken in stands in
 the state's manifest, as of any input. Imports no third-party library.
 """
 
@@ -21,7 +21,7 @@ from ddcli.store.state.contents import ours
 from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -56,6 +56,8 @@ class Mark:
     """What tells the log's end at this version from that of another table, or of another past of this one; empty: nothing."""
     number: int = 0
     files: tuple[str, ...] = ()
+    instead_of: int = 0
+    """The first of the additions that the last one takes the place of; 0: of none."""
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
@@ -67,6 +69,7 @@ class Mark:
             integer_of(found.version),
             integer_of(found.committed),
             count_of(found.number),
+            count_of(found.instead_of),
         )
         columns_of(found.columns)
         for name in found.files:
@@ -91,25 +94,35 @@ def read_mark(directory: Path) -> Mark | None:
 
 
 def is_settled(directory: Path, mark: Mark) -> bool:
-    """Say whether the files of the last addition have their names: the last one gets its own last."""
-    return not mark.files or not is_there(_waiting(directory / mark.files[-1], mark.number))
+    """Say whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
+    if mark.files:
+        return not is_there(_waiting(directory / mark.files[-1], mark.number))
+    return not _replaced(directory, mark)
 
 
 def settle(directory: Path, files: Files) -> None:
     """Finish the last addition to a mirror, and remove what an interrupted one left."""
     mark = read_mark(directory)
+    replaced = [] if mark is None else _replaced(directory, mark)
+    for path in replaced:
+        files.remove(path)
     waiting = {} if mark is None else {_waiting(directory / name, mark.number): directory / name for name in mark.files}
     for source, target in waiting.items():
         if is_there(source):
             files.rename(source, target)
     for path in ours(directory, WAITING):
         files.remove(path)
-    if waiting:
+    if waiting or replaced:
         files.sync_directory(directory)
 
 
-def add(directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mark) -> None:
-    """Add updates to a mirror that is settled; `mark` says how far it goes then, but for its number and files."""
+def add(
+    directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mark, instead: Sequence[Path] = ()
+) -> None:
+    """Add updates to a mirror that is settled, in the place of its last files where these are `instead`.
+
+    `mark` says how far it goes then, but for its number and files.
+    """
     before = read_mark(directory)
     number = (before.number if before else 0) + 1
     files.make_directory(directory)
@@ -123,7 +136,7 @@ def add(directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mar
                 part.write_parquet(data, compression="zstd", compression_level=LEVEL)
                 files.write(waiting, data.getbuffer())
                 files.sync(waiting)
-    tree = asdict(mark) | {"number": number, "files": names}
+    tree = asdict(mark) | {"number": number, "files": names, "instead_of": min(map(_addition, instead), default=0)}
     _replace(directory / TABLE, files, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)
     settle(directory, files)
 
@@ -131,6 +144,17 @@ def add(directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mar
 def log_files(directory: Path) -> list[Path]:
     """Return the files of a mirror, in order."""
     return sorted(entry.path for entry in entries(directory, BATCH) if entry.file or not entry.directory)
+
+
+def _replaced(directory: Path, mark: Mark) -> list[Path]:
+    """Return the files that are there still although the last addition has taken their place."""
+    if not mark.instead_of:
+        return []
+    return [path for path in log_files(directory) if mark.instead_of <= _addition(path) < mark.number]
+
+
+def _addition(path: Path) -> int:
+    return int(path.name.partition("-")[0])
 
 
 def _waiting(path: Path, number: int) -> Path:

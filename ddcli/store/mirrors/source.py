@@ -29,6 +29,8 @@ class TableSource(ABC):
 
     identity: str
     version: int
+    counts_from_rows = False
+    """Whether changes are those since the rows of the mirror, not since its mark."""
 
     def __init__(self, place: str, found: Mapping[str, pl.DataType], nullable: Mapping[str, bool]) -> None:
         self.place = place
@@ -39,8 +41,10 @@ class TableSource(ABC):
             raise InputError(f"the table has a column '{taken[0]}', a name that its mirror needs", place=place)
 
     @abstractmethod
-    def changes(self, mark: Mark, *, stepwise: bool) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
-        """Return how far the updates since `mark` go, and these, to be read one by one; None where nothing is newer.
+    def changes(
+        self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
+    ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        """Return how far the updates since `mark` go, or since these files, and they, to be read one by one; None where nothing is newer.
 
         They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, where the
         table doesn't have any more what this takes: see `difference`.
@@ -73,7 +77,13 @@ class TableSource(ABC):
         self._check_columns(mark, [])
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
         kept = [self._kept(path) for path in mirrored]
-        return end, self._labelled([consolidated([*self._signed(self._rows(), 1), *self._signed(kept, -1)])], end)
+        parts = [*self._signed(self._rows(), 1), *self._signed(kept, -1)]
+        return end, self._labelled([consolidated(parts)] if parts else [], end)
+
+    def joined(self, mirrored: Sequence[Path], frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
+        """Yield what files of a mirror and later updates add up to: of rows that have come and gone nothing is left."""
+        kept = [self._kept(path) for path in mirrored]
+        yield from self._labelled([consolidated([*self._signed(kept, 1), *self._signed(frames, 1)])], end)
 
     def _mark(self, version: int, committed: int) -> Mark:
         columns = {name: str(kind) for name, kind in self.columns.items()}
