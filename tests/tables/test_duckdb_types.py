@@ -89,10 +89,10 @@ def test_values_come_over_or_are_refused(tmp_path, kind):
         try:
             frame, columns = read(file, f"select * from t{at}")
         except InputError as error:
-            refusal = error
+            refusal = error.problem, error.hint  # the error itself would keep the database open
         if refusal is not None:
-            assert "the column 'x'" in refusal.problem
-            assert "`query`" in refusal.hint
+            assert "the column 'x'" in refusal[0]
+            assert "`query`" in refusal[1]
             continue
         if kind.startswith(LEFT_OUT):
             assert "x" not in columns
