@@ -41,6 +41,7 @@ DIFFERENCES = [
         "interval '30' day",
         "date_diff('day', date '2024-01-01', date '2024-01-31')",
     ),
+    Elsewhere((), "cast(0.5e0 as bigint)", "1", "0", "0", "cast(trunc(x) as int64)"),
     Elsewhere(("=",), "'1' = 1", ERROR, "true", "true", "cast('1' as int64) = 1"),
     Elsewhere(("trim",), "trim('xax', 'x')", "'a'", "'a'", "''", "trim(both 'x' from 'xax')"),
     Elsewhere(

@@ -248,6 +248,7 @@ def test_an_incremental_compile_is_refused(project):
     ("change", "problem"),
     [
         ("greatest(r.manager, c.name) as most", "greatest is null where one value is"),
+        ("max_by(r.manager, c.name) over () as most", "max_by is null where the value of its row is"),
         ("(select 1 from elsewhere) as x", "`elsewhere` is no model, seed, snapshot or source"),
         ("c.nothing", "no column is named `c.nothing`"),
     ],

@@ -70,7 +70,8 @@ def days(shop):
     shop.write("in/1.csv", "day,k\n2024-06-01,x\n")
     shop.write("in/2.csv", "day,k\n2024-06-02,y\n2204-06-02,z\n")
     ran(shop, "run", "p.yaml")
-    shop.write("in/3.csv", "day,k\n2024-06-04,x\n2024-06-03,x\n")
+    shop.write("in/3.csv", "day,k\n2024-06-04,x\n")
+    shop.write("in/4.csv", "day,k\n2024-06-03,x\n")
     err = ran(shop, "run", "p.yaml", code=3).err
     assert "to open closed times again, `dd state reopen PIPELINE --from 2024-06-03`" in err
     return shop
@@ -90,6 +91,7 @@ def test_a_row_of_a_far_day_closes_the_times_before_no_more(days):
 
 def test_a_file_that_is_withdrawn_afterwards_closes_nothing_either(days):
     (days.folder / "in/3.csv").unlink()
+    (days.folder / "in/4.csv").unlink()
     reopen(days, "2024-06-02")
     days.write("in/2.csv", "day,k\n2024-06-02,y\n2024-06-04,z\n")
     ran(days, "retract", "p.yaml", "in/2.csv")

@@ -60,6 +60,8 @@ def test_what_reads_otherwise_elsewhere_is_noted():
         "select a / 2 as x from t": "`/` of integers",
         "select concat(s, 'x') as x from t": "concat is null",
         "select greatest(a, b) as x from t": "greatest is null",
+        "select max_by(a, b) as x from t group by s": "max_by is null",
+        "select arg_min(b, a) as x from t group by s": "arg_min is null",
     }
     for text, words in noted.items():
         ((span, note),) = bound_notes(text)
@@ -67,6 +69,7 @@ def test_what_reads_otherwise_elsewhere_is_noted():
         assert str(span) == "query:1:8"
     assert bound_notes("select a / 2.0 as x, greatest(a, 1) as y, concat('x', 'y') as z from t") == ()
     assert bound_notes("select s || 'x' as x from t") == ()
+    assert bound_notes("select max_by(b, a) filter (where b is not null) as x, max_by(a, a + 1) as y from t") == ()
 
 
 def test_functions_are_found_by_name_and_by_meaning():

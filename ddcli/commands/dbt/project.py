@@ -13,6 +13,7 @@ from ddcli.commands.dbt.pipeline import ImportedQuery, PipelineText, written
 from ddcli.commands.dbt.translation import translate
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
+from ddcli.expressions.aggregates import BY_PAIR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ PLAIN = {
     "error_if": "!= 0",
 }
 """The settings of a test that fails for each row that it finds."""
-ABSORBED = ("concat is null where", "greatest is null where", "least is null where")
+ABSORBED = tuple(f"{name} is null where" for name in ("concat", "greatest", "least", *sorted(BY_PAIR)))
 """How notes begin on functions that are null here and not in DuckDB."""
 NEVER: dict[str, Any] = {"always": "false"}
 

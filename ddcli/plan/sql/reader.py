@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
-from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BY_PAIR
 from ddcli.expressions.coerce import BOOL
 from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.aggregates import Aggregate, AggregateCall
     from ddcli.expressions.sql import Tree
     from ddcli.plan.sql.context import SubqueryHost
 
 QUOTIENT = "`/` of integers cuts the quotient; in DuckDB and Spark it is a float: cast one of them"
+BY_NULL = (
+    "is null where the value of its row is: other databases pass over rows with a null; "
+    "add `filter (where ... is not null)` if these are not to count"
+)
 ABSORBING = {
     "concat": "DuckDB passes over it: `coalesce(x, '')`",
     "greatest": "DuckDB and Spark pass over it: `coalesce` it",
@@ -199,6 +203,14 @@ class AggregateCalls(ReductionReader):
         if condition is None or found.function == "array_agg":  # which has nulls
             return found, condition
         return self.kept(found, condition, node, written), None
+
+    def aggregate(self, node: exp.Anonymous, aggregate: Aggregate, written: str) -> AggregateCall:
+        """Read one aggregate call; note one that means something else in other databases."""
+        found = super().aggregate(node, aggregate, written)
+        parts = (*found.args, *(key for key, _ in found.order_by))
+        if written in BY_PAIR and any(part.type.nullable for part in parts) and not isinstance(node.parent, exp.Filter):
+            self.block.statement.note(node, f"{written} {BY_NULL}")
+        return found
 
     def refuse_around(self, node: exp.Expr, written: str) -> NoReturn:
         hint = "compute it there, and name it"

@@ -244,7 +244,7 @@ class LogReader:
                 if self.log.late == "arrive" and not _comes_before(lower, upper):
                     continue  # the time to which they are moved stays open: the file is as new to a later run
                 if self.log.late == "error" or not lower:
-                    raise self._late(known, lower)
+                    raise self._late(known, lower, self._times()[len(self.listing.waiting) :])
                 late += known.count(~at_or_after(self.schema.time, lower))
                 if self.log.late == "quarantine":
                     aside.append((at, "late", (lower, upper)))
@@ -297,8 +297,10 @@ class LogReader:
             self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most)
         return self._surveyed
 
-    def _late(self, times: FileTimes, lower: Times) -> InputError:
+    def _late(self, times: FileTimes, lower: Times, new: Sequence[FileTimes]) -> InputError:
         row, first = times.first_before(lower)
+        # One reopening is to be enough for all files that are new.
+        least = tuple(map(min, zip(first, *(each.least for each in new if each.least is not None), strict=True)))
         kinds = list(self.schema.time.values())
         closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
         return InputError(
@@ -307,7 +309,7 @@ class LogReader:
             place=self._tables.place(times.path, row),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
             "`--until`, or say `late: quarantine` or `late: arrive` under the input; to open closed times again, "
-            f"`dd state reopen PIPELINE --from {shlex.quote(format_time(times.least or first, kinds))}`",
+            f"`dd state reopen PIPELINE --from {shlex.quote(format_time(least, kinds))}`",
         )
 
     def _pieces(
