@@ -8,28 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.neighbours import count_copies, first_not_after, last_not_after
+from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.kernels.neighbours import (
+    count_copies,
+    first_at,
+    first_from,
+    first_not_after,
+    last_before,
+    last_not_after,
+)
 from ddcli.engine.kernels.reduce_rows import OVERFLOW
 from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
 from ddcli.engine.kernels.rows import SMALLEST
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-@inline
-def first_from(
-    m: np.ndarray, low: int, high: int, at: int, b: np.ndarray, j: int, cb: int, lanes: int, least: int
-) -> int:
-    """Return the first row of m[low:high] whose `lanes` lanes from `at` on compare with row j's, from `cb` on, as `least` or more."""
-    while low < high:
-        middle = (low + high) >> 1
-        if compare_at(m, middle, at, b, j, cb, lanes) < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @kernel("LMMiiiVVMM")
@@ -71,17 +64,11 @@ def nearest(
             places[last] = last_not_after(
                 matrix_of(sources, last), bounds[p, 2 * last], places[last], at, time, near, far
             )
-            best = -1
-            row = 0
-            for s in range(count):
-                if places[s] > bounds[p, 2 * s]:
-                    r = places[s] - 1
-                    if best < 0 or compare_at(matrix_of(sources, s), r, nk, matrix_of(sources, best), row, nk, nv) > 0:
-                        best = s
-                        row = r
+            best = last_before(sources, bounds, p, places, nk, nv)
             if best < 0:
                 break
             model = matrix_of(sources, best)
+            row = places[best] - 1
             if o > begun and compare_at(model, row, nk + 1, out, o - 1, 2, lanes) != 0:
                 break
             if count_copies(sources, bounds, p, -1, places, model, row, nk, nv, time, counts) == OVERFLOW:
@@ -135,17 +122,11 @@ def met(
             places[last] = first_not_after(
                 matrix_of(sources, last), places[last], rights[c, 2 * last + 1], at, time, near, far
             )
-            best = -1
-            for s in range(count):
-                if places[s] < rights[c, 2 * s + 1] and (
-                    best < 0
-                    or compare_at(matrix_of(sources, s), places[s], nk, matrix_of(sources, best), row, nk, nv) < 0
-                ):
-                    best = s
-                    row = places[s]
+            best = first_at(sources, rights, c, places, nk, nv)
             if best < 0:
                 break
             model = matrix_of(sources, best)
+            row = places[best]
             if count_copies(sources, rights, c, 1, places, model, row, nk, nv, time, counts) == OVERFLOW:
                 return OVERFLOW
             if counts[0] > 0 or counts[1] > 0:

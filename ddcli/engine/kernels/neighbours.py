@@ -23,15 +23,44 @@ NEAR: Final = 64
 
 
 @inline
-def first_not_before(m: np.ndarray, low: int, high: int, nk: int, changes: np.ndarray, c: int, lanes: int) -> int:
-    """Return the first row of m[low:high] whose value is not before that of a change, by its first lanes."""
+def first_from(
+    m: np.ndarray, low: int, high: int, at: int, b: np.ndarray, j: int, cb: int, lanes: int, least: int
+) -> int:
+    """Return the first row of m[low:high] whose `lanes` lanes from `at` on compare with row j's, from `cb` on, as `least` or more."""
     while low < high:
         middle = (low + high) >> 1
-        if compare_at(m, middle, nk, changes, c, nk, lanes) < 0:
+        if compare_at(m, middle, at, b, j, cb, lanes) < least:
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@inline
+def last_before(sources: list[np.ndarray], bounds: np.ndarray, c: int, cursor: np.ndarray, nk: int, nv: int) -> int:
+    """Return which source has the greatest value before its cursor, within bounds[c]; -1 where none has a row left."""
+    best = -1
+    for s in range(len(sources)):
+        if cursor[s] > bounds[c, 2 * s] and (
+            best < 0
+            or compare_at(matrix_of(sources, s), cursor[s] - 1, nk, matrix_of(sources, best), cursor[best] - 1, nk, nv)
+            > 0
+        ):
+            best = s
+    return best
+
+
+@inline
+def first_at(sources: list[np.ndarray], bounds: np.ndarray, c: int, cursor: np.ndarray, nk: int, nv: int) -> int:
+    """Return which source has the least value at its cursor, within bounds[c]; -1 where none has a row left."""
+    best = -1
+    for s in range(len(sources)):
+        if cursor[s] < bounds[c, 2 * s + 1] and (
+            best < 0
+            or compare_at(matrix_of(sources, s), cursor[s], nk, matrix_of(sources, best), cursor[best], nk, nv) < 0
+        ):
+            best = s
+    return best
 
 
 @inline
@@ -133,6 +162,7 @@ def rows_around(
     or OVERFLOW.
     """
     count = len(sources)
+    last = count - 1
     low = cursor[0]
     high = cursor[1]
     counts = cursor[2]
@@ -156,8 +186,8 @@ def rows_around(
             floor = -1
         # Back from the change.
         for s in range(count):
-            high[s] = first_not_before(
-                matrix_of(sources, s), bounds[c, 2 * s], bounds[c, 2 * s + 1], nk, changes, c, deciding
+            high[s] = first_from(
+                matrix_of(sources, s), bounds[c, 2 * s], bounds[c, 2 * s + 1], nk, changes, c, nk, deciding, 0
             )
             low[s] = high[s]
         begun = o
@@ -167,19 +197,12 @@ def rows_around(
         last_source = -1
         last_row = 0
         while True:
-            best = -1
-            row = 0
-            last = count - 1
             high[last] = last_not_after(matrix_of(sources, last), bounds[c, 2 * last], high[last], at, time, near, far)
-            for s in range(count):
-                if high[s] > bounds[c, 2 * s]:
-                    r = high[s] - 1
-                    if best < 0 or compare_at(matrix_of(sources, s), r, nk, matrix_of(sources, best), row, nk, nv) > 0:
-                        best = s
-                        row = r
+            best = last_before(sources, bounds, c, high, nk, nv)
             if best < 0:
                 break
             model = matrix_of(sources, best)
+            row = high[best] - 1
             if floor >= 0 and compare_at(model, row, nk, matrix_of(sources, floor_source), floor, nk, nv) <= 0:
                 met = 1
                 break
@@ -222,24 +245,17 @@ def rows_around(
         here = c
         following = c
         while True:
-            best = -1
-            row = 0
-            last = count - 1
             low[last] = first_not_after(
                 matrix_of(sources, last), low[last], bounds[c, 2 * last + 1], at, time, near, far
             )
-            for s in range(count):
-                if low[s] < bounds[c, 2 * s + 1] and (
-                    best < 0 or compare_at(matrix_of(sources, s), low[s], nk, matrix_of(sources, best), row, nk, nv) < 0
-                ):
-                    best = s
-                    row = low[s]
+            best = first_at(sources, bounds, c, low, nk, nv)
             if best < 0:
                 # The partition ends, and with it the changes of this key and time.
                 while following < changes.shape[0] and same_key_and_time(changes, following, c, nk, at):
                     following += 1
                 break
             model = matrix_of(sources, best)
+            row = low[best]
             changed = 0
             while (
                 following < changes.shape[0]
