@@ -75,16 +75,9 @@ def functions() -> Functions:
 
 
 def _make() -> Functions:
-    import llvmlite.binding as llvm
+    from ddcli.engine.jit.cache import linked
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    # It makes code of an empty module only: the less it tries, the sooner that is done.
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True, opt=0)
-    code = _machine_code()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
+    engine = linked([_machine_code()])
     # At the end of the process, too, polars may give something back: when Python has taken itself apart.
     for needed in (engine, _lent):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(needed))
@@ -106,8 +99,7 @@ def _machine_code() -> bytes:
     kept = cache.read(path)
     if kept:
         return kept[0].code
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    code: bytes = machine.emit_object(llvm.parse_assembly(CODE))
+    code: bytes = cache.target_machine().emit_object(llvm.parse_assembly(CODE))
     with suppress(OSError):  # as long as there is no such folder, or no room in it
         cache.write(path, [cache.CompiledKernel("lending", "", [], code)])
     return code

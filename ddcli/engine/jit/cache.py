@@ -170,20 +170,33 @@ def _link(code: Sequence[CompiledKernel]) -> dict[str, int]:
 
     Each module has an engine of its own: the helpers that two modules were compiled with never stand in for each other.
     """
-    if not _engines:
+    if not _resolved:
         registry.check_layout()
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-    # The code is made: of a module, an engine makes that of an empty one only, which takes half as long where it tries least.
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True, opt=0)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    _engines.append(engine)
     for entry in code:
         for name in (*FILLING, *entry.needed):
             _resolve(name)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(entry.code))
-    engine.finalize_object()
+    engine = linked([entry.code for entry in code])
     return {entry.name: engine.get_function_address(entry.symbol) for entry in code}
+
+
+def target_machine(**options: int) -> llvm.TargetMachine:
+    """Return what makes code for this machine."""
+    if not _engines:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(jit=True, **options)
+
+
+def linked(codes: Sequence[bytes]) -> llvm.ExecutionEngine:
+    """Return an engine that has loaded object code, which stays for the process's life."""
+    # The code is made: an engine makes that of an empty module only, which takes half as long where it tries least.
+    machine = target_machine(opt=0)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    _engines.append(engine)
+    for code in codes:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
 
 
 def _resolve(name: str) -> None:
