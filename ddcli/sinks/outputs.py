@@ -19,7 +19,7 @@ from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
 from ddcli.store.log.writer import again, file_name, frame_bytes, output_bytes, output_frame, write_progress
 from ddcli.store.parquet.row_groups import footer_of
-from ddcli.store.state.entries import FileEntry, OutputEntry
+from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import more
 
@@ -194,9 +194,12 @@ class Publishing:
 
     def _note(self, name: str, written: Written, footer: str) -> None:
         """Note what the file of an output must be from now on."""
+        assert self.transaction is not None, "a dry run writes nothing"
         path, rows = self._path(name), self._counts[name].rows
         bounds = self.lower, self.upper
-        entry = FileEntry(path.name, rows, written.size, written.checksum, *bounds, footer=footer)
+        commit = self.transaction.number
+        sums = written.size, written.checksum
+        entry = FileEntry(path.name, rows, *sums, *bounds, footer=footer, first=commit, commit=commit)
         with self._lock:
             self._files[name] = entry
 
@@ -208,7 +211,8 @@ class Publishing:
         write_progress(self.transaction, directory, self.upper, self.reopenings)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
-        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning)
+        log = known.log if known else log_identity(name, self.transaction.number)
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log)
 
     def written(self) -> dict[str, int]:
         """Return the bytes of each output's file."""

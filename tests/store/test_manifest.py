@@ -139,3 +139,11 @@ def test_ten_thousand_consumed_files_are_read_quickly(written):
 def test_checksums_are_of_the_bytes_written(tmp_path):
     got = Files().write(tmp_path / "f", memoryview(b"batch"))
     assert (got.size, got.checksum) == (5, "f80b52d4")
+
+
+@pytest.mark.parametrize("commits", [[2, 1], [-1, 1], ["1", 2], [1], [1, 2, 3], [1, None]])
+def test_an_outputs_file_of_commits_that_are_none_is_refused(commits):
+    row = FileEntry("updates-0-1.parquet", 1, 2, "cccccccc", FRONTIER, (), first=1, commit=3).to_row()
+    assert FileEntry.from_row(row).to_row() == row
+    with pytest.raises((ValueError, TypeError)):
+        FileEntry.from_row([*row[:-2], *commits])

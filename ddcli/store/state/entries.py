@@ -5,6 +5,7 @@ This module imports no third-party library, as `manifest`.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -13,6 +14,7 @@ from ddcli.store.state.names import (
     BATCH,
     BUNDLE,
     CHECKSUM,
+    LOG,
     UPDATES,
     columns_of,
     count_of,
@@ -42,7 +44,8 @@ class FileEntry:
 
     `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
     groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
-    highest number. A file that lies in a `bundle` (see `bundles`) begins `at` a byte of it.
+    highest number. A file that lies in a `bundle` (see `bundles`) begins `at` a byte of it. A file of an output has the updates of the
+    commits from `first` to `commit`: 0, of one before commits were noted.
     """
 
     name: str
@@ -56,6 +59,8 @@ class FileEntry:
     run: int = 0
     bundle: str = ""
     at: int = 0
+    first: int = 0
+    commit: int = 0
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], form: re.Pattern[str]) -> Self:
@@ -73,14 +78,28 @@ class FileEntry:
 
     def to_row(self) -> list[Any]:
         """Return the file of an output as its register has it."""
-        return [self.name, self.rows, self.size, self.checksum, self.lower, self.upper, self.footer]
+        return [
+            self.name,
+            self.rows,
+            self.size,
+            self.checksum,
+            self.lower,
+            self.upper,
+            self.footer,
+            self.first,
+            self.commit,
+        ]
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
         """Return the file of an output that a register has as `row`."""
-        name, rows, size, sum_, lower, upper, footer = row
+        name, rows, size, sum_, lower, upper, footer, *commits = row
         named(UPDATES, name), count_of(rows), count_of(size), named(CHECKSUM, sum_), text_of(footer)
-        return cls(name, rows, size, sum_, times(lower), mandatory(times(upper)), footer=footer)
+        first, commit = commits or (0, 0)
+        if count_of(first) > count_of(commit):
+            raise ValueError(f"commits {first} to {commit}")
+        bounds = times(lower), mandatory(times(upper))
+        return cls(name, rows, size, sum_, *bounds, footer=footer, first=first, commit=commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,25 +224,34 @@ class ArrangementEntry:
 
 @dataclass(frozen=True, slots=True)
 class OutputEntry:
-    """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`)."""
+    """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`).
+
+    `log` tells it from others of the state, and from what it was before it was written from the beginning.
+    """
 
     path: str
     schema: dict[str, str]
     files: Sequence[FileEntry] = ()
     fingerprint: str = ""
+    log: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest holds of it."""
-        plain = {"path": self.path, "schema": self.schema, "fingerprint": self.fingerprint}
+        plain = {"path": self.path, "schema": self.schema, "fingerprint": self.fingerprint, "log": self.log}
         return plain | register_of(FileEntry, self.files).to_json()
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
         """Return the entry that a manifest holds as `tree`."""
         files = Register.from_json(FileEntry, tree, read)
-        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"])
-        path_of(found.path), columns_of(found.schema), text_of(found.fingerprint)
+        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"], tree["log"])
+        path_of(found.path), columns_of(found.schema), text_of(found.fingerprint), named(LOG, found.log)
         return found
+
+
+def log_identity(output: str, commit: int) -> str:
+    """Return the identity of the log that a commit begins for an output: no other of the state has it."""
+    return hashlib.sha256(f"{commit}/{output}".encode()).hexdigest()[:16]
 
 
 def times(tree: Any) -> Any:

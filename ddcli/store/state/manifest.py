@@ -26,6 +26,7 @@ from ddcli.store.state.entries import (
     InputFile,
     OutputEntry,
     Times,
+    log_identity,
     mandatory,
     register_of,
     times,
@@ -54,9 +55,9 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 
-FORMAT = 6
-BEFORE = 5
-"""The format that had no bundles: it is read, and the next commit writes the newer one."""
+FORMAT = 7
+BEFORE = 6
+"""The format that had no identities of logs: it is read, and the next commit writes the newer one."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -205,6 +206,10 @@ def check_cache(cache: Mapping[str, Any]) -> None:
 FIELDS = tuple(entry.name for entry in fields(Manifest))
 
 
+COMMITS = ("first", "commit")
+"""What a batch has nothing of."""
+
+
 def check_number(number: Any, path: Path) -> None:
     """Look whether a manifest has the number that its name says, and there may be a next one: ValueError."""
     if number != int(path.stem) or number >= LAST:
@@ -214,7 +219,7 @@ def check_number(number: Any, path: Path) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, InputEntry | OutputEntry):
         return value.to_json()
-    return {f.name: getattr(value, f.name) for f in fields(value)}
+    return {f.name: getattr(value, f.name) for f in fields(value) if f.name not in COMMITS}
 
 
 def _head(rest: bytes) -> bytes:
@@ -275,8 +280,6 @@ def read_manifest(path: Path) -> Manifest:
             place=str(path),
             hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
         )
-    if version == BEFORE:
-        tree["bundles"] = {}
     state = path.parent.parent
 
     def read(name: str) -> bytes:
@@ -288,6 +291,9 @@ def read_manifest(path: Path) -> Manifest:
             raise StateError("a file of the state is gone", place=str(state / SEGMENTS / name), hint=RESTORE) from None
 
     try:
+        if version == BEFORE:
+            for name, output in mapping_of(tree["outputs"]).items():
+                output["log"] = log_identity(name, 0)
         check_number(tree["number"], path)
         manifest = Manifest.from_json(tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -40,6 +40,8 @@ SCRATCH = re.compile(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 CHECKSUM = re.compile("[0-9a-f]{8}")
 IDENTITY = re.compile("(?:[0-9a-f]{32})?")
 """The identity of a state: none before its first commit."""
+LOG = re.compile("(?:[0-9a-f]{16})?")
+"""The identity of an output's log."""
 LONGEST = 4096
 """Characters of the longest path."""
 LEAST, BEYOND = -(1 << 63), 1 << 63
