@@ -6,6 +6,7 @@ An exception that is not a `DdError` is a bug of ours and ends with exit code 70
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,7 +42,7 @@ class Span:
 
         A line that the terminal wrapped would leave the mark below somewhere else.
         """
-        at, source = self.column - 1, self.source
+        at, source = self.column - 1, masked(self.source)
         most = min(LONG, max(SHORT, (columns(sys.stderr) or LONG) - BESIDE))
         start, end = 0, len(source)
         if end > most:
@@ -122,6 +123,8 @@ def _bounded(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST * 3 // 4]} ... {text[-LONGEST // 4 :]}"
 
 
+PASSWORDS = r"(://[^/\s:@]*:)\S*(?=@)|(?<=password=)[^\s&\"'{},]+"
+"""The passwords of URIs: a text, as a run with a kept plan has no use for a compiled pattern."""
 _concealed: dict[str, str] = {}
 
 
@@ -135,7 +138,18 @@ def _shown(text: str) -> str:
     """Return a part of a message as it may be shown."""
     for value, shown in _concealed.items():
         text = text.replace(value, shown)
-    return _bounded(text)
+    return masked(_bounded(text))
+
+
+def masked(text: str) -> str:
+    """Return a text with stars for the passwords of URIs in it, as many as these have letters.
+
+    >>> masked("{database: postgresql://me:s@fe@db/shop?sslpassword=x}")
+    '{database: postgresql://me:****@db/shop?sslpassword=*}'
+    """
+    if "://" not in text:
+        return text
+    return re.sub(PASSWORDS, lambda found: f"{found[1] or ''}{'*' * (len(found[0]) - len(found[1] or ''))}", text)
 
 
 class DdError(Exception):

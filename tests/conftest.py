@@ -55,7 +55,7 @@ LONGEST = [
 # fmt: on
 """The files that take longest, which begin first: else one of them goes on when all others are done."""
 ONE_SPARK = {"tests/spark/test_spark.py", "tests/spark/test_memory.py", "tests/spark/test_doctor.py"}
-"""Files whose tests share a Spark, so that one process starts it."""
+"""Files whose tests share a Spark, so that one process starts it. Those in tests/postgres share a server."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", maxsplit=1)[0]
-            return "spark" if file in ONE_SPARK else file
+            return "spark" if file in ONE_SPARK else "postgres" if file.startswith("tests/postgres/") else file
 
         def remove_node(self, node: object) -> str | None:
             # Of a process that crashed, xdist 3.8 deals out anew also the files that are done: who gets one waits for ever.

@@ -16,6 +16,7 @@ from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES
 from ddcli.store.files.access import read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.mirrors.connections import Connections
 from ddcli.store.mirrors.delta_commits import has_changed
 from ddcli.store.mirrors.mirror import UnknownChange, add, is_settled, log_files, mirror_of, read_mark, settle
 from ddcli.store.state.contents import ours
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ddcli.store.mirrors.database import DatabaseSource
     from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import Mark
+    from ddcli.store.mirrors.query_reader import QueryReader
     from ddcli.store.mirrors.source import TableSource
     from ddcli.store.state.manifest import Manifest
 
@@ -81,14 +83,17 @@ def with_columns_of(given: InputSpec, columns: Schema) -> InputSpec:
     return replace(given, columns={**(chosen or {}), **{name: (Text(name, span), kind) for name, kind in own.items()}})
 
 
-def open_table(given: InputSpec, base: Path) -> TableSource:
-    """Return the table that an input names, as it is now. Raises InputError at the input for one that can't be read."""
+def open_table(given: InputSpec, base: Path, connections: Connections | None = None) -> TableSource:
+    """Return the table that an input names, as it is now. Raises InputError at the input for one that can't be read.
+
+    Tables of one database that are opened by the same `connections` are read as of one moment.
+    """
     origin = given.origin or given.path
     try:
         if given.table == "iceberg":
             return _in_catalog(given, origin.value)
         if given.table == "database":
-            return _in_database(given, origin.value, base)
+            return _in_database(given, origin.value, base, connections)
         from ddcli.store.mirrors.delta import DeltaSource
 
         return DeltaSource(real(locate(base, origin.value)))
@@ -105,14 +110,33 @@ def _in_catalog(given: InputSpec, name: str) -> IcebergSource:
     return IcebergSource(name, properties.pop("name", "default"), properties)
 
 
-def _in_database(given: InputSpec, uri: str, base: Path) -> DatabaseSource:
+def _in_database(given: InputSpec, uri: str, base: Path, connections: Connections | None) -> DatabaseSource:
     from ddcli.store.mirrors.database import DatabaseSource
 
     assert given.query is not None, "a file names a table or a query"
-    file = real(locate(base, uri.partition(":///")[2]))
-    cursor = given.cursor.value if given.cursor else None
-    columns = None if given.follows else {name: kind for name, (_, kind) in (given.columns or {}).items()}
-    return DatabaseSource(uri, file, given.query.value, cursor, columns)
+    query, cursor = given.query.value, given.cursor.value if given.cursor else None
+    declared = {} if given.follows else {name: kind for name, (_, kind) in (given.columns or {}).items()}
+    key = tuple(text.value for text in given.unique)
+    named = None if given.follows else {*declared, *key, *([cursor] if cursor else [])}
+    reader: QueryReader
+    if uri.startswith("postgres"):
+        from ddcli.store.mirrors.postgres_reader import PostgresReader
+
+        reader = PostgresReader(uri, query, declared, named, connections)
+    elif uri.startswith("duckdb"):
+        from ddcli.store.mirrors.duckdb_reader import DuckdbReader
+
+        reader = DuckdbReader(uri, real(locate(base, path_of(uri))), query, named)
+    else:
+        from ddcli.store.mirrors.sqlite_reader import SqliteReader
+
+        reader = SqliteReader(uri, real(locate(base, path_of(uri))), query, declared, named)
+    return DatabaseSource(reader, query, cursor, key)
+
+
+def path_of(uri: str) -> str:
+    """Return the path of a database that lies in a file; empty of others."""
+    return "" if uri.startswith("postgres") else uri.partition(":///")[2]
 
 
 def is_behind(spec: Spec, base: Path) -> bool:
@@ -126,12 +150,12 @@ def is_behind(spec: Spec, base: Path) -> bool:
     return False
 
 
-def _has_changed(given: InputSpec, base: Path, mark: Mark) -> bool:
+def _has_changed(given: InputSpec, base: Path, mark: Mark, connections: Connections | None = None) -> bool:
     """Say whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it, or its file."""
     assert given.origin is not None, "the input is at its mirror"
     if given.table == "delta":
         return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)
-    source = open_table(given, base)
+    source = open_table(given, base, connections)
     return (source.tip, {name: str(kind) for name, kind in source.columns.items()}) != (mark.tip, mark.columns)
 
 
@@ -141,15 +165,19 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: M
     What runs that have failed added, so that it is not in the state of `manifest`, is added up with what is newer: where all of it has
     one time, a row that has come and gone since the last commit is not there.
     """
-    for given in spec.inputs.values():
-        if given.origin is None:
-            continue
-        directory = locate(base, given.path.value)
-        settle(directory, files)
-        mark = read_mark(directory)
-        if mark is not None and not _has_changed(given, base, mark):
-            continue
-        source = open_table(given, base)
+    with Connections() as connections:
+        for given in spec.tables.values():
+            _mirror(given, base, files, manifest, connections)
+    return at_mirrors(spec, base, state)
+
+
+def _mirror(given: InputSpec, base: Path, files: Files, manifest: Manifest | None, connections: Connections) -> None:
+    """Bring the mirror of a table up to it."""
+    directory = locate(base, given.path.value)
+    settle(directory, files)
+    mark = read_mark(directory)
+    if mark is None or _has_changed(given, base, mark, connections):
+        source = open_table(given, base, connections)
         taken, rest = _parts(directory, given, manifest)
         try:
             if mark is None or (rest and not taken):
@@ -164,7 +192,6 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: M
             assert mark is not None, "a whole table needs no log"
             end, frames = source.difference(mark, taken)
             add(directory, files, frames, end, rest)
-    return at_mirrors(spec, base, state)
 
 
 def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tuple[list[Path], list[Path]]:

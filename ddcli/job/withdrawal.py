@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
+from ddcli.job.tables import path_of
 from ddcli.screen import near
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
@@ -77,8 +78,8 @@ def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
         return False
     places = [given.path.value]
     if given.table != "iceberg":  # that is named in a catalog
-        places.append(given.origin.value.partition(":///")[2] if given.table == "database" else given.origin.value)
-    whole = [str(real(locate(request.base, place))) for place in places]
+        places.append(path_of(given.origin.value) if given.table == "database" else given.origin.value)
+    whole = [str(real(locate(request.base, place))) for place in places if place]
     return any(name == place or name.startswith(f"{place}/") for place in whole for name in _names(path))
 
 

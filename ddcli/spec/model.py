@@ -348,7 +348,7 @@ class InputSpec:
     An input that `infers` has the columns that its first run finds; `inferred` is then what messages say of these.
     Of a `table` (one of `TABLES`) `path` is where it lies, later the directory of the state in which it is mirrored as a change log; then
     `origin` is where it lies. Of a table in a `catalog`, a name or properties, that is its name there; of one in a database it is where that
-    lies, and `query` returns the rows, those that are new by a growing column, the `cursor`, if there is one. One that `follows` has the columns that the table has.
+    lies, and `query` returns the rows, those that are new by a growing column, the `cursor`, if there is one; `unique` columns are its key. One that `follows` has the columns that the table has.
     """
 
     name: Text
@@ -380,6 +380,7 @@ class InputSpec:
     catalog: tuple[tuple[Text, Text], ...] | Text | None = None
     query: Text | None = None
     cursor: Text | None = None
+    unique: tuple[Text, ...] = ()
     follows: bool = False
 
     @property

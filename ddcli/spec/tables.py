@@ -5,22 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import Text
+from ddcli.dataclass import dataclass
+from ddcli.errors import Text, masked
 from ddcli.spec import model
-from ddcli.spec.operators import COLUMN, TYPED_COLUMNS
+from ddcli.spec.operators import COLUMN, COLUMNS, TYPED_COLUMNS
 from ddcli.spec.shapes import ByKind, Key, Pairs, Record
 from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.spec.reader import NodePlace, Shape
+    from ddcli.spec.reader import NodePlace, Notes, Shape
 
 PLACE = PathWords("a path")
-DATABASE_URI = Words(
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class DatabaseWords(Words):
+    """The URI of a database, without a password: what a file states is kept in states and plans."""
+
+    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
+        """Refuse a text that is no URI, or has a password."""
+        if masked(text.value) != text.value:
+            hint = "leave it out: libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
+            raise notes.refuse(place.path, "a database's URI has no password in it", text.span, hint)
+        Words.check(self, text, place, notes)
+
+
+DATABASE_URI = DatabaseWords(
     "a database",
-    r"(sqlite|duckdb):///.+",
-    "write `sqlite:///shop.db` or `duckdb:///shop.duckdb`, a path relative to this file, or `sqlite:////var/shop.db`",
+    r"(sqlite|duckdb):///.+|postgres(ql)?://.*",
+    "write `sqlite:///shop.db` or `duckdb:///shop.duckdb`, a path relative to this file, `sqlite:////var/shop.db`, or `postgresql://user@host/shop`",
 )
 IN_CATALOG: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
@@ -44,12 +59,17 @@ DATABASE = {
     "table": Key("from_table", Words("a name"), about="the table to read"),
     "query": Key("query", Words("a query"), about="the query whose rows are read, in the database's SQL"),
     "cursor": Key("cursor", COLUMN, about="a column that grows: only rows with greater values are read; default: all"),
+    "key": Key(
+        "unique",
+        COLUMNS,
+        about="columns of which no two rows have the same values; by a cursor newer rows replace older ones",
+    ),
 }
 PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": DATABASE_URI}
 ABOUT = {
     "delta": "directory of a table of Delta Lake, relative to this file, or in an object store",
     "iceberg": "a table of Iceberg in a catalog",
-    "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb",
+    "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb; or postgresql://user@host/shop",
 }
 EXAMPLES = {
     "delta": "{delta: lake/orders/}",

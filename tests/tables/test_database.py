@@ -70,6 +70,41 @@ def test_a_random_history(tmp_path, kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", ["id", "[id, region]"])
+def test_a_history_by_key(tmp_path, monkeypatch, kind, key):
+    """Also where rows are more than fit into memory; a key that two rows have is refused, and named."""
+    monkeypatch.setattr("ddcli.store.mirrors.partition.HELD", 100)
+    draw = random.Random(f"{SEED}-{key}")
+    change(tmp_path, kind, MADE, "insert into orders values (0, 'a', 0.5), (1, null, 1), (null, null, 1)")
+    file = pipeline(tmp_path, kind, f"table: orders, key: {key}")
+    run(file)
+    for _ in range(3):
+        at = draw.randrange(9)
+        change(
+            tmp_path,
+            kind,
+            f"delete from orders where id = {at} or id = 8",
+            f"insert into orders values ({at}, 'b', {at})",
+            f"update orders set amount = {draw.randrange(3)} where id <> {at}",
+        )
+        run(file)
+        assert held(tmp_path) == rows(tmp_path, kind)
+    change(tmp_path, kind, "insert into orders values (null, null, 7)")
+    with pytest.raises(InputError, match="several rows have one key: id = None"):
+        run(file)
+
+
+def test_texts_grow_by_their_bytes(tmp_path):
+    """In the order of a column that disregards case `B` comes after `a`: it would be read twice."""
+    change(tmp_path, "sqlite", "create table t (code text collate nocase)", "insert into t values ('a'), ('B')")
+    file = pipeline(tmp_path, "sqlite", "table: t, cursor: code")
+    run(file)
+    change(tmp_path, "sqlite", "insert into t values ('c')")
+    run(file)
+    assert held(tmp_path) == Counter([("a",), ("B",), ("c",)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_growing_column(tmp_path, kind):
     """Only rows with greater values are read: one that goes is not missed."""
     change(tmp_path, kind, MADE, "insert into orders values (1, 'a', 1), (2, 'b', 2)")

@@ -9,6 +9,7 @@ import pytest
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.mirrors.database import DatabaseSource
+from ddcli.store.mirrors.duckdb_reader import DuckdbReader
 
 KINDS = {
     "BOOLEAN": ["true", "false"],
@@ -71,7 +72,7 @@ def test_all_types_are_here():
 
 
 def read(file, query, declared=None):
-    source = DatabaseSource(f"duckdb:///{file}", file, query, None, declared)
+    source = DatabaseSource(DuckdbReader(f"duckdb:///{file}", file, query, declared), query, None, ())
     return pl.concat(list(source.whole()[1])), source.columns
 
 

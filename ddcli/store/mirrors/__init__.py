@@ -1,10 +1,18 @@
 """Tables of other programs, mirrored in a state: what each of their versions changed, as a change log that a run reads like any other.
 
+* connections: connections to servers of databases
 * database: what a query of a database returns now and did not before
 * delta: what the versions of a table of Delta Lake changed
 * delta_commits: the commits in the log of a table of Delta Lake
+* duckdb_reader: what a query of DuckDB returns
 * duckdb_types: how the columns of a query of DuckDB are read
+* file_stamp: what changes with a database in a file
 * iceberg: what the snapshots of a table of Iceberg changed
 * mirror: the files of a mirror, and how far it goes
+* partition: rows in parts that are compared one by one
+* postgres_reader: what a query of Postgres returns
+* postgres_types: how the columns of a query of Postgres are read
+* query_reader: what reads a query of a database
+* sqlite_reader: what a query of SQLite returns
 * source: what all tables of other programs share
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import time as clock
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -18,7 +19,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource, consolidated
+from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.files import READ_ERRORS
 
@@ -95,8 +96,8 @@ class DeltaSource(TableSource):
             changed = [(file, *found) for file, found in files.items() if found[0]]
             parts = (self._file(file, diff, known) for file, diff, known in changed)
             if any(diff < 0 for _, diff, _ in changed) or feeds:
-                fed = [self._feed(file) for file, _ in feeds]
-                yield from self._labelled([consolidated([*parts, *fed])], end)
+                fed = (self._feed(file) for file, _ in feeds)
+                yield from self._labelled(self._consolidated(chain(parts, fed)), end)
             else:
                 yield from self._labelled(parts, end)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.store.mirrors.query_reader import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,11 +71,6 @@ def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
         hint = f"cast it in a `query`, such as `cast({quoted(values.name)} as varchar)`, or leave such rows out"
         raise InputError(f"the column '{values.name}' has {what}", place=place, hint=hint)
     return found
-
-
-def quoted(name: str) -> str:
-    """Return a name as a query has it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _inner(kind: Any) -> Any:

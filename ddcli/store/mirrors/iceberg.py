@@ -9,13 +9,13 @@ import importlib.util
 import time as clock
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ddcli.errors import DdError, InputError, UsageError
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource, consolidated
+from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -107,15 +107,15 @@ class IcebergSource(TableSource):
             if old == before or (rearranged and snapshots and str(snapshots[0].parent_snapshot_id) == old):
                 continue
             gone, new = self._tasks(old), self._tasks(before)
-            parts: list[pl.DataFrame] = []
-            for key in gone | new:
-                count = len(new.get(key, ())) - len(gone.get(key, ()))
-                task = (*new.get(key, ()), *gone.get(key, ()))[0]
-                parts += [
-                    frame.with_columns(pl.lit(count).alias(DIFF)) for frame in (self._read([task]) if count else ())
-                ]
-            if parts:
-                yield from self._labelled([consolidated(parts)], end)
+            yield from self._labelled(self._consolidated(self._changed(gone, new)), end)
+
+    def _changed(self, gone: Mapping[Any, Sequence[Any]], new: Mapping[Any, Sequence[Any]]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of data files that are read more often, or less, than before."""
+        for key in {**gone, **new}:
+            count = len(new.get(key, ())) - len(gone.get(key, ()))
+            task = (*new.get(key, ()), *gone.get(key, ()))[0]
+            for frame in self._read([task]) if count else ():
+                yield frame.with_columns(pl.lit(count).alias(DIFF))
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         return self._read([task for tasks in self._tasks(self.tip).values() for task in tasks])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import polars as pl
 
 from ddcli.errors import InputError
 from ddcli.store.mirrors.mirror import ROWS, Mark
+from ddcli.store.mirrors.partition import partition
 from ddcli.store.tables.widening import type_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class TableSource(ABC):
     version: int
     counts_from_rows = False
     """Whether changes are those since the rows of the mirror, not since its mark."""
+    key: tuple[str, ...] = ()
+    """Columns of which no two rows of the table have the same values."""
 
     def __init__(self, place: str, found: Mapping[str, pl.DataType], nullable: Mapping[str, bool]) -> None:
         self.place = place
@@ -70,20 +74,18 @@ class TableSource(ABC):
     def whole(self) -> tuple[Mark, Iterator[pl.DataFrame]]:
         """Return how far the table as it is goes, and its rows."""
         end = self._mark(self.version, self._committed_now(0))
-        return end, self._labelled(self._rows(), end)
+        return end, self._labelled(self._summed(self._rows(), []) if self.key else self._rows(), end)
 
     def difference(self, mark: Mark, mirrored: Sequence[Path]) -> tuple[Mark, Iterator[pl.DataFrame]]:
         """Return how far the table as it is goes, and how it differs from what these files of a mirror add up to."""
         self._check_columns(mark, [])
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
-        kept = [self._kept(path) for path in mirrored]
-        parts = [*self._signed(self._rows(), 1), *self._signed(kept, -1)]
-        return end, self._labelled([consolidated(parts)] if parts else [], end)
+        return end, self._labelled(self._summed(self._rows(), mirrored), end)
 
     def joined(self, mirrored: Sequence[Path], frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
         """Yield what files of a mirror and later updates add up to: of rows that have come and gone nothing is left."""
-        kept = [self._kept(path) for path in mirrored]
-        yield from self._labelled([consolidated([*self._signed(kept, 1), *self._signed(frames, 1)])], end)
+        kept = map(self._kept, mirrored)
+        yield from self._labelled(self._consolidated(self._signed(chain(kept, frames), 1)), end)
 
     def _mark(self, version: int, committed: int) -> Mark:
         columns = {name: str(kind) for name, kind in self.columns.items()}
@@ -102,6 +104,34 @@ class TableSource(ABC):
         for frame in frames:
             diff = pl.col(DIFF) if DIFF in frame.columns else pl.lit(1, pl.Int64)
             yield frame.select(*self.columns, (diff * sign).alias(DIFF))
+
+    def _consolidated(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """Yield updates of which no two have the same row, and none the diff 0."""
+        for (part,) in partition([frames], list(self.columns)):
+            yield from consolidated(part)
+
+    def _summed(
+        self, rows: Iterable[pl.DataFrame], mirrored: Sequence[Path], *, of_keys: bool = False
+    ) -> Iterator[pl.DataFrame]:
+        """Yield how rows differ from what these files of a mirror add up to; `of_keys`: from those there that have a key of theirs."""
+        sides = [self._signed(rows, 1), self._signed(map(self._kept, mirrored), -1)]
+        for new, kept in partition(sides, self.key or list(self.columns)):
+            if self.key and new:
+                found = pl.concat(new).select(self.key)
+                self._check_key(found)
+                kept = (
+                    [each.join(found, on=self.key, how="semi", nulls_equal=True) for each in kept] if of_keys else kept
+                )
+            elif of_keys:
+                continue
+            yield from consolidated([*new, *kept])
+
+    def _check_key(self, found: pl.DataFrame) -> None:
+        twice = found.filter(found.is_duplicated())
+        if twice.height:
+            shown = ", ".join(f"{name} = {value}" for name, value in twice.row(0, named=True).items())
+            hint = "leave rows out with a `query`, name more columns under `key`, or leave it out"
+            raise InputError(f"several rows have one key: {shown}", place=self.place, hint=hint)
 
     def _framed(self, batches: Iterable[Any]) -> Iterator[pl.DataFrame]:
         """Yield batches of Arrow as frames of many rows, in the columns' types."""
@@ -145,8 +175,9 @@ class TableSource(ABC):
         raise InputError(problem, place=self.place, hint=f"added columns that may be null are taken in; {BEGIN}")
 
 
-def consolidated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return updates of which no two have the same row, and none the diff 0."""
-    whole = pl.concat(frames)
-    rows = [name for name in whole.columns if name != DIFF]
-    return whole.group_by(rows).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)
+def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield updates as one frame in which no two have the same row, and none the diff 0; none where there are none."""
+    if frames:
+        whole = pl.concat(frames)
+        rows = [name for name in whole.columns if name != DIFF]
+        yield whole.group_by(rows).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)

@@ -1,0 +1,46 @@
+"""Connections to servers of databases. Imports no third-party library before there is one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+SETTINGS = "set TimeZone = 'UTC'; set DateStyle = 'ISO'; set bytea_output = 'hex'; set extra_float_digits = 1"
+"""What the text depends on that Postgres writes of values."""
+WAIT = 10
+"""Seconds in which a server must answer, unless the database's URI or PGCONNECT_TIMEOUT say otherwise."""
+
+
+class Connections:
+    """Connections that run as long as this: what is read by those to one database is of one snapshot."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._open: dict[str, Connection[Any]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.clear()
+        self._stack.close()
+
+    def to(self, uri: str) -> Connection[Any]:
+        """Return the connection to a database, in a transaction that only reads."""
+        if uri not in self._open:
+            from psycopg import IsolationLevel, connect
+
+            timed = "connect_timeout" in uri or "PGCONNECT_TIMEOUT" in os.environ
+            more: dict[str, Any] = {} if timed else {"connect_timeout": WAIT}
+            opened = connect(
+                uri, prepare_threshold=None, client_encoding="UTF8", fallback_application_name="dd", **more
+            )
+            self._stack.callback(opened.close)
+            opened.read_only, opened.isolation_level = True, IsolationLevel.REPEATABLE_READ
+            opened.execute(SETTINGS)
+            self._open[uri] = opened
+        return self._open[uri]

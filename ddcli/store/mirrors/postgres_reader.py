@@ -1,0 +1,117 @@
+"""What a query of a database of Postgres returns."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.errors import InputError, UsageError
+from ddcli.store.mirrors.connections import Connections
+from ddcli.store.mirrors.postgres_types import reading, series
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg import Connection, Error
+
+    from ddcli.expressions.types import Schema
+
+STAMP = "select pg_postmaster_start_time()::text || ' ' || txid_current_snapshot()::text"
+"""When the server was started, and which transactions a query sees: where both are the same, nothing has been written."""
+HINTS = {
+    "28P01": "libpq takes the password from the variable PGPASSWORD or the file ~/.pgpass",
+    "42P01": "check the table's name; of one in another schema write `table: schema.name`",
+    "42501": "the user needs the right to read it: `grant select on ... to ...`",
+    "3D000": "check the name of the database in `database`",
+    "": "check host and port in `database`, and that the server runs and lets this machine in",
+}
+"""What to do about some errors, by their SQLSTATE."""
+
+
+class PostgresReader(QueryReader):
+    """Reads a query of the database that a URI of libpq's names, by `connections` that may be shared.
+
+    Where columns are `named`, no other one needs to be readable; numbers without digits of their own have those that are `declared`.
+    """
+
+    def __init__(
+        self, uri: str, query: str, declared: Schema, named: set[str] | None, connections: Connections | None
+    ) -> None:
+        if importlib.util.find_spec("psycopg") is None:
+            raise UsageError("databases of Postgres need the package psycopg", hint="pip install 'ddcli[postgres]'")
+        self._conninfo, self._query, self._connections = uri, enclosed(query), connections
+        self.place = _place(uri)
+        with self._connected() as connection:
+            self.uri = _place(uri, connection)
+            self.stamp = f"{self.uri} {connection.execute(STAMP).fetchall()[0][0]}"
+            self.kinds = self._kinds(connection, declared, named)
+
+    def _kinds(self, connection: Connection[Any], declared: Schema, named: set[str] | None) -> dict[str, pl.DataType]:
+        with connection.cursor() as cursor:
+            found = cursor.execute(f"select * from {self._query} limit 0", prepare=True)  # of one statement  # noqa: S608 - a person's own
+            self._types = {each.name: each.type_code for each in cursor.description or ()}
+            return dict(reading(found, declared, named, self.place))
+
+    def rows(self, columns: Schema, start: Start | None) -> Iterator[pl.DataFrame]:
+        from psycopg.sql import Literal
+
+        listed = ", ".join(map(quoted, columns)) or "null"
+        query = f"select {listed} from {self._query}"  # noqa: S608 - a person's own
+        with self._connected() as connection:
+            self._kinds(connection, columns, {*columns})  # has this connection read them so
+            if start is not None:
+                column, sign, value = start
+                text = columns[column].kind == "string"
+                ordered = f'cast({quoted(column)} as text) collate "C"' if text else quoted(column)
+                query = f"{query} where {ordered} {sign} {Literal(value).as_string(connection)}"
+            with connection.cursor(name="rows_of_dd") as cursor:
+                cursor.execute(query)
+                while some := cursor.fetchmany(MOST):
+                    found = zip(columns.items(), zip(*some, strict=True), strict=False)
+                    yield pl.DataFrame([series(name, kind, values, self.place) for (name, kind), values in found])
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection[Any]]:
+        """Turn what goes wrong with the database into errors of the input."""
+        from psycopg import Error
+
+        try:
+            if self._connections is not None:
+                yield self._connections.to(self._conninfo)
+                return
+            with Connections() as own:
+                yield own.to(self._conninfo)
+        except Error as error:
+            problem, hint = _explained(error)
+            raise InputError(f"the database can't be read: {problem}", place=self.place, hint=hint) from None
+
+
+def _place(uri: str, connection: Connection[Any] | None = None) -> str:
+    """Return a database's URI without what it is opened by; what it leaves open is that of the connection, if there is one."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        given = conninfo_to_dict(uri)
+    except ProgrammingError as error:
+        problem = f"its URI can't be read: {str(error).strip()}"
+        raise InputError(problem, hint="write `postgresql://user@host:5432/database`") from None
+    info = connection.info if connection is not None else None
+    host = given.get("hostaddr") or given.get("host") or (info.host if info else "")
+    port = given.get("port") or (info.port if info else "")
+    name = given.get("dbname") or (info.dbname if info else "")
+    return f"postgresql://{host}{f':{port}' if port else ''}/{name}"
+
+
+def _explained(error: Error) -> tuple[str, str | None]:
+    """Return what a message says of an error: its first line, and what to do about it."""
+    lines = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
+    code = error.sqlstate
+    if code is None and "connection" in lines[0]:  # what a server says that lets nobody in has no code
+        known = {"password": "28P01", 'database "': "3D000"}
+        code = next((code for words, code in known.items() if words in lines[-1]), "")
+    return lines[0], HINTS.get(code) if code is not None else None

@@ -1,0 +1,49 @@
+"""What reads a query of a database: its columns, its rows, and a sign of change."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from ddcli.expressions.types import Schema, Type
+
+MOST = 1 << 16
+"""Rows that are values of Python at a time, at most."""
+Start = tuple[str, str, Any]
+"""A column, `>` or `>=`, and a value: which rows are read."""
+
+
+class QueryReader(ABC):
+    """Reads a query of the database at `place`; `uri` names that without what opens it (a user, a password).
+
+    `stamp` is another text whenever the database may have changed, as of when this was made; `kinds` are the columns that can be read.
+    """
+
+    uri: str
+    place: str
+    stamp: str
+    kinds: dict[str, pl.DataType]
+
+    @abstractmethod
+    def rows(self, columns: Schema, start: Start | None) -> Iterator[pl.DataFrame]:
+        """Yield the rows that the query returns now, in these columns; those from `start` on."""
+
+    def ungrowing(self, kind: Type) -> str | None:
+        """Return what to do about a cursor of a type whose values the database orders otherwise than we do; None for others."""
+        plain = kind.is_integer or kind.kind in ("string", "date", "datetime", "decimal")
+        return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
+
+
+def enclosed(query: str) -> str:
+    """Return a query as a part of another one, also where it ends in a comment or a semicolon."""
+    return f"({query.strip().rstrip(';')}\n) as rows_of_dd"
+
+
+def quoted(name: str) -> str:
+    """Return a name as a query has it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""Databases of Postgres as tables, in and out, on a server of this machine."""
