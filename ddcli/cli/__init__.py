@@ -10,6 +10,7 @@
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
+* feed: `dd feed`
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`

@@ -21,6 +21,7 @@ COMMANDS = {
     "diff": "ddcli.cli.diff",
     "doctor": "ddcli.cli.doctor",
     "explain": "ddcli.cli.explain",
+    "feed": "ddcli.cli.feed",
     "functions": "ddcli.cli.functions",
     "import": "ddcli.cli.import_",
     "init": "ddcli.cli.init",

@@ -50,12 +50,12 @@ def with_options(function: Function) -> Function:
 @command.command("ls", short_help="List arrangements, outputs and holds.")
 @on_a_state
 def ls(pipeline: Path | None, state: str | None, output: str) -> None:
-    """List the arrangements and outputs of a state, and the holds of readers in other pipelines.
+    """List the arrangements and outputs of a state, the holds of readers in other pipelines, and consumers of outputs.
 
     An arrangement is named by the collection that it is of, and its key, as far as the pipeline file is that of the state.
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
-    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}]}. Frontiers
-    are texts: times before them are closed.
+    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}],
+    consumers: [{consumer, output, acknowledged}]}. Frontiers are texts: times before them are closed.
 
     \b
     Example:
@@ -93,6 +93,8 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     ]
     _table(("output", "path", "updates", "size", "files"), logs, right=range(2, 5))
     _table(("held by", "since", "taken"), [(one["reader"], one["since"], one["through"]) for one in facts["holds"]])
+    fed = [(one["consumer"], one["output"], str(one["acknowledged"])) for one in facts["consumers"]]
+    _table(("consumer", "of", "acknowledged"), fed, right=(2,))
 
 
 @command.command("show", short_help="Show one arrangement, batch by batch.")

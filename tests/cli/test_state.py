@@ -54,7 +54,18 @@ def asked(ran, *arguments, code=0):
 
 def test_ls_says_what_is_there(ran):
     facts = asked(ran, "ls", "orders.yaml")
-    assert list(facts) == ["name", "state", "manifest", "upper", "rows", "bytes", "arrangements", "outputs", "holds"]
+    assert list(facts) == [
+        "name",
+        "state",
+        "manifest",
+        "upper",
+        "rows",
+        "bytes",
+        "arrangements",
+        "outputs",
+        "holds",
+        "consumers",
+    ]
     assert (facts["name"], facts["manifest"], facts["upper"]) == ("orders", 3, "5")
     assert facts["state"] == str(ran.folder / ".dd/orders")
     assert facts["bytes"] == sum(path.stat().st_size for path in batches(ran))

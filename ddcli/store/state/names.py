@@ -32,6 +32,10 @@ HALF_MANIFEST = re.compile(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY
 READER = re.compile(r"\w[\w.-]{0,199}")
 HOLD = re.compile(rf"{READER.pattern}\.json")
 HALF_HOLD = re.compile(rf"\.{READER.pattern}\.json{re.escape(TEMPORARY)}")
+CONSUMER = re.compile("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
+"""A consumer of an output: a part of a file's name, the same on every file system."""
+OF_CONSUMER = re.compile(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
+HALF_CONSUMER = re.compile(rf"\.{OF_CONSUMER.pattern}{re.escape(TEMPORARY)}")
 RUN = re.compile(r"[0-9]{9}\.json")
 TABLE = ".table.json"
 """The file that says how far the mirror of a table goes."""

@@ -18,6 +18,7 @@ from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_owned
+from ddcli.store.state.consumers import read_consumers
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.names import OF_OUTPUT, WAITING
 from ddcli.store.state.outputs import output_files
@@ -87,7 +88,7 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
             found[name] = (place, [(path, _size_of(path)) for path in mine])
             left += others
     files = [(path, _size_of(path)) for path in find_own(directory) if path != directory / LOCK]
-    readers = [hold.reader for hold in read_holds(directory)]
+    readers = [*(hold.reader for hold in read_holds(directory)), *(each.name for each in read_consumers(directory))]
     return Removal(directory, files, found, left, readers)
 
 

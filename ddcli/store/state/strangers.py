@@ -9,15 +9,18 @@ from ddcli.store.files.access import entries
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.bundles import BUNDLES
+from ddcli.store.state.consumers import CONSUMERS
 from ddcli.store.state.contents import SPILL
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,
     BATCH,
     BUNDLE,
+    HALF_CONSUMER,
     HALF_HOLD,
     HALF_MANIFEST,
     HOLD,
+    OF_CONSUMER,
     RUN,
     SCRATCH,
     SEGMENT,
@@ -48,6 +51,7 @@ STATE: Layout = [
     (_either("arrangements"), [(ARRANGEMENT, [(SHARD, [(_either(BATCH, WAITING), None)])])]),
     (_either(BUNDLES), [(_either(BUNDLE, WAITING), None)]),
     (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
+    (_either(CONSUMERS), [(_either(LOCK, OF_CONSUMER, HALF_CONSUMER), None)]),
     (_either(RUNS), [(RUN, None)]),
     (_either(SPILL), [(SCRATCH, None)]),
     (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(re.compile(r"\w[\w-]*"), _UPDATES)])]),

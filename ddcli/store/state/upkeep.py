@@ -17,6 +17,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
+from ddcli.store.state.consumers import read_consumers
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.holds import read_claims, read_holds, release
@@ -94,6 +95,10 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
         "holds": [
             asdict(hold) | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
             for hold in read_holds(directory)
+        ],
+        "consumers": [
+            {"consumer": each.name, "output": each.output, "acknowledged": each.acknowledged}
+            for each in read_consumers(directory)
         ],
     }
 

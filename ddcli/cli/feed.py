@@ -1,0 +1,103 @@
+"""`dd feed`: what changed in an output since a consumer last acknowledged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.cli.arguments import ROWS
+from ddcli.screen import in_columns, json_text, say
+
+if TYPE_CHECKING:
+    from ddcli.feed.delivery import OutputFeed
+    from ddcli.render.rows import RowFormat
+
+LAST = "last"
+"""What `--ack` without a position acknowledges."""
+
+
+@click.command("feed", short_help="Print what changed in an output since a consumer last asked.")
+@click.argument("directory", metavar="OUTPUT")
+@click.option("--consumer", metavar="NAME", help="Who is fed: each consumer has a position of its own.")
+@click.option(
+    "--ack",
+    is_flag=False,
+    flag_value=LAST,
+    metavar="[POSITION]",
+    help="Acknowledge what was printed last, or up to POSITION, and print nothing.",
+)
+@click.option("--drop", is_flag=True, help="Forget the consumer; if it comes back, it begins anew.")
+@click.option("--list", "listed", is_flag=True, help="List the consumers of OUTPUT.")
+@click.option("--state", metavar="DIRECTORY", help="The state's directory. [default: the one that OUTPUT names]")
+@ROWS
+def command(
+    directory: str,
+    consumer: str | None,
+    ack: str | None,
+    drop: bool,
+    listed: bool,
+    state: str | None,
+    output: RowFormat,
+) -> None:
+    """Print what changed in OUTPUT, the directory of an output, since the consumer NAME last acknowledged.
+
+    Changes are netted: a record comes once, with the sum of its diffs, however often it has changed. A new consumer gets the
+    whole contents. The position, FROM-TO, goes to stderr. Until it is acknowledged, the same comes again, with what is newer: whoever is
+    killed in between loses nothing. Of two processes of one consumer that were given the same changes, one can acknowledge them, and the
+    other ends with 75.
+
+    JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files}], `files` being those still to
+    come.
+
+    \b
+    Examples:
+      dd feed out/airborne --consumer mail
+      dd feed out/airborne --consumer mail --ack
+      dd feed out/airborne --list
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.errors import UsageError
+    from ddcli.feed.delivery import OutputFeed, parse_token
+    from ddcli.render.rows import write_rows
+    from ddcli.store.files.objects import locate
+
+    if sum((ack is not None, drop, listed)) > 1:
+        raise UsageError("--ack, --drop and --list are three things to do", hint="name one of them")
+    if listed == (consumer is not None):
+        hint = "leave out --consumer: all are listed" if listed else "name it with --consumer NAME"
+        raise UsageError("--list is about all consumers" if listed else "a consumer is missing", hint=hint)
+    where = Path.cwd()
+    feed = OutputFeed.open(directory, where, None if state is None else locate(where, state))
+    if listed or consumer is None:
+        _list(feed, output)
+        return
+    if drop:
+        say(f"dropped: consumer '{consumer}' was at {feed.drop(consumer).acknowledged}", err=True)
+        return
+    if ack is not None:
+        now = feed.acknowledge(consumer) if ack == LAST else feed.acknowledge(consumer, *parse_token(ack))
+        say(f"consumer '{consumer}' is at {now.acknowledged}", err=True)
+        return
+    if output == "parquet" and sys.stdout.isatty():
+        raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")
+    found = feed.deliver(consumer)
+    write_rows([found.changes], output, sys.stdout.buffer)
+    if found.files:
+        say(f"position {found.token}: acknowledge it with `--ack {found.token}`, or `--ack` for the last", err=True)
+    else:
+        say(f"nothing new since {found.since}", err=True)
+
+
+def _list(feed: OutputFeed, output: RowFormat) -> None:
+    """Print the consumers of an output."""
+    facts = [
+        {"consumer": one.name, "acknowledged": one.acknowledged, "offered": list(one.offered), "files": files}
+        for one, files in feed.consumers()
+    ]
+    if output == "json":
+        say(json_text(facts))
+        return
+    rows = [(str(one["consumer"]), *(str(one[name]) for name in ("acknowledged", "files"))) for one in facts]
+    say(*in_columns([("consumer", "acknowledged", "files to come"), *rows], right=(1, 2)))

@@ -1,0 +1,277 @@
+"""What changed in an output since a consumer last acknowledged: the sum of the files of later commits.
+
+Nothing is locked while files are read: whatever a manifest names is there until a newer one is, and what vanishes before that is asked of
+the newer one. What a consumer has acknowledged is kept in the state (see `store.state.consumers`); it moves when the consumer
+says so, and what it is offered until then is offered again, with what is newer.
+"""
+
+from __future__ import annotations
+
+from time import sleep
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, did_you_mean
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import locate
+from ddcli.store.log.progress import read_owned
+from ddcli.store.state.consumers import (
+    Consumer,
+    check_name,
+    consuming,
+    read_consumers,
+    remove_consumer,
+    token,
+    write_consumer,
+)
+from ddcli.store.state.contents import unpublished
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.verify import check_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.state.entries import FileEntry, OutputEntry
+    from ddcli.store.state.manifest import Manifest
+
+ATTEMPTS, PATIENCE = 100, 0.05
+"""How often one looks whether the newest commit can be read, and the seconds in between."""
+BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The changes of an output from one position to another, netted: each record once, with how often it came or went."""
+
+    since: int
+    position: int
+    changes: pl.DataFrame
+    files: int
+
+    @property
+    def token(self) -> str:
+        """What acknowledges it."""
+        return token(self.since, self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFeed:
+    """An output that is open to be consumed: where it lies, and the state that writes it."""
+
+    path: Path
+    state: Path
+
+    @classmethod
+    def open(cls, output: str, base: Path, state: Path | None = None) -> OutputFeed:
+        """Open an output by the path of its directory, relative to `base`; its progress names its state, if nobody does."""
+        path = real(locate(base, output))
+        _, owner = read_owned(path)
+        if owner is None:
+            hint = "name the directory of an output, as `dd state ls` lists them"
+            raise InputError("this is no output of a pipeline", place=str(path), hint=hint)
+        found = cls(path, real(locate(path, owner.path) if state is None else state))
+        manifest, _ = found._newest()
+        if manifest.identity != owner.state:
+            hint = "name its state with --state"
+            raise StateError(f"the output is not of the state at '{found.state}'", place=str(path), hint=hint)
+        return found
+
+    def consumers(self) -> list[tuple[Consumer, int]]:
+        """Return the consumers of this output, each with how many files it has still to get."""
+        _, output = self._newest()
+        mine = [each for each in read_consumers(self.state) if each.log == output.log]
+        return [(each, len(_later(output.files, each.acknowledged))) for each in mine]
+
+    def deliver(self, consumer: str) -> Delivery:
+        """Return what changed since a consumer last acknowledged, and note that it was offered.
+
+        A consumer that nobody knows is at the beginning, and gets the whole contents. Without new files nothing is offered.
+        """
+        since, log = self._position(consumer)
+        found = self.changes(since)
+        if found.files:
+            with consuming(self.state, Files()):
+                _, output = self._newest()
+                known = self._find(consumer, output)
+                if output.log == log and known.acknowledged == since:  # else there is nothing to acknowledge
+                    write_consumer(self.state, known.offering(found.position), Files())
+        return found
+
+    def changes(self, since: int) -> Delivery:
+        """Return what changed since a position."""
+        from ddcli.store.tables.files import READ_ERRORS
+
+        for _ in range(ATTEMPTS):
+            manifest, output = self._newest()
+            if since > manifest.number:
+                raise StateError(
+                    f"the consumer is at {since}, and the output at {manifest.number}: it was put back to what it was before",
+                    place=str(self.path),
+                    hint=BEGIN,
+                )
+            if not self._is_published(manifest):
+                sleep(PATIENCE)
+                continue
+            try:
+                return self._changes(manifest, output, since)
+            except (DdError, OSError, *READ_ERRORS):
+                # Its files are gone because there is a newer commit, or something is wrong with them.
+                newest = read_newest(self.state)
+                if newest is None or newest.number == manifest.number:
+                    raise
+        raise LockedError(
+            "the last commit isn't published wholly, or the next one comes before this one is read",
+            place=str(self.path),
+            hint="ask again; if a run has died, the pipeline's next run finishes it",
+        )
+
+    def acknowledge(self, consumer: str, since: int | None = None, position: int | None = None) -> Consumer:
+        """Move a consumer to a position that it was offered: the last one, or the one given. Returns where it is then."""
+        _name(consumer)
+        with consuming(self.state, Files()):
+            _, output = self._newest()
+            known = self._find(consumer, output)
+            if since is None or position is None:
+                if not known.offered:
+                    return known
+                since, position = known.acknowledged, known.offered[-1]
+            moved = known.acknowledging(since, position)
+            if moved != known:
+                write_consumer(self.state, moved, Files())
+            return moved
+
+    def drop(self, consumer: str) -> Consumer:
+        """Forget a consumer, and return where it was."""
+        _name(consumer)
+        _, output = self._newest()
+        with consuming(self.state, Files()):
+            there = [each for each in read_consumers(self.state) if self._concerns(each, output)]
+            found = [each for each in there if each.name == consumer]
+            for each in found:
+                remove_consumer(self.state, each, Files())
+        if not found:
+            names = [each.name for each in there]
+            near = did_you_mean(consumer, names)
+            hint = f"did you mean '{near}'?" if near else f"consumers: {', '.join(names) or 'none'}"
+            raise UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
+        return found[-1]
+
+    def _position(self, consumer: str) -> tuple[int, str]:
+        """Return where a consumer is, and of which log."""
+        _, output = self._newest()
+        return self._find(consumer, output).acknowledged, output.log
+
+    def _find(self, consumer: str, output: OutputEntry) -> Consumer:
+        """Return a consumer of the output's log; one that nobody knows, at its beginning. Refuses one of what the log was before."""
+        _name(consumer)
+        manifest, _ = self._newest()
+        name = next(name for name, each in manifest.outputs.items() if each.log == output.log)
+        others = [each for each in read_consumers(self.state) if each.name == consumer]
+        for each in others:
+            if each.log == output.log:
+                return each
+        logs = {each.log for each in manifest.outputs.values()}
+        for each in others:
+            if each.log not in logs and each.output == name and each.acknowledged:
+                raise StateError(
+                    f"the output was written anew since consumer '{consumer}' got it: what changed can't be told",
+                    place=str(self.path),
+                    hint=BEGIN,
+                )
+        return Consumer(consumer, output.log, name)
+
+    def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
+        """Say whether a consumer is of this output, or of what it was before it was written anew."""
+        manifest, _ = self._newest()
+        names = {name for name, each in manifest.outputs.items() if each.log == output.log}
+        logs = {each.log for each in manifest.outputs.values()}
+        return consumer.log == output.log or (consumer.log not in logs and consumer.output in names)
+
+    def _newest(self) -> tuple[Manifest, OutputEntry]:
+        """Return the newest commit, and the output as that has it."""
+        manifest = read_newest(self.state)
+        if manifest is None:
+            hint = "put the state back, or name it with --state"
+            raise StateError("the output's state is not there", place=str(self.state), hint=hint)
+        paths = output_paths(self.state, manifest)
+        for name, path in paths.items():
+            if real(path) == self.path:
+                return manifest, manifest.outputs[name]
+        hint = "name one of the outputs that `dd state ls` lists"
+        raise StateError(f"the state at '{self.state}' writes no such output", place=str(self.path), hint=hint)
+
+    def _is_published(self, manifest: Manifest) -> bool:
+        """Say whether all files of the output have their names."""
+        return all(real(target.parent) != self.path for _, target in unpublished(self.state, manifest))
+
+    def _changes(self, manifest: Manifest, output: OutputEntry, since: int) -> Delivery:
+        import polars as pl
+
+        later = _later(output.files, since)
+        if not later:
+            schema = {name: kind.to_polars() for name, kind in _columns(output).items()}
+            return Delivery(since, since, pl.DataFrame(schema=schema | {"diff": pl.Int64}), 0)
+        for file in later:
+            if since and file.first <= since < file.commit:
+                raise StateError(
+                    f"the consumer is at {since}, and commits {file.first} to {file.commit} have been joined since",
+                    place=str(self.path / file.name),
+                    hint=BEGIN,
+                )
+            check_bytes(self.path / file.name, file)
+        return Delivery(since, manifest.number, self._summed(manifest, later), len(later))
+
+    def _summed(self, manifest: Manifest, files: Sequence[FileEntry]) -> pl.DataFrame:
+        """Return the sum of the updates in some files."""
+        from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
+        from ddcli.store.formats.base import Updates
+        from ddcli.store.log.reader import LogReader
+        from ddcli.store.state.entries import InputFile
+        from ddcli.store.tables.listing import Listing
+
+        listed = tuple(InputFile(file.name, file.size, 0) for file in files)
+        reader = LogReader(Listing(self.path, listed), Updates(tuple(manifest.cache["time"]), None, diff=DIFF))
+        return ChangeLog(self.path, reader, DIFF, None).as_of(LATEST).collect(engine="streaming")
+
+
+def parse_token(text: str) -> tuple[int, int]:
+    """Return from which position to which changes are.
+
+    >>> parse_token("12-17")
+    (12, 17)
+    """
+    since, dash, position = text.partition("-")
+    if not (dash and since.isascii() and since.isdigit() and position.isascii() and position.isdigit()):
+        raise UsageError(f"'{text}' is no position", hint="write it as `dd feed` reported it: 12-17")
+    if len(text) > 2 * len(str(1 << 63)):
+        raise UsageError(f"'{text}' is no position: its numbers are too large")
+    return int(since), int(position)
+
+
+def _later(files: Sequence[FileEntry], since: int) -> list[FileEntry]:
+    """Return the files that have updates after a position; at the beginning, all."""
+    return [file for file in files if not since or file.commit > since]
+
+
+def _columns(output: OutputEntry) -> Schema:
+    """Return the columns of an output's records."""
+    from ddcli.store.log.schema import parsed
+
+    return parsed(output.schema)
+
+
+def _name(consumer: str) -> None:
+    """Refuse a consumer's name that is no file's name everywhere."""
+    try:
+        check_name(consumer)
+    except ValueError:
+        raise UsageError(
+            f"'{consumer}' is no name of a consumer",
+            hint="use up to 100 letters (a to z), digits, dots, hyphens and underscores, the first a letter, a digit or an underscore",
+        ) from None

@@ -1,0 +1,150 @@
+"""Consumers of outputs' logs: how far each has acknowledged what it got, a small file each in `<state>/consumers/`.
+
+A position is the number of a commit: what a consumer has got of a log is the sum of the files of commits up to it. What it is given next are
+the files of later commits. So no file may have updates of commits on both sides of a position: whoever joins files asks `positions`.
+
+A position is acknowledged only if it was offered, and only by whoever was offered it from the position at which the consumer still is: of two
+processes that were given the same changes, one acknowledges them. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import LockedError, StateError, UsageError
+from ddcli.store.files.access import entries, read_bytes
+from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.lock import take_lock
+from ddcli.store.state.names import CONSUMER, LOG, count_of, named, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+    from ddcli.store.state.manifest import Manifest
+
+CONSUMERS = "consumers"
+"""The directory of a state in which the consumers' files lie."""
+MOST = 16
+"""Positions that a consumer may be offered without acknowledging one; older offers lapse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """How far a consumer of a log is: what it has `acknowledged` (0: nothing), from where it got that, and what it was offered since.
+
+    `output` is what the state called the log's output, for people.
+    """
+
+    name: str
+    log: str
+    output: str
+    acknowledged: int = 0
+    before: int = 0
+    offered: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], file: str) -> Consumer:
+        """Return the consumer that a file of this name has as `tree`. Raises ValueError, TypeError or KeyError for what `dd` never writes."""
+        found = cls(**{**tree, "offered": tuple(map(count_of, tree["offered"]))})
+        check_name(found.name), named(LOG, found.log), text_of(found.output)
+        if not count_of(found.before) <= count_of(found.acknowledged) <= min(found.offered, default=found.acknowledged):
+            raise ValueError("positions that are in no order")
+        if file != _file(found.log, found.name):
+            raise ValueError("another consumer's file")
+        return found
+
+    def offering(self, position: int) -> Consumer:
+        """Return the consumer when it has been offered all up to a position."""
+        return replace(self, offered=tuple(sorted({*self.offered, position}))[-MOST:])
+
+    def acknowledging(self, since: int, position: int) -> Consumer:
+        """Return the consumer when it has acknowledged what it got from one position to another; done again, it does nothing.
+
+        Raises LockedError where another process has acknowledged some of that, UsageError for what was never offered.
+        """
+        if (since, position) == (self.before, self.acknowledged):
+            return self
+        if since != self.acknowledged:
+            raise LockedError(
+                f"consumer '{self.name}' is at {self.acknowledged}, and these changes are from {since} on: another process has "
+                "acknowledged meanwhile",
+                hint="leave these changes, and ask for those from there on",
+            )
+        if position not in self.offered:
+            raise UsageError(
+                f"consumer '{self.name}' was not offered {token(since, position)}",
+                hint=f"its offers: {', '.join(token(since, each) for each in self.offered) or 'none'}",
+            )
+        later = tuple(each for each in self.offered if each > position)
+        return replace(self, acknowledged=position, before=since, offered=later)
+
+
+def token(since: int, position: int) -> str:
+    """Return what names the changes from one position to another."""
+    return f"{since}-{position}"
+
+
+def check_name(name: str) -> str:
+    """Return the name of a consumer. Raises ValueError for one that is no file's name everywhere."""
+    return named(CONSUMER, name)
+
+
+@contextmanager
+def consuming(state: Path, files: Files) -> Iterator[None]:
+    """Keep others from changing consumers for a moment."""
+    files.make_directory(state / CONSUMERS)
+    lock = take_lock(state / CONSUMERS, files, "wait")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_consumers(state: Path) -> list[Consumer]:
+    """Return the consumers of all outputs of a state, in order. One that can't be read is a StateError: it may be anywhere."""
+    found = []
+    for entry in entries(state / CONSUMERS):
+        if not entry.path.name.endswith(".json") or entry.path.name.startswith("."):
+            continue
+        try:
+            found.append(Consumer.from_json(json.loads(read_bytes(entry.path)), entry.path.name))
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError, RecursionError):
+            hint = "remove the file if the consumer is gone; it begins anew if it comes back"
+            raise StateError("how far a consumer is can't be read", place=str(entry.path), hint=hint) from None
+    return sorted(found, key=lambda each: (each.output, each.name))
+
+
+def write_consumer(state: Path, consumer: Consumer, files: Files) -> None:
+    """Write how far a consumer is. The caller has the consumers' lock."""
+    path = state / CONSUMERS / _file(consumer.log, consumer.name)
+    waiting = path.with_name(f".{path.name}{TEMPORARY}")
+    files.write(waiting, json.dumps(asdict(consumer)).encode() + b"\n")
+    files.sync(waiting)
+    files.rename(waiting, path)
+    files.sync_directory(path.parent)
+
+
+def remove_consumer(state: Path, consumer: Consumer, files: Files) -> None:
+    """Forget a consumer. The caller has the consumers' lock."""
+    files.remove(state / CONSUMERS / _file(consumer.log, consumer.name))
+
+
+def positions(state: Path, manifest: Manifest, log: str) -> frozenset[int]:
+    """Return the commits of a log after which consumers are, or may soon be: no file may be joined from commits before and after one.
+
+    While a run is under way, whoever asks is offered the newest commit.
+    """
+    known = [each for each in read_consumers(state) if each.log == log]
+    return frozenset({manifest.number}.union(*({each.acknowledged, *each.offered} for each in known)))
+
+
+def _file(log: str, name: str) -> str:
+    return f"{log}-{name}.json"
