@@ -147,7 +147,7 @@ def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
 def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | None, *, force: bool) -> RunSummary:
     given = replace(spec.inputs[name], late="error", quarantine=None)
     with _making(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
-        output = OutputSpec(spec.name, Text(str(target), given.path.span), Text(name, given.name.span))
+        output = OutputSpec(spec.name, Text(name, given.name.span), Text(str(target), given.path.span))
         alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output}, clock=spec.clock)
         state, directory = real(Path(place)) / "state", real(directory)
         if problems := problems_of(alone, base, state):

@@ -32,5 +32,5 @@ def explain(path: Path, state: Path | None = None) -> View:
         check_pipeline(state, manifest, path)
     wanted = bound.plan(manifest.cache["plan"] if manifest else None)
     names = {name: relation.node.fingerprint for name, relation in bound.relations.items()}
-    paths = {name: output.path.value for name, output in spec.outputs.items()}
+    paths = {name: output.place.value for name, output in spec.outputs.items()}
     return view_of(spec.name.value, wanted, names, paths, manifest, read_runs(state))

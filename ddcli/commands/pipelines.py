@@ -46,7 +46,7 @@ class Pipeline:
         """Return the directories that it writes logs to."""
         if self.spec is None:
             return []
-        texts = [output.path for output in self.spec.outputs.values()]
+        texts = [output.path for output in self.spec.outputs.values() if output.path is not None]
         texts += [text for _, text in logs_aside(self.spec)]
         return [real(locate(self._base, text.value)) for text in texts]
 

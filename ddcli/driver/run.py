@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ddcli.driver.tables import errors_at_tables, mirrored, tables_as_now
+from ddcli.driver.tables import errors_at_tables, followed, mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
 from ddcli.job.consumed import archive, not_taken_in
@@ -163,7 +163,7 @@ def run(
         ):
             try:
                 request = replace(request, shared=shared, progress=progress)
-                with errors_at_tables(request):
+                with errors_at_tables(request), followed(request, opened):
                     summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
                 progress.end()

@@ -1,14 +1,14 @@
-"""Requests whose tables are mirrored as they are now: in the state, for a run, or apart, for whoever only looks."""
+"""Tables of other programs around a run: those that are inputs are mirrored first, those that are outputs follow it."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.errors import InputError
+from ddcli.errors import DdError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,23 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
 
     with mirrored_apart(request.spec, request.base, newest_of(request)) as spec:
         yield replace(request, spec=spec)
+
+
+@contextmanager
+def followed(request: Request, state: State | None) -> Iterator[None]:
+    """Bring the tables that outputs are up to their logs, whether what is done here succeeds or not: a run may be the next after one that died."""
+    if state is None or not request.spec.has_targets:
+        yield
+        return
+    from ddcli.sinks.followers import follow
+
+    try:
+        yield
+    except DdError:
+        with suppress(DdError):  # the first error is the one to report
+            follow(request, state)
+        raise
+    follow(request, state)
 
 
 ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")

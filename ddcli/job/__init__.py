@@ -13,5 +13,6 @@
 * standby: what a watch keeps from one round to the next
 * summary: what a run did
 * tables: inputs that are tables of other programs, and their mirrors
+* tables_out: outputs that are tables of other programs: whether they are up to their logs
 * withdrawal: the files that a request withdraws
 """

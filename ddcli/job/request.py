@@ -30,7 +30,7 @@ from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_progress
-from ddcli.store.state.contents import unpublished
+from ddcli.store.state.contents import LOGS, unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
 from ddcli.store.state.pipeline_file import check_pipeline
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine
     from ddcli.job.standby import Standby
-    from ddcli.spec.model import Spec
+    from ddcli.spec.model import OutputSpec, Spec
     from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.sharing import Shared
@@ -183,7 +183,7 @@ def read_request(
     spec = (kept and kept.spec) or parse_spec(text, str(path))
     base = path.absolute().parent
     state = state_of(spec, base) if state is None else state
-    outputs = {name: real(locate(base, output.path.value)) for name, output in spec.outputs.items()}
+    outputs = {name: real(log_of(output, base, state)) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
     if errors := problems_of(spec, base, state.absolute()):
@@ -250,6 +250,11 @@ def state_of(spec: Spec, base: Path) -> Path:
     return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
 
 
+def log_of(output: OutputSpec, base: Path, state: Path) -> Path:
+    """Return where an output's log is: of one that is a table and names no other place, in the state."""
+    return locate(base, output.path.value) if output.path else state.absolute() / LOGS / output.name.value
+
+
 def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     """Return what is wrong with times and paths in a file, of which no data are needed to see it."""
     return [*_mixed_times(spec), *_met_paths(spec, base, state)]
@@ -298,7 +303,9 @@ def _mixed_times(spec: Spec) -> list[SpecError]:
 def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
     errors = []
-    written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
+    written: list[tuple[str, Text]] = [
+        (f"outputs.{name}", output.path) for name, output in spec.outputs.items() if output.path
+    ]
     archives = archives_of(spec)
     written += [*logs_aside(spec), *archives]
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
@@ -331,18 +338,44 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
         elif _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
             problem = f"{what}: '{text.value}' and the directory of the state lie in each other"
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
-    for name, output in spec.outputs.items():
-        path = locate(base, output.path.value)
-        others = {f"output '{other}'": locate(base, found.path.value) for other, found in spec.outputs.items()}
-        del others[f"output '{name}'"]
+    logs = {name: output.path for name, output in spec.outputs.items() if output.path}
+    for name, text in logs.items():
+        path = locate(base, text.value)
+        others = {f"output '{other}'": locate(base, found.value) for other, found in logs.items() if other != name}
         near = [what for what, other in others.items() if takes(other, path / "updates.parquet")]
         aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
         near += [f"'{what}'" for what, text in aside if takes(path, locate(base, text.value) / "updates.parquet")]
         if _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
             near.append("state")
         for what in near:
-            problem = f"outputs.{name}: '{output.path.value}' and the directory of the {what} lie in each other"
-            errors.append(SpecError(problem, span=output.path.span, hint="give each a directory of its own"))
+            problem = f"outputs.{name}: '{text.value}' and the directory of the {what} lie in each other"
+            errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
+    return [*errors, *_met_tables(spec, base, state)]
+
+
+def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return the errors of tables that outputs are, where an input, a log, the state or another table lies in them or around them."""
+    errors = []
+    targets = {name: one.target for name, one in spec.outputs.items() if one.target and one.target.catalog is None}
+    places = {name: locate(base, target.place.value) for name, target in targets.items()}
+    taken = {
+        f"the input '{name}'": locate(base, given.path.value) for name, given in spec.inputs.items() if given.in_files
+    }
+    taken |= {f"the log of '{name}'": locate(base, one.path.value) for name, one in spec.outputs.items() if one.path}
+    taken |= {f"the table of '{name}'": place for name, place in places.items()} | {"the state": state}
+    for name, target in targets.items():
+        path = places[name]
+        file = path if target.kind == "parquet" else path / "part.parquet"
+        for what, other in taken.items():
+            if what == f"the table of '{name}'":
+                continue
+            if (
+                takes(other, file)
+                or _plain(other).is_relative_to(_plain(path))
+                or _plain(path).is_relative_to(_plain(other))
+            ):
+                problem = f"outputs.{name}.{target.kind}: '{target.place.value}' and {what} lie in each other"
+                errors.append(SpecError(problem, span=target.place.span, hint="give each a place of its own"))
     return errors
 
 
@@ -544,6 +577,11 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         from ddcli.job.tables import is_behind
 
         if is_behind(request.spec, request.base):
+            return False
+    if request.spec.has_targets:
+        from ddcli.job.tables_out import is_followed
+
+        if not is_followed(request.spec, request.base, request.state, manifest):
             return False
     found = find_inputs(request, manifest)
     for name, given in found.items():

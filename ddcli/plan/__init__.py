@@ -23,6 +23,7 @@
 * reductions: how a reduction is lowered
 * relation: a collection while it is built
 * shape: columns renamed, dropped, computed in few nodes
+* targets: which columns the tables of other programs can hold
 * temporal: when a record exists, in units of time
 * test_steps: a file's tests with types
 * union: collections in one schema

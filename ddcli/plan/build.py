@@ -17,6 +17,7 @@ from ddcli.plan.iteration import iterate
 from ddcli.plan.named_times import named_times
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
 from ddcli.plan.relation import Relation
+from ddcli.plan.targets import refused_columns
 from ddcli.plan.union import concat
 from ddcli.spec import model
 
@@ -45,6 +46,7 @@ def build(
         if relation is not None:
             outputs[name] = relation.node
             errors.extend(_met_by_the_log(spec, output, relation))
+            errors.extend(refused_columns(output, relation.schema, dict(zip(_own_columns(spec), time, strict=False))))
     if errors:
         raise SpecErrors(errors)
     exports = {logical.EXPORT + name: node for name, node in around.exports.items()}

@@ -1,5 +1,6 @@
 """What a run writes beside its state.
 
+* followers: tables of other programs that follow outputs' logs
 * inspect: the lines that an `inspect` shows
 * outputs: one file of updates for each output and commit
 * side_logs: late and refused rows, in logs of their own

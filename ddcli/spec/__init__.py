@@ -14,6 +14,7 @@ Reading is loaded when it is first asked for: nothing but `load_spec` and `parse
 * model: what a file states, as plain values
 * names: names across a file
 * operators: the operators: one table of shapes
+* outputs: outputs, and the tables that follow them
 * reader: places, errors, and reading on after an error
 * shapes: lists, mappings, alternatives
 * syntax: text to a YAML document

@@ -17,10 +17,10 @@ from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
 from ddcli.spec.operators import (
     NAME,
-    REFERENCE,
     SOURCE,
     OneOperator,
 )
+from ddcli.spec.outputs import HISTORY, OUTPUT
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
@@ -35,10 +35,6 @@ PIPELINE_NAME = PathWords(
 )
 
 
-def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
-    return model.OutputSpec(place.word, **({"source": place.word} | arguments))
-
-
 class Setting(Shape[Text]):
     """The value of a setting: any scalar, as it is written."""
 
@@ -49,24 +45,6 @@ class Setting(Shape[Text]):
 
     def _schema(self) -> JsonSchema:
         return {"type": ["string", "integer", "number", "boolean"]}
-
-
-HISTORY = Words(
-    "a length of time",
-    r"all|\d+(\s*(second|minute|hour|day|week)s?)?",
-    "write a number of times, `7 days` (weeks, hours, minutes, seconds), or `all`",
-)
-OUTPUT_KEYS = {
-    "path": Key("path", PATH, required=True, about="directory for the change log, relative to this file"),
-    "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
-    "history": Key("history", HISTORY, about="how much of the past its arrangements keep"),
-}
-OUTPUT = ByKind(
-    "a path or a mapping",
-    scalar=As(PATH, lambda place, path: _output(place, {"path": path})),
-    mapping=Record(_output, OUTPUT_KEYS, "a path or a mapping", "{path: marts/orders/}"),
-    hint="for example `orders: marts/orders/`",
-)
 
 
 ERRORS: Shape[model.Errors | None] = ByKind(

@@ -459,13 +459,37 @@ class CollectionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """A table of another program that follows an output's log: in its `place`, a path or a name in a `catalog`, which is named as inputs name it.
+
+    It has the log's updates; as a `table` the contents as of now.
+    """
+
+    kind: str
+    place: Text
+    catalog: Text | tuple[tuple[Text, Text], ...] | None = None
+    table: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """A change log to write: the updates of `source`, the name of a collection or input. `history`: see `Spec`."""
+    """A change log to write: the updates of `source`, the name of a collection or input. `history`: see `Spec`.
+
+    Without a path the log is in the state: `target` is what people read.
+    """
 
     name: Text
-    path: Text
     source: Text
+    path: Text | None = None
     history: Text | None = None
+    target: TargetSpec | None = None
+
+    @property
+    def place(self) -> Text:
+        """Where people look for it."""
+        place = self.target.place if self.target else self.path
+        assert place is not None, "an output has a log of its own, or a table"
+        return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,3 +537,8 @@ class Spec:
     def tables(self) -> dict[str, InputSpec]:
         """The inputs that are tables of other programs."""
         return {name: given for name, given in self.inputs.items() if given.table}
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether an output is a table of another program."""
+        return any(output.target is not None for output in self.outputs.values())

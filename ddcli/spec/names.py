@@ -249,6 +249,8 @@ def _check_paths(found: dict[str, Any], notes: Notes) -> None:
     read = {posixpath.normpath(value.path.value): name for name, value in inputs}
     written: dict[str, Text] = {}
     for name, output in outputs:
+        if output.path is None:
+            continue
         path = posixpath.normpath(output.path.value)
         if path in read:
             problem = f"writes where the input {read[path].value!r} reads"

@@ -157,6 +157,31 @@ class Files:
         self.sync(waiting)
         self.rename(waiting, path)
 
+    def put(self, path: Path, data: Bytes, number: int = 0) -> None:
+        """Replace a file at once, or make it; when this returns it is on the disk, and so are the names beside it."""
+        if isinstance(path, ObjectPath):
+            self.write(path, data)
+            return
+        waiting = temporary(path, number)
+        self.write(waiting, data)
+        self.sync(waiting)
+        self.sync_directory(path.parent)
+        self.rename(waiting, path)
+        self.sync_directory(path.parent)
+
+    def claim(self, path: Path, data: Bytes) -> bool:
+        """Make a file appear whole, unless there is one of its name already: then return False. It is on the disk when this returns."""
+        if isinstance(path, ObjectPath):
+            return self.do("create", path, partial(_claimed, path, data))
+        waiting = temporary(path, 0)
+        self.write(waiting, data)
+        self.sync(waiting)
+        made = self.do("link", path, partial(_link, waiting, path))
+        if made:
+            self.sync_directory(path.parent)
+        self.remove(waiting)
+        return made
+
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is no error."""
         self.do("remove", path, partial(_remove, path))
@@ -175,6 +200,23 @@ def _create(path: ObjectPath, data: Bytes) -> None:
             raise LockedError(
                 "another run has committed first", place=str(path), hint="run again to read what is new since"
             ) from None
+
+
+def _claimed(path: ObjectPath, data: Bytes) -> bool:
+    try:
+        path.put(data, mode="create")
+    except FileExistsError:
+        return path.read_bytes() == data  # else it is ours: see `_create`
+    return True
+
+
+def _link(waiting: Path, path: Path) -> bool:
+    with access.parent(path) as directory:
+        try:
+            os.link(waiting.name, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        except FileExistsError:
+            return False
+    return True
 
 
 def _make(path: Path) -> None:

@@ -47,7 +47,7 @@ class DeltaSource(TableSource):
             raise UsageError("tables of Delta Lake need the package deltalake", hint="pip install 'ddcli[delta]'")
         self.place, self._directory = str(place), place
         with self._errors():
-            self._table = _open(place)
+            self._table = open_delta(place)
             self.version = self._table.version()
             self.identity = str(self._table.metadata().id)
             self._check_features()
@@ -171,7 +171,7 @@ class DeltaSource(TableSource):
         if version not in self._masks:
             with self._errors():
                 try:
-                    table = _open(self._directory, version)
+                    table = open_delta(self._directory, version)
                 except FileNotFoundError:
                     raise UnknownChange from None
                 found = {}
@@ -214,7 +214,8 @@ class DeltaSource(TableSource):
             raise InputError(problem, place=self.place) from None
 
 
-def _open(place: Path, version: int | None = None) -> DeltaTable:
+def open_delta(place: Path, version: int | None = None) -> DeltaTable:
+    """Return a table of the package as of a version, by default the newest."""
     from deltalake import DeltaTable
 
     return DeltaTable(str(place), version=version)

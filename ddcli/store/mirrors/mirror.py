@@ -16,7 +16,6 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import temporary
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.contents import ours
 from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
 
@@ -137,7 +136,7 @@ def add(
                 files.write(waiting, data.getbuffer())
                 files.sync(waiting)
     tree = asdict(mark) | {"number": number, "files": names, "instead_of": min(map(_addition, instead), default=0)}
-    _replace(directory / TABLE, files, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)
+    files.put(directory / TABLE, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)
     settle(directory, files)
 
 
@@ -159,16 +158,3 @@ def _addition(path: Path) -> int:
 
 def _waiting(path: Path, number: int) -> Path:
     return temporary(path, number)
-
-
-def _replace(path: Path, files: Files, data: bytes, number: int) -> None:
-    """Replace a file at once; when this returns it is on the disk, and so are the names beside it."""
-    if isinstance(path, ObjectPath):
-        files.write(path, data)
-        return
-    waiting = _waiting(path, number)
-    files.write(waiting, data)
-    files.sync(waiting)
-    files.sync_directory(path.parent)
-    files.rename(waiting, path)
-    files.sync_directory(path.parent)

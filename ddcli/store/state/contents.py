@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 SPILL = "spill"
 """The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""
+TABLES_OUT = "tables_out"
+"""The directory of a state with how far tables follow the logs of its outputs."""
+LOGS = "logs"
+"""The directory of a state in which the logs of outputs are that name no place of their own, one of each."""
 UPDATES = "updates-"
 """How the names of an output log's files begin."""
 

@@ -250,11 +250,12 @@ def _strange(name: str, directory: Path, path: Path, manifest: Manifest | None) 
 
 
 def _data_in(directory: Path, state: Path) -> Iterator[str]:
-    """Yield the relative paths of all files in an output's directory that some reader would take: we, or a glob. Not those of the state."""
+    """Yield the relative paths of all files in an output's directory that some reader would take: we, or a glob. Not those of the state around them."""
     if isinstance(directory, ObjectPath):
+        inside = directory.is_relative_to(state)
         for path, _ in directory.below():
             name = os.path.relpath(path.inner, directory.inner)
-            if _is_data(name) and not path.is_relative_to(state):
+            if _is_data(name) and (inside or not path.is_relative_to(state)):
                 yield name
         return
     yield from _data_below(directory, "", state)

@@ -75,6 +75,8 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
     found, left = {}, find_strangers(directory)
     for name, path in outputs.items():
         place = real(path)
+        if place.is_relative_to(directory):  # its files are among the state's
+            continue
         owned = _is_own(name, directory, place, manifest)
         mine, others = [], []
         for entry in entries(place):

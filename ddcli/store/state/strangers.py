@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from ddcli.store.files.access import entries
 from ddcli.store.files.lock import NAME as LOCK
+from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.consumers import CONSUMERS
-from ddcli.store.state.contents import SPILL
+from ddcli.store.state.contents import LOGS, SPILL, TABLES_OUT
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,
@@ -21,6 +22,7 @@ from ddcli.store.state.names import (
     HALF_MANIFEST,
     HOLD,
     OF_CONSUMER,
+    OF_OUTPUT,
     RUN,
     SCRATCH,
     SEGMENT,
@@ -56,6 +58,8 @@ STATE: Layout = [
     (_either(SPILL), [(SCRATCH, None)]),
     (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(re.compile(r"\w[\w-]*"), _UPDATES)])]),
     (_either("tables"), [(re.compile(r"\w[\w-]*"), [(_either(BATCH, WAITING, TABLE), None)])]),
+    (_either(TABLES_OUT), [(re.compile(r"\w[\w-]*"), [(_either(WAITING, TABLE), None)])]),
+    (_either(LOGS), [(re.compile(r"\w[\w-]*"), [(_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None)])]),
     (_either("late"), [(re.compile(r"\w[\w-]*"), _UPDATES)]),
 ]
 """The names in the directory of a state: of files, and of directories with the names in those."""

@@ -1,0 +1,131 @@
+"""The tables that follow outputs' logs: each is brought up to its log after the run has committed, by one commit of its own.
+
+Our commit comes first, and a log never changes but by growing: so what a table has to take in stands fixed before it is asked to. A commit of
+the table has a number that no other has, which is announced before and stands in the table after it: whoever comes next sees whether it was made,
+and makes no commit twice. Where the log was written anew, or the table is another one than the last commit left, all rows are replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import DdError
+from ddcli.expressions.types import parse_type
+from ddcli.job.tables_out import is_followed, place_in, place_of
+from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.register import keys_of, pick
+from ddcli.store.targets.mark import Mark, Marks, directory_of, number_after, read_marks, write_marks
+from ddcli.store.targets.target import Key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.job.request import Request
+    from ddcli.spec.model import TargetSpec
+    from ddcli.store.files.gate import Files
+    from ddcli.store.state.directory import State
+    from ddcli.store.state.manifest import Manifest
+    from ddcli.store.targets.mark import Piece
+    from ddcli.store.targets.target import Target
+
+
+def follow(request: Request, state: State) -> None:
+    """Bring the tables of all outputs up to their logs. Under the state's lock. Raises the first error when all were tried."""
+    manifest = state.manifest
+    if manifest is None or is_followed(request.spec, request.base, request.state, manifest):
+        return
+    errors: list[DdError] = []
+    for name, output in request.spec.outputs.items():
+        if output.target is not None and name in manifest.outputs:
+            try:
+                _follow(name, output.target, request, state, manifest)
+            except DdError as error:
+                errors.append(_at_the_output(error, name, output.target))
+    if errors:
+        raise errors[0]
+
+
+def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
+    """Return an error of a table as one that names the output."""
+    if not error.problem.startswith("output"):
+        error.problem = f"outputs.{name}.{target.kind}: {error.problem}"
+    return error
+
+
+def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifest: Manifest) -> None:
+    """Bring a table up to its log, in a commit at most."""
+    log, directory = manifest.outputs[name], directory_of(request.state, name)
+    marks = read_marks(directory)
+    key = Key(state.identity, name)
+    target = _open(spec, request.base, key, state.files, marks.done)
+    held = target.number()
+    marks = _settled(marks, held, target, directory, state.files)
+    known = marks.done if marks.done is not None and held == marks.done.number else None
+    target.check(known)
+    count, last = place_in(log)
+    grown = known is not None and place_in(log, known.count) == (known.count, known.last)
+    if known is not None and grown and known.count == count:
+        write_marks(directory, state.files, Marks(replace(known, left=target.left())))
+        return
+    if not grown:
+        target.check(None)
+        known = None
+    from ddcli.store.targets.change import Change
+
+    keys = [*keys_of(log.files)][known.count if known else 0 :]
+    files = pick(log.files, keys)
+    path = output_paths(request.state, manifest)[name]
+    change = Change(
+        name,
+        path,
+        files,
+        _types(log.schema),
+        _types(manifest.cache["time"]),
+        bytes.fromhex(state.identity),
+        whole=known is None,
+        table=spec.table,
+    )
+    number = number_after(max(held or 0, marks.done.number if marks.done else 0))
+    coming = Mark(number, count, last)
+
+    def announce(pieces: Sequence[Piece]) -> None:
+        nonlocal coming
+        coming = replace(coming, pieces=tuple(pieces))
+        write_marks(directory, state.files, Marks(marks.done, coming))
+
+    target.publish(number, change, known, announce)
+    write_marks(directory, state.files, Marks(replace(coming, left=target.left())))
+
+
+def _settled(marks: Marks, held: int | None, target: Target, directory: Path, files: Files) -> Marks:
+    """Return the marks of a table after it was seen whether an announced commit was made."""
+    if marks.next is None:
+        return marks
+    if held == marks.next.number:
+        target.discard(())
+        settled = Marks(replace(marks.next, left=target.left()))
+    else:
+        there = {piece.name for piece in marks.done.pieces} if marks.done else set()
+        target.discard([piece for piece in marks.next.pieces if piece.name not in there])
+        settled = Marks(marks.done)
+    write_marks(directory, files, settled)
+    return settled
+
+
+def _types(texts: dict[str, str]) -> Schema:
+    return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
+
+
+def _open(spec: TargetSpec, base: Path, key: Key, files: Files, known: Mark | None) -> Target:
+    """Return the table that an output names. Only the modules of its kind are imported."""
+    if spec.kind == "parquet":
+        from ddcli.store.targets.parquet_file import ParquetTarget
+
+        return ParquetTarget(place_of(spec, base), key, files)
+    from ddcli.store.targets.delta import DeltaTarget, check_package
+
+    check_package()
+    return DeltaTarget(place_of(spec, base), key, files, known, contents=spec.table)

@@ -1,0 +1,88 @@
+"""How a pipeline file says what an output is, a log of updates or a table of its contents, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.spec import model
+from ddcli.spec.operators import REFERENCE
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
+from ddcli.spec.shapes import As, ByKind, Key, Record
+from ddcli.spec.tables import PLACE
+from ddcli.spec.values import Choice, PathWords, Words
+
+if TYPE_CHECKING:
+    from ddcli.spec.tree import Node
+
+HISTORY = Words(
+    "a length of time",
+    r"all|\d+(\s*(second|minute|hour|day|week)s?)?",
+    "write a number of times, `7 days` (weeks, hours, minutes, seconds), or `all`",
+)
+PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`")
+TARGETS: dict[str, Shape[Any]] = {"delta": PLACE, "parquet": PARQUET_FILE}
+"""Where an output can be beside its log, and how the place is written."""
+ABOUT = {
+    "delta": "directory of a table of Delta Lake that is written, relative to this file, or in an object store",
+    "parquet": "the Parquet file that is written, relative to this file, or in an object store; with `as: table`",
+}
+KEYS = {
+    "path": Key("path", PLACE, about="directory for the change log, relative to this file"),
+    "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
+    "history": Key("history", HISTORY, about="how much of the past its arrangements keep"),
+    "as": Key(
+        "form",
+        Choice("form", ("log", "table")),
+        about="what the table of `delta` or `parquet` has: the log of updates (default), or the contents as of now",
+    ),
+    **{kind: Key(kind, shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
+}
+EXAMPLE = "{path: marts/orders/}"
+
+
+def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
+    form = arguments.pop("form", "log")
+    found = [_target(kind, arguments.pop(kind), form) for kind in TARGETS if kind in arguments]
+    return model.OutputSpec(place.word, **({"source": place.word} | arguments), target=found[0] if found else None)
+
+
+def _target(kind: str, where: Any, form: str) -> model.TargetSpec:
+    if isinstance(where, dict):
+        return model.TargetSpec(kind, where["path"], where["catalog"], table=form == "table")
+    return model.TargetSpec(kind, where, table=form == "table")
+
+
+class _Mapping(Shape[model.OutputSpec]):
+    """A mapping of an output's keys that go together."""
+
+    record: Record[dict[str, Any]] = Record(lambda _, arguments: arguments, KEYS, "a path or a mapping", EXAMPLE)
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.OutputSpec:
+        arguments = self.record.read(node, place, notes)
+        kinds = [kind for kind in TARGETS if kind in arguments]
+        if len(kinds) > 1:
+            problem = f"an output is in one place, and this names {' and '.join(kinds)}"
+            raise notes.refuse(place.path, problem, place.word.span, "write another output `from` the same collection")
+        if arguments.get("form") == "table" and not kinds:
+            hint = "for example `{as: table, delta: lake/orders/}`; `path` is where its log is"
+            raise notes.refuse(place.path, "it says of no table where it is", place.word.span, hint)
+        if "form" in arguments and not kinds:
+            raise notes.refuse(place.path, "`as: log` is for tables of Delta Lake", place.word.span, "leave it out")
+        if kinds == ["parquet"] and arguments.get("form") != "table":
+            hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"
+            raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)
+        if not kinds and "path" not in arguments:
+            raise notes.refuse(place.path, "the key 'path' is missing", place.word.span, f"for example `{EXAMPLE}`")
+        return _output(place, arguments)
+
+    def _schema(self) -> JsonSchema:
+        schema = self.record.schema()
+        return schema | {"anyOf": [{"required": [name]} for name in ("path", *TARGETS)]}
+
+
+OUTPUT = ByKind(
+    "a path or a mapping",
+    scalar=As(PLACE, lambda place, path: _output(place, {"path": path})),
+    mapping=_Mapping(),
+    hint="for example `orders: marts/orders/`",
+)

@@ -1,0 +1,10 @@
+"""Tables of other programs that follow the logs of outputs: each commit of theirs is ours, and is made once.
+
+* change: what a table has to take in: some of a log's files, or all
+* copy_on_write: contents in files of which a change rewrites those with rows that it touches
+* delta: tables of Delta Lake
+* file_table: tables whose rows lie in Parquet files that a commit adds and removes
+* mark: how far a table follows its log
+* parquet_file: contents in one Parquet file
+* target: what all such tables have in common
+"""

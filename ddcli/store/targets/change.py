@@ -1,0 +1,101 @@
+"""What a table has to take in: the updates of some of a log's files after those that it has, or of all of them in place of what it has."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.pool import Pool
+from ddcli.errors import EngineError
+from ddcli.expressions.types import Type
+from ddcli.store.state.verify import read_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.columns import Lanes
+    from ddcli.expressions.types import Schema
+    from ddcli.store.state.entries import FileEntry
+
+DIFF = "diff"
+MOST = 1 << 32
+"""Rows of a table, at most: a multiplicity is written as so many rows."""
+
+
+@dataclass
+class Change:
+    """Some files of an output's log, oldest first. `whole`: they are all, and take the place of what the table has.
+
+    `table`: it has the contents of the log, and no times. `schema` are the columns of the contents, `time` those of times.
+    """
+
+    output: str
+    log: Path
+    files: Sequence[FileEntry]
+    schema: Schema
+    time: Schema
+    secret: bytes
+    whole: bool
+    table: bool
+    layout: Layout = field(init=False)
+    pool: Pool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layout, self.pool = Layout(self.schema), Pool(self.secret)
+
+    @property
+    def columns(self) -> Schema:
+        """The columns that the table has."""
+        return self.schema if self.table else self.schema | self.time | {DIFF: Type("int64")}
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield the updates of each file: data, times, diff."""
+        for file in self.files:
+            yield pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
+
+    def updates(self) -> Lanes:
+        """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.
+
+        Of a whole log these are the contents, and a record that is there less than no times is refused (EngineError).
+        """
+        summed = np.empty((0, self.layout.width + 1), np.int64)
+        for frame in self.frames():
+            part = self.encoded(frame, frame.get_column(DIFF).to_numpy())
+            summed = kernels.consolidate(kernels.concat([summed, part]))
+        if self.whole:
+            self.refuse_negative(summed)
+        return summed
+
+    def encoded(self, frame: pl.DataFrame, diffs: np.ndarray) -> Lanes:
+        """Return rows with their diffs as a matrix."""
+        matrix = np.empty((frame.height, self.layout.width + 1), np.int64)
+        matrix[:, -1] = diffs
+        encode(frame, self.layout, self.pool, matrix)
+        return matrix
+
+    def refuse_negative(self, matrix: Lanes) -> None:
+        """Refuse records with a negative multiplicity (EngineError), and more rows than a table may have."""
+        negative = matrix[matrix[:, -1] < 0]
+        if len(negative):
+            record = decode(negative[:1], self.layout, self.pool).row(0, named=True)
+            shown = ", ".join(f"{name} = {value}" for name, value in record.items())
+            raise EngineError(
+                f"output '{self.output}' has a record with a negative multiplicity, and a table can't hold it: {shown}",
+                hint="the run is committed, and the table stays as it was; retract no more than there is, then run again",
+            )
+        if matrix[:, -1].sum(dtype=object) > MOST:
+            raise EngineError(f"output '{self.output}' has more than {MOST} rows, and a table can't hold them")
+
+    def decoded(self, matrix: Lanes) -> pl.DataFrame:
+        """Return the records of a matrix as rows, each as often as its multiplicity."""
+        if len(matrix) and (matrix[:, -1] != 1).any():
+            matrix = np.repeat(matrix, matrix[:, -1], axis=0)
+        return decode(matrix, self.layout, self.pool)

@@ -1,0 +1,112 @@
+"""The contents of a table in files, of which a change rewrites those that have rows which it retracts.
+
+The rows that commits add are dealt to files by their hash. So a row that is retracted is in one file of each run of files, and no other is
+read; the newest are looked at first. A run of files is merged with newer ones that are not much smaller: there are few runs, and
+a row is written again a logarithmic number of times. A retracted row costs one file, whose size is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddcli.engine import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ddcli.engine.columns import Lanes
+    from ddcli.store.targets.mark import Piece
+
+SMALL = 1 << 16
+"""Rows of a file, at most; more where a table has more than `MANY` such."""
+MANY = 256
+RATIO = 2
+"""A run is merged with newer ones, unless it has more than so many times their rows."""
+SPARSE = 8
+"""A run is merged when its files have less than this part of the rows that they may."""
+
+
+class Part(NamedTuple):
+    """Rows that become a file, with their multiplicities: those of one part of a run."""
+
+    run: int
+    part: int
+    parts: int
+    rows: Lanes
+
+
+class Rewriting(NamedTuple):
+    """What becomes of a table's files: these stay, those go, and these are new. `missing` are rows to retract that no file has."""
+
+    kept: Sequence[Piece]
+    gone: Sequence[Piece]
+    new: Sequence[Part]
+    missing: Lanes
+
+
+def rewriting(pieces: Iterable[Piece], updates: Lanes, read: Callable[[Piece], Lanes], number: int) -> Rewriting:
+    """Return what a commit with this number makes of a table's files. `read` returns a file's rows, consolidated; not all are read."""
+    before = sorted(pieces, key=lambda piece: (-piece.run, piece.part))
+    touched, missing = _retracted(before, updates[updates[:, -1] < 0], read)
+    parts = [part for part in touched.values() if len(part.rows)]
+    kept = [piece for piece in before if piece not in touched]
+    added = updates[updates[:, -1] > 0]
+    runs = _merged(kept, parts, _count(added))
+    if runs or len(added):
+        own = [part.rows for part in parts if part.run in runs] + [read(piece) for piece in kept if piece.run in runs]
+        parts, kept = [part for part in parts if part.run not in runs], [one for one in kept if one.run not in runs]
+        total = sum(piece.rows for piece in kept) + sum(_count(part.rows) for part in parts)
+        parts += dealt(kernels.consolidate(kernels.concat([added, *own])), number, total)
+    return Rewriting(kept, [piece for piece in before if piece not in kept], parts, missing)
+
+
+def dealt(rows: Lanes, run: int, beside: int = 0) -> list[Part]:
+    """Return rows as the files of a run, of a table that has some rows `beside`."""
+    most = max(SMALL, (_count(rows) + beside) // MANY)
+    parts = 1
+    while parts * most < _count(rows):
+        parts *= 2
+    shards = kernels.shard_of(rows, rows.shape[1] - 1, parts)
+    found = [Part(run, at, parts, rows[shards == at]) for at in range(parts)]
+    return [part for part in found if len(part.rows)]
+
+
+def _retracted(pieces: Sequence[Piece], gone: Lanes, read: Callable[[Piece], Lanes]) -> tuple[dict[Piece, Part], Lanes]:
+    """Return the files with rows that go, each with what is left of it, and what none of them has."""
+    touched: dict[Piece, Part] = {}
+    for piece in pieces:
+        if not len(gone):
+            break
+        here = kernels.shard_of(gone, gone.shape[1] - 1, piece.parts) == piece.part
+        if not here.any():
+            continue
+        rows = read(piece)
+        both = kernels.consolidate(kernels.concat([rows, gone[here]]))
+        left, still = both[both[:, -1] > 0], both[both[:, -1] < 0]
+        if _count(left) < _count(rows):
+            touched[piece] = Part(piece.run, piece.part, piece.parts, left)
+            gone = kernels.concat([gone[~here], still])
+    return touched, gone
+
+
+def _merged(kept: Sequence[Piece], parts: Sequence[Part], added: int) -> set[int]:
+    """Return the runs that become one with so many new rows."""
+    rows: dict[int, int] = {}
+    files: dict[int, int] = {}
+    for run, count in [*((one.run, one.rows) for one in kept), *((one.run, _count(one.rows)) for one in parts)]:
+        rows[run], files[run] = rows.get(run, 0) + count, files.get(run, 0) + 1
+    most = max(SMALL, (sum(rows.values()) + added) // MANY)
+    merged = {run for run in rows if files[run] > 1 and rows[run] * SPARSE < files[run] * most}
+    total = added + sum(rows[run] for run in merged)
+    for run in sorted(rows, reverse=True):
+        if run in merged:
+            continue
+        if not total or rows[run] > RATIO * total:
+            break
+        merged.add(run)
+        total += rows[run]
+    return merged
+
+
+def _count(rows: Lanes) -> int:
+    return int(rows[:, -1].sum())

@@ -1,0 +1,218 @@
+"""Tables of Delta Lake that follow outputs: commits are written into the table's log here, as deltalake removes no file that one names.
+
+A commit is a file with the version's number, which only one writer makes. It names our number beside the files (`txn`), and readers
+keep that in checkpoints. The package deltalake makes tables, reads logs and writes checkpoints; where nobody else has written
+since our last commit, it is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import time as clock
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.errors import EngineError, LockedError, StateError, UsageError
+from ddcli.store.files.access import is_there, read_bytes
+from ddcli.store.files.gate import temporary
+from ddcli.store.mirrors.delta import open_delta
+from ddcli.store.mirrors.delta_commits import LOG, has_changed, tip_of
+from ddcli.store.targets.file_table import FileTable
+from ddcli.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.store.files.gate import Files
+    from ddcli.store.targets.mark import Mark, Piece
+    from ddcli.store.targets.target import Key
+
+CHECKPOINTS = 20
+"""Versions after which a checkpoint is written."""
+SWEEPS = 200
+"""Versions after which files are removed that no version of the last week has."""
+FEATURES = {"timestampNtz", "vacuumProtocolCheck", "appendOnly", "invariants"}
+"""What a table may ask of its writers: all that tables that we make ask."""
+
+
+class DeltaTarget(FileTable):
+    """A table of Delta Lake in a directory; `known` is the last commit of ours."""
+
+    def __init__(self, directory: Path, key: Key, files: Files, known: Mark | None, *, contents: bool) -> None:
+        super().__init__(str(directory), key, contents=contents)
+        self._directory, self._files = directory, files
+        self._known = known if known is not None and is_as_left(directory, known) else None
+        self._version = self._known.left["version"] if self._known else -1
+        self._opened: DeltaTable | None = None
+        self._sizes: dict[str, int] = {}
+
+    def number(self) -> int | None:
+        if self._known is not None:
+            return self._known.number
+        return None if (table := self._table()) is None else table.transaction_version(str(self.key))
+
+    def left(self) -> dict[str, Any]:
+        return {"version": self._version, "tip": tip_of(self._directory, self._version)}
+
+    def names(self) -> set[str]:
+        if self._known is not None and self.contents:
+            return {piece.name for piece in self._known.pieces}
+        table = self._table()
+        if table is None:
+            return set()
+        with self._errors():
+            return set(pl.DataFrame(table.get_add_actions()).get_column("path").to_list())
+
+    def make(self, columns: Schema) -> None:
+        if self._known is not None:
+            return
+        table = self._table()
+        from deltalake import DeltaTable
+        from deltalake import Schema as DeltaSchema
+
+        schema = DeltaSchema.from_arrow(arrow_schema(columns))
+        with self._errors():
+            if table is None:
+                DeltaTable.create(str(self._directory), schema=schema)
+                self._opened = table = None
+                table = self._table()
+            assert table is not None, "it was just made"
+            if (
+                features := set(table.protocol().writer_features or ())
+            ) - FEATURES or table.metadata().partition_columns:
+                what = ", ".join(sorted(features)) or "partitions"
+                raise StateError(
+                    f"the table asks of its writers what `dd` doesn't do: {what}",
+                    place=self.place,
+                    hint="remove the table: the next run writes it anew",
+                )
+            if table.schema() != schema:
+                raise StateError(
+                    "the table has other columns than the output",
+                    place=self.place,
+                    hint="remove the table: the next run writes it anew, with the columns of the output",
+                )
+
+    def read(self, name: str) -> pl.DataFrame:
+        return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
+
+    def write(self, name: str, data: memoryview) -> None:
+        path = self._directory / name
+        self._files.write(path, data)
+        self._files.sync(path)
+        self._sizes[name] = data.nbytes
+
+    def commit(self, number: int, new: Sequence[Piece], gone: Sequence[str]) -> None:
+        self._files.sync_directory(self._directory)
+        version, now = self._version + 1, int(clock.time() * 1000)
+        info = {"timestamp": now, "operation": "WRITE", "operationParameters": {}, "engineInfo": f"ddcli:{__version__}"}
+        actions: list[dict[str, Any]] = [
+            {"commitInfo": info},
+            {"txn": {"appId": str(self.key), "version": number, "lastUpdated": now}},
+            *({"remove": _removed(name, now)} for name in gone),
+            *({"add": _added(piece, self._sizes[piece.name], now)} for piece in new),
+        ]
+        data = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
+        if not self._files.claim(self._directory / LOG / f"{version:020d}.json", data):
+            raise LockedError(
+                "another program has committed to the table first",
+                place=self.place,
+                hint="run again to look what it was",
+            )
+        self._version = version
+        self._tidy()
+
+    def discard(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self._files.remove(self._directory / piece.name)
+        if self._version >= 0 or self._table() is not None:
+            for version in (self._version, self._version + 1):
+                self._files.remove(temporary(self._directory / LOG / f"{version:020d}.json", 0))
+
+    def _table(self) -> DeltaTable | None:
+        """Return the table as it is now, once; None where there is none."""
+        if self._opened is None and is_there(self._directory / LOG):
+            with self._errors():
+                self._opened = open_delta(self._directory)
+                self._version = self._opened.version()
+        return self._opened
+
+    def _tidy(self) -> None:
+        """Write a checkpoint now and then, and remove files that no version of the last week has. What fails is done another time."""
+        if self._version % CHECKPOINTS:
+            return
+        try:
+            with self._errors():
+                table = open_delta(self._directory)
+                table.create_checkpoint()
+                if self._version % SWEEPS == 0:
+                    table.vacuum(dry_run=False)
+                    table.cleanup_metadata()
+                    self._version = table.version()
+        except EngineError:
+            return
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the package into errors of the output."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError, ValueError) as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise EngineError(f"the table of Delta Lake can't be written: {lines[0]}", place=self.place) from None
+
+
+def is_as_left(directory: Path, mark: Mark) -> bool:
+    """Say whether a table is as the commit of a mark left it. That is a look at two names."""
+    left = mark.left
+    return {*left} == {"version", "tip"} and not has_changed(directory, left["version"], left["tip"])
+
+
+def check_package() -> None:
+    """Refuse to go on without the package (UsageError)."""
+    if importlib.util.find_spec("deltalake") is None:
+        raise UsageError("tables of Delta Lake need the package deltalake", hint="pip install 'ddcli[delta]'")
+
+
+def arrow_schema(columns: Schema) -> pa.Schema:
+    """Return columns as Arrow's, with which of them have nulls."""
+    import pyarrow as pa
+
+    return pa.schema([_field(name, kind) for name, kind in columns.items()])
+
+
+def _field(name: str, kind: Type) -> pa.Field:
+    import pyarrow as pa
+
+    if kind.kind == "list":
+        assert kind.inner is not None, "a list is of something"
+        return pa.field(name, pa.list_(_field("element", kind.inner)), nullable=kind.nullable)
+    plain = pl.Series(name, [], kind.to_polars()).to_arrow(compat_level=pl.CompatLevel.oldest())
+    return pa.field(name, plain.type, nullable=kind.nullable)
+
+
+def _added(piece: Piece, size: int, now: int) -> dict[str, Any]:
+    stats = json.dumps({"numRecords": piece.rows})
+    return {
+        "path": piece.name,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": now,
+        "dataChange": True,
+        "stats": stats,
+    }
+
+
+def _removed(name: str, now: int) -> dict[str, Any]:
+    return {"path": name, "deletionTimestamp": now, "dataChange": True}

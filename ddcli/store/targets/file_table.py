@@ -1,0 +1,146 @@
+"""Tables whose rows lie in Parquet files that a commit adds and removes: what a change makes of the files, whatever the format."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine import kernels
+from ddcli.store.parquet.writer import CHUNK, parquet_bytes
+from ddcli.store.targets.copy_on_write import Rewriting, dealt, rewriting
+from ddcli.store.targets.mark import Piece
+from ddcli.store.targets.target import Key, strange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ddcli.engine.columns import Lanes
+    from ddcli.expressions.types import Schema
+    from ddcli.store.targets.change import Change
+    from ddcli.store.targets.mark import Mark
+
+ROWS = 1 << 20
+"""Rows of a file of a log, at most."""
+Frames = list[tuple[Piece, "Callable[[], pl.DataFrame]"]]
+
+
+class FileTable(ABC):
+    """A table in files. Those of ours have names that begin with `prefix`, which has the state's identity."""
+
+    def __init__(self, place: str, key: Key, *, contents: bool) -> None:
+        self.place, self.key, self.contents = place, key, contents
+        self.prefix = f"dd-{key.state[:12]}-"
+
+    @abstractmethod
+    def number(self) -> int | None:
+        """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
+
+    @abstractmethod
+    def left(self) -> dict[str, Any]:
+        """Return what the table is after the last commit."""
+
+    @abstractmethod
+    def names(self) -> set[str]:
+        """Return the names of the files that the table has now."""
+
+    @abstractmethod
+    def make(self, columns: Schema) -> None:
+        """Make the table, without rows, unless it is there; one with other columns gets these, or is refused."""
+
+    @abstractmethod
+    def read(self, name: str) -> pl.DataFrame:
+        """Return the rows of a file."""
+
+    @abstractmethod
+    def write(self, name: str, data: memoryview) -> None:
+        """Write a file, which is on the disk when this returns."""
+
+    @abstractmethod
+    def commit(self, number: int, new: Sequence[Piece], gone: Sequence[str]) -> None:
+        """Add files to the table and take some away, under a number, all or nothing."""
+
+    @abstractmethod
+    def discard(self, pieces: Sequence[Piece]) -> None:
+        """Remove files of a commit that was announced and not made."""
+
+    def check(self, known: Mark | None) -> None:
+        """Refuse files that others added (StateError), and, of a table of contents, that they removed ours."""
+        found = self.names()
+        if known is None:
+            others = sorted(name for name in found if not name.startswith(self.prefix))
+            if others:
+                raise strange(self.place, f"the table has rows that this pipeline has not written, in '{others[0]}'")
+        elif self.contents and (changed := found ^ {piece.name for piece in known.pieces}):
+            what = "lacks" if min(changed) not in found else "has, beside the output's rows, those of"
+            raise strange(self.place, f"another program has changed the table: it {what} the file '{min(changed)}'")
+
+    def publish(
+        self, number: int, change: Change, known: Mark | None, announce: Callable[[Sequence[Piece]], None]
+    ) -> None:
+        """Commit a change under a number; see `Target`."""
+        if self.contents:
+            kept, new = self._contents(number, change, known)
+        else:
+            kept, new = (), self._log(number, change)
+        announce([*kept, *(piece for piece, _ in new)])
+        self.make(change.columns)
+        stay = {piece.name for piece in kept}
+        gone = sorted(self.names() - stay) if self.contents or change.whole else []
+        for piece, rows_of in new:
+            rows = rows_of()
+            self.write(piece.name, parquet_bytes(rows.height, partial(_between, rows), group=CHUNK))
+        self.commit(number, [piece for piece, _ in new], gone)
+
+    def _contents(self, number: int, change: Change, known: Mark | None) -> tuple[Sequence[Piece], Frames]:
+        """Return the files that stay, and the new ones."""
+
+        def read(piece: Piece) -> Lanes:
+            frame = self.read(piece.name)
+            return kernels.consolidate(change.encoded(frame, np.ones(frame.height, np.int64)))
+
+        updates = change.updates()
+        if change.whole or known is None:
+            found = Rewriting((), (), dealt(updates, number), updates[:0])
+        else:
+            found = rewriting(known.pieces, updates, read, number)
+        change.refuse_negative(found.missing)
+        for part in found.new:
+            change.refuse_negative(part.rows)
+        new: Frames = []
+        for at, part in enumerate(found.new):
+            count = int(part.rows[:, -1].sum())
+            piece = Piece(self._name(number, at), part.run, part.part, part.parts, count)
+            new.append((piece, partial(change.decoded, part.rows)))
+        return found.kept, new
+
+    def _log(self, number: int, change: Change) -> Frames:
+        """Return the files of a log's updates."""
+        new: Frames = []
+        for rows in _gathered(change.frames()):
+            piece = Piece(self._name(number, len(new)), number, 0, 1, rows.height)
+            new.append((piece, partial(_between, rows, 0, rows.height)))
+        return new
+
+    def _name(self, number: int, at: int) -> str:
+        return f"{self.prefix}{number:016x}-{at:05d}.parquet"
+
+
+def _between(rows: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
+    return rows[start:end]
+
+
+def _gathered(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield the rows of some frames in frames of `ROWS` rows, of which the last may have fewer."""
+    waiting: list[pl.DataFrame] = []
+    for frame in frames:
+        waiting.append(frame)
+        if sum(one.height for one in waiting) >= ROWS:
+            *full, rest = pl.concat(waiting).iter_slices(ROWS)
+            yield from full
+            waiting = [rest]
+    if waiting and (last := pl.concat(waiting)).height:
+        yield last

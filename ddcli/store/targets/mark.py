@@ -1,0 +1,116 @@
+"""How far a table follows the log of an output: the last commit that it is known to have, and the one that may have been made.
+
+A commit of the table is announced before it is made: `next` says which, in a file that is on the disk by then. The table itself
+holds the number of its last commit under the key of the state and the output, so whoever comes next looks there whether it was made.
+The lower bits of a number are random: what another copy of a state has committed in the place of this one's is not taken for it.
+Imports no third-party library: a run with nothing new looks here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import StateError
+from ddcli.store.files.access import read_bytes
+from ddcli.store.state.contents import TABLES_OUT
+from ddcli.store.state.names import TABLE, count_of, mapping_of, text_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+
+RANDOM_BITS = 20
+DAMAGED = "remove the file and the table: the next run writes the table anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A Parquet file of a table: of the rows that the commit `run` dealt to so many `parts`, those of one."""
+
+    name: str
+    run: int
+    part: int
+    parts: int
+    rows: int
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Self:
+        """Return the piece that a mark holds as a row. Raises TypeError or ValueError for what `dd` never writes."""
+        found = cls(*row)
+        text_of(found.name)
+        for value in (found.run, found.part, found.parts, found.rows):
+            count_of(value)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A commit of a table: its number, and that the table has the first `count` files of the log, the last of which is `last`.
+
+    `left` is what tells the table as the commit left it from a changed one, in terms of its own.
+    """
+
+    number: int
+    count: int
+    last: str
+    pieces: tuple[Piece, ...] = ()
+    left: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
+        found = cls(**{**tree, "pieces": tuple(Piece.from_row(row) for row in tree["pieces"])})
+        count_of(found.number), count_of(found.count), text_of(found.last), mapping_of(found.left)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The last commit that a table is known to have, and the one that was announced after it."""
+
+    done: Mark | None = None
+    next: Mark | None = None
+
+
+def directory_of(state: Path, output: str) -> Path:
+    """Return the directory of a state that says how far the table of an output is."""
+    return state / TABLES_OUT / output
+
+
+def read_marks(directory: Path) -> Marks:
+    """Return how far a table is. Raises StateError for a damaged file."""
+    path = directory / TABLE
+    try:
+        tree = json.loads(read_bytes(path))
+        done, announced = tree["done"], tree["next"]
+        return Marks(done and Mark.from_json(done), announced and Mark.from_json(announced))
+    except FileNotFoundError:
+        return Marks()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise StateError("the mark of an output's table is damaged", place=str(path), hint=DAMAGED) from None
+
+
+def write_marks(directory: Path, files: Files, marks: Marks) -> None:
+    """Replace what says how far a table is; it is on the disk when this returns."""
+    files.make_directory(directory)
+    tree = {"done": _tree(marks.done), "next": _tree(marks.next)}
+    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
+    files.put(directory / TABLE, data)
+
+
+def _tree(mark: Mark | None) -> dict[str, Any] | None:
+    if mark is None:
+        return None
+    tree = asdict(mark)
+    return tree | {"pieces": [[one.name, one.run, one.part, one.parts, one.rows] for one in mark.pieces]}
+
+
+def number_after(number: int) -> int:
+    """Return a number for the commit after the one with this."""
+    random = int.from_bytes(os.urandom(4)) % (1 << RANDOM_BITS)
+    return (((number >> RANDOM_BITS) + 1) << RANDOM_BITS) + random

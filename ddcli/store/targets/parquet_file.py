@@ -1,0 +1,84 @@
+"""Contents in one Parquet file, which each commit replaces: whoever reads or globs it sees the file before or the one after.
+
+A directory of files can't be replaced at once for those who glob it, so a change costs as much as the contents.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine import kernels
+from ddcli.errors import StateError
+from ddcli.store.files.access import is_there, reading
+from ddcli.store.files.gate import temporary
+from ddcli.store.parquet.writer import CHUNK, LEVEL
+from ddcli.store.targets.target import Key, strange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+    from ddcli.store.targets.change import Change
+    from ddcli.store.targets.mark import Mark, Piece
+
+COMMIT = "dd"
+"""The entry of the footer that has the key and the number of the commit."""
+
+
+class ParquetTarget:
+    """A Parquet file with the contents of an output."""
+
+    def __init__(self, path: Path, key: Key, files: Files) -> None:
+        self._path, self._key, self._files = path, key, files
+
+    def number(self) -> int | None:
+        if not is_there(self._path):
+            return None
+        key, _, number = self._entry().rpartition(" ")
+        return int(number) if key == str(self._key) else None
+
+    def check(self, known: Mark | None) -> None:
+        if known is None and is_there(self._path) and self.number() is None:
+            raise strange(str(self._path), "the file has rows that this pipeline has not written")
+
+    def publish(
+        self, number: int, change: Change, known: Mark | None, announce: Callable[[Sequence[Piece]], None]
+    ) -> None:
+        rows = change.updates()
+        if known is not None:
+            with reading(self._path) as file:
+                frame = pl.read_parquet(file)
+            before = change.encoded(frame, np.ones(frame.height, np.int64))
+            rows = kernels.consolidate(kernels.concat([before, rows]))
+        change.refuse_negative(rows)
+        data = io.BytesIO()
+        change.decoded(rows).write_parquet(
+            data,
+            compression="zstd",
+            compression_level=LEVEL,
+            row_group_size=CHUNK,
+            metadata={COMMIT: f"{self._key} {number}"},
+        )
+        announce(())
+        self._files.make_directory(self._path.parent)
+        self._files.put(self._path, data.getbuffer())
+
+    def left(self) -> dict[str, Any]:
+        return {}
+
+    def discard(self, pieces: Sequence[Piece]) -> None:
+        self._files.remove(temporary(self._path, 0))
+
+    def _entry(self) -> str:
+        try:
+            with reading(self._path) as file:
+                return pl.read_parquet_metadata(file).get(COMMIT, "")
+        except (pl.exceptions.PolarsError, OSError) as error:
+            problem = f"the file can't be read: {str(error).splitlines()[0]}"
+            hint = "remove it: the next run writes it anew"
+            raise StateError(problem, place=str(self._path), hint=hint) from None

@@ -1,0 +1,53 @@
+"""What all tables have in common that follow the log of an output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ddcli.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.store.targets.change import Change
+    from ddcli.store.targets.mark import Mark, Piece
+
+
+class Key(NamedTuple):
+    """What the commits of a table are known by: the state, by its identity, and the output."""
+
+    state: str
+    output: str
+
+    def __str__(self) -> str:
+        return f"dd/{self.state}/{self.output}"
+
+
+class Target(Protocol):
+    """A table that follows a log. Opening one changes nothing."""
+
+    def number(self) -> int | None:
+        """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
+
+    def check(self, known: Mark | None) -> None:
+        """Refuse rows that others wrote (StateError): `known` is the last commit, None where all is to be replaced."""
+
+    def publish(
+        self, number: int, change: Change, known: Mark | None, announce: Callable[[Sequence[Piece]], None]
+    ) -> None:
+        """Commit a change under a number, all or nothing.
+
+        `announce` is called once before, with the files that the table then has: nothing of the table may be changed till it returns.
+        """
+
+    def left(self) -> dict[str, Any]:
+        """Return what `is_as_left` compares: what the table is after the last commit."""
+
+    def discard(self, pieces: Sequence[Piece]) -> None:
+        """Remove these files, of a commit that was announced and not made, and what else a run left that died."""
+
+
+def strange(place: str, problem: str) -> StateError:
+    """Return the error for a table that others have written to."""
+    hint = "remove the table: the next run writes it anew; or name another one"
+    return StateError(f"{problem}, and a table is written by its output alone", place=place, hint=hint)

@@ -1,0 +1,113 @@
+"""A pipeline whose outputs are tables, changed at random: what each table has is held against the log of its input."""
+
+import json
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+import ddcli.store.state.directory
+from ddcli.driver.run import run
+from tests.harness import contents, write_log
+
+KINDS = ("delta", "parquet")
+"""What a table can be. A further one: its place in `PLACES`, what its own reader reads in `read`, and its commits in `commits`."""
+PLACES = {"delta": "lake/t", "parquet": "lake/t.parquet"}
+COLUMNS = {"city": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+PIPELINE = """\
+dd: 1
+name: shop
+inputs: {{sales: in/}}
+outputs:
+  t: {{from: sales, as: {form}, {kind}: {place}}}
+"""
+
+
+class Follower:
+    """A folder with the pipeline; the table is `form` of the input's log."""
+
+    def __init__(self, folder: Path, kind: str, form: str = "table") -> None:
+        self.folder, self.kind, self.form = folder, kind, form
+        self.path = folder / PLACES[kind]
+        self.step = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        text = PIPELINE.format(form=form, kind=kind, place=PLACES[kind])
+        (folder / "shop.yaml").write_text(text)
+
+    def copy(self, folder: Path) -> "Follower":
+        """Return a copy elsewhere."""
+        import shutil
+
+        shutil.copytree(self.folder, folder)
+        found = Follower(folder, self.kind, self.form)
+        found.step = self.step
+        return found
+
+    def supply(self, draw, rows=8) -> None:
+        """Write random changes at the next time: rows come, several times perhaps, and some of those that are there go."""
+        change = Counter((draw.choice("ab"), draw.randrange(30)) for _ in range(draw.randrange(rows)))
+        for record, count in contents(self.folder / "in").items() if self.step else ():
+            if draw.random() < 0.3:
+                change[record] -= draw.randint(1, count)
+        found = [(*record, self.step, diff) for record, diff in change.items() if diff]
+        write_log(self.folder / f"in/{self.step:03d}.parquet", found or [("a", -1, self.step, 1)], COLUMNS)
+        self.step += 1
+
+    def run(self, files=None, **options):
+        """Run the pipeline, perhaps through these file operations."""
+        with through(files):
+            return run(self.folder / "shop.yaml", **options)
+
+    def meant(self) -> Counter:
+        """Return what the table must have: the rows of the input with their multiplicities, or its updates."""
+        if self.form == "log":
+            return Counter(pl.read_parquet(self.folder / "in/*.parquet").select(*COLUMNS).iter_rows())
+        return Counter(contents(self.folder / "in"))
+
+    def read(self) -> Counter:
+        """Return what the table has, as its own reader reads it."""
+        if self.kind == "delta":
+            frame = pl.DataFrame(DeltaTable(str(self.path)).to_pyarrow_table())
+        else:
+            frame = pl.read_parquet(self.path.parent / "*.parquet")
+        return Counter(frame.iter_rows())
+
+    def commits(self) -> list[int]:
+        """Return the numbers of our commits that the table says it has."""
+        assert self.kind == "delta", "a Parquet file says the last one"
+        lines = [line for path in sorted(self.path.glob("_delta_log/*.json")) for line in path.read_text().splitlines()]
+        return [found["txn"]["version"] for line in lines if "txn" in (found := json.loads(line))]
+
+    def leavings(self) -> list[str]:
+        """Return the files of the table that none of its versions has."""
+        if self.kind == "parquet":
+            return [path.name for path in self.path.parent.iterdir() if path != self.path]
+        log = "".join(path.read_text() for path in self.path.glob("_delta_log/*.json"))
+        found = [path.name for path in self.path.iterdir() if path.is_file() and path.name not in log]
+        return found + [path.name for path in self.path.glob("_delta_log/*") if path.suffix != ".json"]
+
+    def check(self) -> None:
+        """Hold the table against what it must have."""
+        assert self.read() == self.meant()
+
+
+@contextmanager
+def through(files):
+    """Have runs go through these file operations."""
+    with pytest.MonkeyPatch.context() as patch:
+        if files is not None:
+            patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
+        yield
+
+
+@contextmanager
+def small_files():
+    """Have tables of few rows be in several files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ddcli.store.targets.copy_on_write.SMALL", 4)
+        patch.setattr("ddcli.store.targets.copy_on_write.MANY", 8)
+        patch.setattr("ddcli.store.targets.file_table.ROWS", 6)
+        yield

@@ -1,0 +1,143 @@
+"""What tables of outputs can hold: values come back as what they were, and `dd check` refuses columns of which they would not."""
+
+from datetime import date, time, timedelta
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from ddcli.driver.run import run
+
+HELD = {
+    "i8": ("int8?", pl.Int8, [-128, None]),
+    "i16": ("int16?", pl.Int16, [32767, None]),
+    "i32": ("int32", pl.Int32, [-(2**31), 2**31 - 1]),
+    "i64": ("int64?", pl.Int64, [2**63 - 1, None]),
+    "f32": ("float32?", pl.Float32, [float("nan"), None]),
+    "f64": ("float64?", pl.Float64, [float("-inf"), 0.1]),
+    "flag": ("bool?", pl.Boolean, [True, None]),
+    "text": ("string?", pl.String, ["ä\0\n", None]),
+    "data": ("binary?", pl.Binary, [b"\0\xff", None]),
+    "day": ("date?", pl.Date, [date(1, 1, 1), None]),
+    "plain": ("datetime[us]?", pl.Datetime("us"), [-1, None]),
+    "zoned": ("datetime[us, UTC]?", pl.Datetime("us", "UTC"), [253_402_300_799_999_999, None]),
+    "price": ("decimal(38, 10)?", pl.Decimal(38, 10), [Decimal("-1234567890123456789012345678.0000000001"), None]),
+    "cents": ("decimal(12, 2)", pl.Decimal(12, 2), [Decimal("0.10"), Decimal("-0.01")]),
+    "texts": ("list[string?]?", pl.List(pl.String), [["a", None, ""], None]),
+    "lists": ("list[list[int64]]", pl.List(pl.List(pl.Int64)), [[[1, 2], []], []]),
+}
+"""Columns with a type that every table can hold, and two values each."""
+ONLY_PARQUET = {
+    "u64": ("uint64?", pl.UInt64, [2**64 - 1, None]),
+    "clock": ("time?", pl.Time, [time(23, 59, 59, 999_999), None]),
+    "span": ("duration[us]?", pl.Duration("us"), [timedelta(days=-1), None]),
+    "exact": ("datetime[ns]?", pl.Datetime("ns"), [1, None]),
+    "berlin": ("datetime[us, Europe/Berlin]?", pl.Datetime("us", "Europe/Berlin"), [0, None]),
+}
+"""Columns with types that only Parquet can hold."""
+
+
+def write(folder, columns, target):
+    """Write a pipeline whose output is a table with these columns, and their values."""
+    (folder / "in").mkdir(exist_ok=True)
+    data = {name: pl.Series(values, dtype=dtype, strict=True) for name, (_, dtype, values) in columns.items()}
+    frame = pl.DataFrame(data).with_columns(time=pl.lit(0, pl.Int64), diff=pl.lit(1, pl.Int64))
+    frame.write_parquet(folder / "in/0.parquet")
+    declared = ", ".join(f'{name}: "{kind}"' for name, (kind, _, _) in columns.items())
+    text = f"dd: 1\nname: p\ninputs: {{given: {{path: in/, columns: {{{declared}}}}}}}\n"
+    (folder / "p.yaml").write_text(f"{text}outputs: {{given: {{as: table, {target}}}}}\n")
+    return frame.drop("time", "diff")
+
+
+def same(found, frame):
+    """Whether two frames have the same rows and types; NaN equals NaN."""
+    return found.schema == frame.schema and found.sort("i32").equals(frame.sort("i32"))
+
+
+def test_types_come_back_from_delta(tmp_path):
+    frame = write(tmp_path, HELD, "delta: t/")
+    run(tmp_path / "p.yaml")
+    assert same(pl.read_delta(str(tmp_path / "t")), frame)
+    nullable = {field.name: field.nullable for field in DeltaTable(str(tmp_path / "t")).schema().fields}
+    assert nullable == {name: kind.endswith("?") for name, (kind, _, _) in HELD.items()}
+
+
+def test_types_come_back_from_delta_as_an_input(tmp_path, shop):
+    """Of another pipeline, which finds the types that this one had."""
+    write(tmp_path, HELD, "delta: t/")
+    run(tmp_path / "p.yaml")
+    shop.write("q.yaml", "name: q\ninputs: {t: {delta: t/}}\noutputs: {t: {path: out/}}\n")
+    assert shop("run", "q.yaml").code == 0
+    found = pl.read_parquet(tmp_path / "out/*.parquet").select(*HELD)
+    assert same(found, pl.read_delta(str(tmp_path / "t")))
+
+
+def test_types_come_back_from_a_rewritten_file(tmp_path):
+    """Rows that stay are read from the table's file and written again."""
+    for target in ("delta: t/", "parquet: t.parquet"):
+        columns = HELD if target.startswith("delta") else HELD | ONLY_PARQUET
+        folder = tmp_path / target[:5]
+        folder.mkdir()
+        frame = write(folder, columns, target)
+        run(folder / "p.yaml")
+        gone = frame.head(1).with_columns(time=pl.lit(1, pl.Int64), diff=pl.lit(-1, pl.Int64))
+        gone.write_parquet(folder / "in/1.parquet")
+        run(folder / "p.yaml")
+        found = (
+            pl.read_delta(str(folder / "t")) if target.startswith("delta") else pl.read_parquet(folder / "t.parquet")
+        )
+        assert same(found, frame.tail(1))
+
+
+@pytest.mark.parametrize("name", ONLY_PARQUET)
+def test_types_that_a_table_can_not_hold_are_refused(shop, name):
+    write(shop.folder, {name: ONLY_PARQUET[name]}, "delta: t/")
+    kind = ONLY_PARQUET[name][0].rstrip("?")
+    for command in ("check", "run"):
+        found = shop(command, "p.yaml")
+        assert found.code == 2
+        assert f"outputs.given.delta: Delta Lake can't hold the column '{name}' of type {kind}" in found.err + found.out
+    assert not (shop.folder / "t").exists()
+    write(shop.folder, {name: ONLY_PARQUET[name]}, "parquet: t.parquet")
+    assert shop("check", "p.yaml").code == 0
+
+
+def test_names_that_a_table_can_not_have_are_refused(shop):
+    shop.log(
+        "in/0.parquet",
+        [("x", "y", "z", 0, 1)],
+        a=pl.String,
+        A=pl.String,
+        **{"b c": pl.String, "time": pl.Int64, "diff": pl.Int64},
+    )
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {given: in/}\noutputs: {given: {as: table, delta: t/}}\n")
+    found = shop("check", "p.yaml")
+    assert found.code == 2
+    assert "'A' and 'a' are one column to readers of Delta Lake" in found.err + found.out
+    assert "no column with a name such as 'b c'" in found.err + found.out
+
+
+WRONG = {
+    "{as: table}": "it says of no table where it is",
+    "{as: table, path: out/}": "it says of no table where it is",
+    "{as: log, path: out/}": "`as: log` is for tables of Delta Lake",
+    "{parquet: t.parquet}": "a Parquet file has contents, and no log",
+    "{as: table, parquet: t/}": "'t/' can't be a Parquet file",
+    "{as: tabel, delta: t/}": "unknown form 'tabel'",
+    "{as: table, delta: t/, parquet: t.parquet}": "an output is in one place, and this names delta and parquet",
+    "{as: table, delta: in/t/}": "'in/t/' and the input 'given' lie in each other",
+    "{as: table, delta: .dd/}": "'.dd/' and the state lie in each other",
+    "{as: table, delta: out/t/, path: out/}": "'out/t/' and the log of 'given' lie in each other",
+    "{from: given}": "the key 'path' is missing",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_refused_at_its_place(shop, text):
+    shop.log("in/0.parquet", [("x", 0, 1)], a=pl.String, time=pl.Int64, diff=pl.Int64)
+    shop.write("p.yaml", f"dd: 1\nname: p\ninputs: {{given: in/}}\noutputs:\n  given: {text}\n")
+    found = shop("check", "p.yaml")
+    assert found.code == 2
+    assert WRONG[text] in found.out + found.err
+    assert "p.yaml:5" in found.out + found.err
