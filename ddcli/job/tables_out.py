@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.spec.model import Spec, TargetSpec
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.targets.mark import Mark
+    from ddcli.store.targets.mark import CommitMark
 
 
 def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool:
@@ -49,7 +49,7 @@ def place_of(target: TargetSpec, base: Path) -> Path:
     return real(locate(base, target.place.value))
 
 
-def _is_as_left(target: TargetSpec, base: Path, mark: Mark) -> bool:
+def _is_as_left(target: TargetSpec, base: Path, mark: CommitMark) -> bool:
     if target.kind == "delta":
         from ddcli.store.targets.delta import is_as_left
 

@@ -15,8 +15,8 @@ from ddcli.expressions.types import parse_type
 from ddcli.job.tables_out import is_followed, place_in, place_of
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.register import keys_of, pick
-from ddcli.store.targets.mark import Mark, Marks, directory_of, number_after, read_marks, write_marks
-from ddcli.store.targets.target import Key
+from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
+from ddcli.store.targets.target import CommitKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
     from ddcli.store.state.directory import State
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.targets.mark import Piece
+    from ddcli.store.targets.mark import TableFile
     from ddcli.store.targets.target import Target
 
 
@@ -59,7 +59,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     """Bring a table up to its log, in a commit at most."""
     log, directory = manifest.outputs[name], directory_of(request.state, name)
     marks = read_marks(directory)
-    key = Key(state.identity, name)
+    key = CommitKey(state.identity, name)
     target = _open(spec, request.base, key, state.files, marks.done)
     held = target.number()
     marks = _settled(marks, held, target, directory, state.files)
@@ -68,7 +68,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     count, last = place_in(log)
     grown = known is not None and place_in(log, known.count) == (known.count, known.last)
     if known is not None and grown and known.count == count:
-        write_marks(directory, state.files, Marks(replace(known, left=target.left())))
+        write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
         return
     if not grown:
         target.check(None)
@@ -89,28 +89,28 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         table=spec.table,
     )
     number = number_after(max(held or 0, marks.done.number if marks.done else 0))
-    coming = Mark(number, count, last)
+    coming = CommitMark(number, count, last)
 
-    def announce(pieces: Sequence[Piece]) -> None:
+    def announce(pieces: Sequence[TableFile]) -> None:
         nonlocal coming
         coming = replace(coming, pieces=tuple(pieces))
-        write_marks(directory, state.files, Marks(marks.done, coming))
+        write_marks(directory, state.files, FollowerMarks(marks.done, coming))
 
     target.publish(number, change, known, announce)
-    write_marks(directory, state.files, Marks(replace(coming, left=target.left())))
+    write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
 
 
-def _settled(marks: Marks, held: int | None, target: Target, directory: Path, files: Files) -> Marks:
+def _settled(marks: FollowerMarks, held: int | None, target: Target, directory: Path, files: Files) -> FollowerMarks:
     """Return the marks of a table after it was seen whether an announced commit was made."""
     if marks.next is None:
         return marks
     if held == marks.next.number:
         target.discard(())
-        settled = Marks(replace(marks.next, left=target.left()))
+        settled = FollowerMarks(replace(marks.next, left=target.left()))
     else:
         there = {piece.name for piece in marks.done.pieces} if marks.done else set()
         target.discard([piece for piece in marks.next.pieces if piece.name not in there])
-        settled = Marks(marks.done)
+        settled = FollowerMarks(marks.done)
     write_marks(directory, files, settled)
     return settled
 
@@ -119,7 +119,7 @@ def _types(texts: dict[str, str]) -> Schema:
     return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
 
 
-def _open(spec: TargetSpec, base: Path, key: Key, files: Files, known: Mark | None) -> Target:
+def _open(spec: TargetSpec, base: Path, key: CommitKey, files: Files, known: CommitMark | None) -> Target:
     """Return the table that an output names. Only the modules of its kind are imported."""
     if spec.kind == "parquet":
         from ddcli.store.targets.parquet_file import ParquetTarget

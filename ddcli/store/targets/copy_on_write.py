@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.engine.columns import Lanes
-    from ddcli.store.targets.mark import Piece
+    from ddcli.store.targets.mark import TableFile
 
 SMALL = 1 << 16
 """Rows of a file, at most; more where a table has more than `MANY` such."""
@@ -26,7 +26,7 @@ SPARSE = 8
 """A run is merged when its files have less than this part of the rows that they may."""
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Rows that become a file, with their multiplicities: those of one part of a run."""
 
     run: int
@@ -38,13 +38,15 @@ class Part(NamedTuple):
 class Rewriting(NamedTuple):
     """What becomes of a table's files: these stay, those go, and these are new. `missing` are rows to retract that no file has."""
 
-    kept: Sequence[Piece]
-    gone: Sequence[Piece]
-    new: Sequence[Part]
+    kept: Sequence[TableFile]
+    gone: Sequence[TableFile]
+    new: Sequence[FilePart]
     missing: Lanes
 
 
-def rewriting(pieces: Iterable[Piece], updates: Lanes, read: Callable[[Piece], Lanes], number: int) -> Rewriting:
+def rewriting(
+    pieces: Iterable[TableFile], updates: Lanes, read: Callable[[TableFile], Lanes], number: int
+) -> Rewriting:
     """Return what a commit with this number makes of a table's files. `read` returns a file's rows, consolidated; not all are read."""
     before = sorted(pieces, key=lambda piece: (-piece.run, piece.part))
     touched, missing = _retracted(before, updates[updates[:, -1] < 0], read)
@@ -60,20 +62,22 @@ def rewriting(pieces: Iterable[Piece], updates: Lanes, read: Callable[[Piece], L
     return Rewriting(kept, [piece for piece in before if piece not in kept], parts, missing)
 
 
-def dealt(rows: Lanes, run: int, beside: int = 0) -> list[Part]:
+def dealt(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:
     """Return rows as the files of a run, of a table that has some rows `beside`."""
     most = max(SMALL, (_count(rows) + beside) // MANY)
     parts = 1
     while parts * most < _count(rows):
         parts *= 2
     shards = kernels.shard_of(rows, rows.shape[1] - 1, parts)
-    found = [Part(run, at, parts, rows[shards == at]) for at in range(parts)]
+    found = [FilePart(run, at, parts, rows[shards == at]) for at in range(parts)]
     return [part for part in found if len(part.rows)]
 
 
-def _retracted(pieces: Sequence[Piece], gone: Lanes, read: Callable[[Piece], Lanes]) -> tuple[dict[Piece, Part], Lanes]:
+def _retracted(
+    pieces: Sequence[TableFile], gone: Lanes, read: Callable[[TableFile], Lanes]
+) -> tuple[dict[TableFile, FilePart], Lanes]:
     """Return the files with rows that go, each with what is left of it, and what none of them has."""
-    touched: dict[Piece, Part] = {}
+    touched: dict[TableFile, FilePart] = {}
     for piece in pieces:
         if not len(gone):
             break
@@ -84,12 +88,12 @@ def _retracted(pieces: Sequence[Piece], gone: Lanes, read: Callable[[Piece], Lan
         both = kernels.consolidate(kernels.concat([rows, gone[here]]))
         left, still = both[both[:, -1] > 0], both[both[:, -1] < 0]
         if _count(left) < _count(rows):
-            touched[piece] = Part(piece.run, piece.part, piece.parts, left)
+            touched[piece] = FilePart(piece.run, piece.part, piece.parts, left)
             gone = kernels.concat([gone[~here], still])
     return touched, gone
 
 
-def _merged(kept: Sequence[Piece], parts: Sequence[Part], added: int) -> set[int]:
+def _merged(kept: Sequence[TableFile], parts: Sequence[FilePart], added: int) -> set[int]:
     """Return the runs that become one with so many new rows."""
     rows: dict[int, int] = {}
     files: dict[int, int] = {}

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.files.gate import Files
-    from ddcli.store.targets.mark import Mark, Piece
-    from ddcli.store.targets.target import Key
+    from ddcli.store.targets.mark import CommitMark, TableFile
+    from ddcli.store.targets.target import CommitKey
 
 CHECKPOINTS = 20
 """Versions after which a checkpoint is written."""
@@ -47,7 +47,9 @@ FEATURES = {"timestampNtz", "vacuumProtocolCheck", "appendOnly", "invariants"}
 class DeltaTarget(FileTable):
     """A table of Delta Lake in a directory; `known` is the last commit of ours."""
 
-    def __init__(self, directory: Path, key: Key, files: Files, known: Mark | None, *, contents: bool) -> None:
+    def __init__(
+        self, directory: Path, key: CommitKey, files: Files, known: CommitMark | None, *, contents: bool
+    ) -> None:
         super().__init__(str(directory), key, contents=contents)
         self._directory, self._files = directory, files
         self._known = known if known is not None and is_as_left(directory, known) else None
@@ -111,7 +113,7 @@ class DeltaTarget(FileTable):
         self._files.sync(path)
         self._sizes[name] = data.nbytes
 
-    def commit(self, number: int, new: Sequence[Piece], gone: Sequence[str]) -> None:
+    def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
         self._files.sync_directory(self._directory)
         version, now = self._version + 1, int(clock.time() * 1000)
         info = {"timestamp": now, "operation": "WRITE", "operationParameters": {}, "engineInfo": f"ddcli:{__version__}"}
@@ -131,7 +133,7 @@ class DeltaTarget(FileTable):
         self._version = version
         self._tidy()
 
-    def discard(self, pieces: Sequence[Piece]) -> None:
+    def discard(self, pieces: Sequence[TableFile]) -> None:
         for piece in pieces:
             self._files.remove(self._directory / piece.name)
         if self._version >= 0 or self._table() is not None:
@@ -173,7 +175,7 @@ class DeltaTarget(FileTable):
             raise EngineError(f"the table of Delta Lake can't be written: {lines[0]}", place=self.place) from None
 
 
-def is_as_left(directory: Path, mark: Mark) -> bool:
+def is_as_left(directory: Path, mark: CommitMark) -> bool:
     """Say whether a table is as the commit of a mark left it. That is a look at two names."""
     left = mark.left
     return {*left} == {"version", "tip"} and not has_changed(directory, left["version"], left["tip"])
@@ -202,7 +204,7 @@ def _field(name: str, kind: Type) -> pa.Field:
     return pa.field(name, plain.type, nullable=kind.nullable)
 
 
-def _added(piece: Piece, size: int, now: int) -> dict[str, Any]:
+def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:
     stats = json.dumps({"numRecords": piece.rows})
     return {
         "path": piece.name,

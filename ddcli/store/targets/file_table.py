@@ -12,8 +12,8 @@ import polars as pl
 from ddcli.engine import kernels
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
 from ddcli.store.targets.copy_on_write import Rewriting, dealt, rewriting
-from ddcli.store.targets.mark import Piece
-from ddcli.store.targets.target import Key, strange
+from ddcli.store.targets.mark import TableFile
+from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
     from ddcli.expressions.types import Schema
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import Mark
+    from ddcli.store.targets.mark import CommitMark
 
 ROWS = 1 << 20
 """Rows of a file of a log, at most."""
-Frames = list[tuple[Piece, "Callable[[], pl.DataFrame]"]]
+Frames = list[tuple[TableFile, "Callable[[], pl.DataFrame]"]]
 
 
 class FileTable(ABC):
     """A table in files. Those of ours have names that begin with `prefix`, which has the state's identity."""
 
-    def __init__(self, place: str, key: Key, *, contents: bool) -> None:
+    def __init__(self, place: str, key: CommitKey, *, contents: bool) -> None:
         self.place, self.key, self.contents = place, key, contents
         self.prefix = f"dd-{key.state[:12]}-"
 
@@ -60,14 +60,14 @@ class FileTable(ABC):
         """Write a file, which is on the disk when this returns."""
 
     @abstractmethod
-    def commit(self, number: int, new: Sequence[Piece], gone: Sequence[str]) -> None:
+    def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
         """Add files to the table and take some away, under a number, all or nothing."""
 
     @abstractmethod
-    def discard(self, pieces: Sequence[Piece]) -> None:
+    def discard(self, pieces: Sequence[TableFile]) -> None:
         """Remove files of a commit that was announced and not made."""
 
-    def check(self, known: Mark | None) -> None:
+    def check(self, known: CommitMark | None) -> None:
         """Refuse files that others added (StateError), and, of a table of contents, that they removed ours."""
         found = self.names()
         if known is None:
@@ -79,7 +79,7 @@ class FileTable(ABC):
             raise strange(self.place, f"another program has changed the table: it {what} the file '{min(changed)}'")
 
     def publish(
-        self, number: int, change: Change, known: Mark | None, announce: Callable[[Sequence[Piece]], None]
+        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         """Commit a change under a number; see `Target`."""
         if self.contents:
@@ -95,10 +95,10 @@ class FileTable(ABC):
             self.write(piece.name, parquet_bytes(rows.height, partial(_between, rows), group=CHUNK))
         self.commit(number, [piece for piece, _ in new], gone)
 
-    def _contents(self, number: int, change: Change, known: Mark | None) -> tuple[Sequence[Piece], Frames]:
+    def _contents(self, number: int, change: Change, known: CommitMark | None) -> tuple[Sequence[TableFile], Frames]:
         """Return the files that stay, and the new ones."""
 
-        def read(piece: Piece) -> Lanes:
+        def read(piece: TableFile) -> Lanes:
             frame = self.read(piece.name)
             return kernels.consolidate(change.encoded(frame, np.ones(frame.height, np.int64)))
 
@@ -113,7 +113,7 @@ class FileTable(ABC):
         new: Frames = []
         for at, part in enumerate(found.new):
             count = int(part.rows[:, -1].sum())
-            piece = Piece(self._name(number, at), part.run, part.part, part.parts, count)
+            piece = TableFile(self._name(number, at), part.run, part.part, part.parts, count)
             new.append((piece, partial(change.decoded, part.rows)))
         return found.kept, new
 
@@ -121,7 +121,7 @@ class FileTable(ABC):
         """Return the files of a log's updates."""
         new: Frames = []
         for rows in _gathered(change.frames()):
-            piece = Piece(self._name(number, len(new)), number, 0, 1, rows.height)
+            piece = TableFile(self._name(number, len(new)), number, 0, 1, rows.height)
             new.append((piece, partial(_between, rows, 0, rows.height)))
         return new
 

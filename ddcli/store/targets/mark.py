@@ -29,7 +29,7 @@ DAMAGED = "remove the file and the table: the next run writes the table anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TableFile:
     """A Parquet file of a table: of the rows that the commit `run` dealt to so many `parts`, those of one."""
 
     name: str
@@ -49,7 +49,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMark:
     """A commit of a table: its number, and that the table has the first `count` files of the log, the last of which is `last`.
 
     `left` is what tells the table as the commit left it from a changed one, in terms of its own.
@@ -58,23 +58,23 @@ class Mark:
     number: int
     count: int
     last: str
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TableFile, ...] = ()
     left: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
-        found = cls(**{**tree, "pieces": tuple(Piece.from_row(row) for row in tree["pieces"])})
+        found = cls(**{**tree, "pieces": tuple(TableFile.from_row(row) for row in tree["pieces"])})
         count_of(found.number), count_of(found.count), text_of(found.last), mapping_of(found.left)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class FollowerMarks:
     """The last commit that a table is known to have, and the one that was announced after it."""
 
-    done: Mark | None = None
-    next: Mark | None = None
+    done: CommitMark | None = None
+    next: CommitMark | None = None
 
 
 def directory_of(state: Path, output: str) -> Path:
@@ -82,20 +82,20 @@ def directory_of(state: Path, output: str) -> Path:
     return state / TABLES_OUT / output
 
 
-def read_marks(directory: Path) -> Marks:
+def read_marks(directory: Path) -> FollowerMarks:
     """Return how far a table is. Raises StateError for a damaged file."""
     path = directory / TABLE
     try:
         tree = json.loads(read_bytes(path))
         done, announced = tree["done"], tree["next"]
-        return Marks(done and Mark.from_json(done), announced and Mark.from_json(announced))
+        return FollowerMarks(done and CommitMark.from_json(done), announced and CommitMark.from_json(announced))
     except FileNotFoundError:
-        return Marks()
+        return FollowerMarks()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StateError("the mark of an output's table is damaged", place=str(path), hint=DAMAGED) from None
 
 
-def write_marks(directory: Path, files: Files, marks: Marks) -> None:
+def write_marks(directory: Path, files: Files, marks: FollowerMarks) -> None:
     """Replace what says how far a table is; it is on the disk when this returns."""
     files.make_directory(directory)
     tree = {"done": _tree(marks.done), "next": _tree(marks.next)}
@@ -103,7 +103,7 @@ def write_marks(directory: Path, files: Files, marks: Marks) -> None:
     files.put(directory / TABLE, data)
 
 
-def _tree(mark: Mark | None) -> dict[str, Any] | None:
+def _tree(mark: CommitMark | None) -> dict[str, Any] | None:
     if mark is None:
         return None
     tree = asdict(mark)

@@ -16,7 +16,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import is_there, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.parquet.writer import CHUNK, LEVEL
-from ddcli.store.targets.target import Key, strange
+from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import Mark, Piece
+    from ddcli.store.targets.mark import CommitMark, TableFile
 
 COMMIT = "dd"
 """The entry of the footer that has the key and the number of the commit."""
@@ -33,7 +33,7 @@ COMMIT = "dd"
 class ParquetTarget:
     """A Parquet file with the contents of an output."""
 
-    def __init__(self, path: Path, key: Key, files: Files) -> None:
+    def __init__(self, path: Path, key: CommitKey, files: Files) -> None:
         self._path, self._key, self._files = path, key, files
 
     def number(self) -> int | None:
@@ -42,12 +42,12 @@ class ParquetTarget:
         key, _, number = self._entry().rpartition(" ")
         return int(number) if key == str(self._key) else None
 
-    def check(self, known: Mark | None) -> None:
+    def check(self, known: CommitMark | None) -> None:
         if known is None and is_there(self._path) and self.number() is None:
             raise strange(str(self._path), "the file has rows that this pipeline has not written")
 
     def publish(
-        self, number: int, change: Change, known: Mark | None, announce: Callable[[Sequence[Piece]], None]
+        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         rows = change.updates()
         if known is not None:
@@ -71,7 +71,7 @@ class ParquetTarget:
     def left(self) -> dict[str, Any]:
         return {}
 
-    def discard(self, pieces: Sequence[Piece]) -> None:
+    def discard(self, pieces: Sequence[TableFile]) -> None:
         self._files.remove(temporary(self._path, 0))
 
     def _entry(self) -> str:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.store.targets.change import Change
-    from ddcli.store.targets.mark import Mark, Piece
+    from ddcli.store.targets.mark import CommitMark, TableFile
 
 
-class Key(NamedTuple):
+class CommitKey(NamedTuple):
     """What the commits of a table are known by: the state, by its identity, and the output."""
 
     state: str
@@ -29,11 +29,11 @@ class Target(Protocol):
     def number(self) -> int | None:
         """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
 
-    def check(self, known: Mark | None) -> None:
+    def check(self, known: CommitMark | None) -> None:
         """Refuse rows that others wrote (StateError): `known` is the last commit, None where all is to be replaced."""
 
     def publish(
-        self, number: int, change: Change, known: Mark | None, announce: Callable[[Sequence[Piece]], None]
+        self, number: int, change: Change, known: CommitMark | None, announce: Callable[[Sequence[TableFile]], None]
     ) -> None:
         """Commit a change under a number, all or nothing.
 
@@ -43,7 +43,7 @@ class Target(Protocol):
     def left(self) -> dict[str, Any]:
         """Return what `is_as_left` compares: what the table is after the last commit."""
 
-    def discard(self, pieces: Sequence[Piece]) -> None:
+    def discard(self, pieces: Sequence[TableFile]) -> None:
         """Remove these files, of a commit that was announced and not made, and what else a run left that died."""
 
 
