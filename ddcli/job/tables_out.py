@@ -24,24 +24,19 @@ def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool
         if output.target is None or name not in manifest.outputs:
             continue
         marks = read_marks(directory_of(state, name))
-        if (
-            marks.done is None
-            or marks.next is not None
-            or place_in(manifest.outputs[name]) != (marks.done.count, marks.done.last)
-        ):
+        if marks.done is None or marks.next is not None:
+            return False
+        if place_in(manifest.outputs[name]) != (marks.done.log, marks.done.upto):
             return False
         if not _is_as_left(output.target, base, marks.done):
             return False
     return True
 
 
-def place_in(log: OutputEntry, count: int | None = None) -> tuple[int, str]:
-    """Return how many files a log has, or so many, and which one is the last of them."""
-    keys = [*keys_of(log.files)][:count]
-    if not keys:
-        return 0, ""
-    (last,) = pick(log.files, keys[-1:])
-    return len(keys), f"{last.name} {last.checksum}"
+def place_in(log: OutputEntry) -> tuple[str, int]:
+    """Return where a log ends: its identity, and the commit that wrote to it last."""
+    keys = [*keys_of(log.files)][-1:]
+    return log.log, max((file.commit for file in pick(log.files, keys)), default=0)
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:

@@ -14,7 +14,6 @@ from ddcli.errors import DdError
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables_out import is_followed, place_in, place_of
 from ddcli.store.state.outputs import output_paths
-from ddcli.store.state.register import keys_of, pick
 from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ddcli.spec.model import TargetSpec
     from ddcli.store.files.gate import Files
     from ddcli.store.state.directory import State
+    from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.targets.mark import TableFile
     from ddcli.store.targets.target import Target
@@ -65,18 +65,16 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     marks = _settled(marks, held, target, directory, state.files)
     known = marks.done if marks.done is not None and held == marks.done.number else None
     target.check(known)
-    count, last = place_in(log)
-    grown = known is not None and place_in(log, known.count) == (known.count, known.last)
-    if known is not None and grown and known.count == count:
+    identity, upto = place_in(log)
+    if known is not None and (known.log, known.upto) == (identity, upto):
         write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
         return
-    if not grown:
+    files = None if known is None or known.log != identity else _newer(log.files, known.upto)
+    if files is None:
         target.check(None)
-        known = None
+        known, files = None, list(log.files)
     from ddcli.store.targets.change import Change
 
-    keys = [*keys_of(log.files)][known.count if known else 0 :]
-    files = pick(log.files, keys)
     path = output_paths(request.state, manifest)[name]
     change = Change(
         name,
@@ -89,7 +87,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         table=spec.table,
     )
     number = number_after(max(held or 0, marks.done.number if marks.done else 0))
-    coming = CommitMark(number, count, last)
+    coming = CommitMark(number, identity, upto)
 
     def announce(pieces: Sequence[TableFile]) -> None:
         nonlocal coming
@@ -98,6 +96,12 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
 
     target.publish(number, change, known, announce)
     write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
+
+
+def _newer(files: Sequence[FileEntry], upto: int) -> list[FileEntry] | None:
+    """Return the files of a log with updates of commits after one; None if one has others, too."""
+    newer = [file for file in files if file.commit > upto]
+    return newer if all(file.first > upto for file in newer) else None
 
 
 def _settled(marks: FollowerMarks, held: int | None, target: Target, directory: Path, files: Files) -> FollowerMarks:

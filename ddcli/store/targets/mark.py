@@ -50,14 +50,14 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """A commit of a table: its number, and that the table has the first `count` files of the log, the last of which is `last`.
+    """A commit of a table: its number, and that the table has what the `log` of this identity says up to the state's commit `upto`.
 
     `left` is what tells the table as the commit left it from a changed one, in terms of its own.
     """
 
     number: int
-    count: int
-    last: str
+    log: str
+    upto: int
     pieces: tuple[TableFile, ...] = ()
     left: dict[str, Any] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class CommitMark:
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
         found = cls(**{**tree, "pieces": tuple(TableFile.from_row(row) for row in tree["pieces"])})
-        count_of(found.number), count_of(found.count), text_of(found.last), mapping_of(found.left)
+        count_of(found.number), text_of(found.log), count_of(found.upto), mapping_of(found.left)
         return found
 
 
