@@ -256,6 +256,10 @@ class LockedError(DdError):
     exit_code = 75
 
 
+class RewrittenError(LockedError):
+    """Another run has written a log anew while this one read it."""
+
+
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word nearest to a misspelt one, or None where none is as near as `cutoff`, of 1.
 

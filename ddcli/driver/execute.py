@@ -35,7 +35,14 @@ from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, late_directory, put_aside
 from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
-from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead, refuse_unparsed
+from ddcli.sources.readers import (
+    find_rewritten,
+    largest_seen,
+    late_upper,
+    refuse_ahead,
+    refuse_rewritten,
+    refuse_unparsed,
+)
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
 from ddcli.store.state.entries import InputEntry, OutputEntry, Times
@@ -65,13 +72,15 @@ ATTEMPTS = 3
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
     """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing.
 
-    Should two values have one hash, the state gets another secret, and the run begins again.
+    Should two values have one hash, the state gets another secret, and the run begins again; so it does if another pipeline writes a log
+    anew meanwhile.
     """
     secret = None
     for left in reversed(range(ATTEMPTS)):
+        opened: dict[str, Reader] = {}
         try:
             with closing(Choosing(request)) as choosing:
-                return _execute(request, manifest, state, choosing, secret)
+                return _execute(request, manifest, state, choosing, secret, opened)
         except HashCollision as collision:
             if not left or (manifest is not None and state is None):
                 raise
@@ -81,25 +90,37 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
                 from ddcli.store.state.upkeep import rekey
 
                 manifest = rekey(state, secret, request.say)
+        except Exception as error:
+            rewritten = find_rewritten(opened)
+            if rewritten is None or (state is not None and state.manifest is not manifest):
+                raise
+            if not left:
+                raise rewritten from error
     raise AssertionError("the last attempt returns or raises")
 
 
 def _execute(
-    request: Request, manifest: Manifest | None, state: State | None, choosing: Choosing, secret: bytes | None
+    request: Request,
+    manifest: Manifest | None,
+    state: State | None,
+    choosing: Choosing,
+    secret: bytes | None,
+    opened: dict[str, Reader],
 ) -> RunSummary:
-    """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports."""
+    """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports. The readers are noted in `opened`."""
     request.progress.begin("looking at the inputs")
     ready = prepare(request, manifest, rows_held(request.memory))
     if amended := amending(request, manifest, ready):
-        return _execute(amended, manifest, state, choosing, secret)
+        return _execute(amended, manifest, state, choosing, secret, opened)
     readers, time = ready.readers, ready.bound.time
+    opened |= readers
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
     planning.check_work()
     load_functions(request.spec, request.base)  # a function that can't be loaded ends the run before anything is done
     if manifest is not None:
         if is_changed(request, manifest, graph.fingerprint):
-            return _changed(request, manifest, state, planning, time, choosing)
+            return _changed(request, manifest, state, planning, time, choosing, opened)
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
         if not request.closes:
@@ -120,7 +141,13 @@ def _execute(
 
 
 def _changed(
-    request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
+    request: Request,
+    manifest: Manifest,
+    state: State | None,
+    planning: RunPlan,
+    time: Schema,
+    choosing: Choosing,
+    opened: dict[str, Reader],
 ) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
     from ddcli.driver.migration import rebuild
@@ -151,7 +178,7 @@ def _changed(
         request.say(f"withdrawn: {', '.join(path for files in withdrawn.values() for path in files)}")
     clock = replace(request.clock, given=False)  # the time that was given has been taken
     request = replace(request, refresh=None, rewrite=frozenset(), withdrawn={}, clock=clock)
-    summary = _execute(request, rebuilt, state, choosing, None)
+    summary = _execute(request, rebuilt, state, choosing, None, opened)
     if not summary.changed:
         return alone
     counts.add(summary.counts or Counts())
@@ -258,6 +285,7 @@ class _Run:
                     assembled.outputs,
                     transaction,
                     reopenings=reopenings(self.manifest),
+                    known=self.manifest.outputs if self.manifest else {},
                 )
                 watching = Watching(self.request.progress)
                 # Tasks tell themselves what they have read.
@@ -283,6 +311,7 @@ class _Run:
                 manifest = self._manifest(taken, traces, publishing)
                 if self.request.budget is not None:
                     self.planning.check_written(transaction, self.counts, manifest.arrangements, publishing)
+                refuse_rewritten(self.readers)
                 self.request.progress.begin("committing")
                 committed = transaction.commit(manifest)
         finally:

@@ -44,7 +44,7 @@ from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import Correction, ErrorLog
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import facts_of
-from ddcli.sources.readers import largest_seen, open_logs
+from ddcli.sources.readers import largest_seen, open_logs, refuse_rewritten
 from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
@@ -217,6 +217,7 @@ class _Rebuild:
                 )
                 if self.request.budget is not None:
                     self.planning.check_written(transaction, counts, traces.entries(self.upper), publishing)
+                refuse_rewritten(readers)
                 return transaction.commit(manifest), publishing.summaries(), counts, where
         finally:
             workers.close()

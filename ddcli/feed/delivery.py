@@ -217,18 +217,33 @@ class OutputFeed:
         if not later:
             schema = {name: kind.to_polars() for name, kind in _columns(output).items()}
             return Delivery(since, since, pl.DataFrame(schema=schema | {"diff": pl.Int64}), 0)
+        known = 0
         for file in later:
-            if since and file.first <= since < file.commit:
-                raise StateError(
-                    f"the consumer is at {since}, and commits {file.first} to {file.commit} have been joined since",
-                    place=str(self.path / file.name),
-                    hint=BEGIN,
-                )
             check_bytes(self.path / file.name, file)
-        return Delivery(since, manifest.number, self._summed(manifest, later), len(later))
+            if since and file.first <= since < file.commit:
+                known = self._known(file, since)
+        return Delivery(since, manifest.number, self._summed(manifest, later, known), len(later))
 
-    def _summed(self, manifest: Manifest, files: Sequence[FileEntry]) -> pl.DataFrame:
-        """Return the sum of the updates in some files."""
+    def _known(self, file: FileEntry, since: int) -> int:
+        """Return how many rows of a file that has grown since are of the commits up to a position: the first ones."""
+        from ddcli.store.log.lineage import rows_through
+
+        known = rows_through(self.path / file.name, since)
+        if known is None:
+            raise StateError(
+                f"the consumer is at {since}, and commits {file.first} to {file.commit} have been joined since",
+                place=str(self.path / file.name),
+                hint=BEGIN,
+            )
+        return known
+
+    def _summed(self, manifest: Manifest, files: Sequence[FileEntry], known: int) -> pl.DataFrame:
+        """Return the sum of the updates in some files, without the first rows, so many, of the first.
+
+        The last one may grow meanwhile: of it so many rows are read as it has in the manifest.
+        """
+        import polars as pl
+
         from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
         from ddcli.store.formats.base import Updates
         from ddcli.store.log.reader import LogReader
@@ -237,7 +252,13 @@ class OutputFeed:
 
         listed = tuple(InputFile(file.name, file.size, 0) for file in files)
         reader = LogReader(Listing(self.path, listed), Updates(tuple(manifest.cache["time"]), None, diff=DIFF))
-        return ChangeLog(self.path, reader, DIFF, None).as_of(LATEST).collect(engine="streaming")
+        first, last = reader.scan([0]), reader.scan([len(files) - 1])
+        if len(files) == 1:
+            parts = [first.slice(known, files[0].rows - known)]
+        else:
+            between = [reader.scan(range(1, len(files) - 1))] if len(files) > 2 else []
+            parts = [first.slice(known), *between, last.slice(0, files[-1].rows)]
+        return ChangeLog(self.path, reader, DIFF, None).as_of(LATEST, rows=pl.concat(parts)).collect(engine="streaming")
 
 
 def parse_token(text: str) -> tuple[int, int]:

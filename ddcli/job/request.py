@@ -104,6 +104,8 @@ class Request:
     """The frontier to which the state is taken back."""
     budget: RunBudget | None = None
     """What the run may take, if there is a bound."""
+    looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
+    """The inputs as they were found beside the commit of this number, which is not looked at again where it still is the newest."""
     closes: bool = True
     """Whether times are closed; without, nothing else is done than to withdraw files, or to reopen the state."""
 
@@ -409,6 +411,10 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either; of one
     that reopens the state none is.
     """
+    if manifest is not None and not (anew or request.withdrawn or request.reopened):
+        known = request.looked.pop(manifest.number, None)
+        if known is not None:
+            return known
     found = {}
     for name, given in request.spec.inputs.items():
         directory = locate(request.base, given.path.value)
@@ -446,6 +452,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 if file.key not in gone or not file.forgotten
             ]
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
+        if progress is not None:
+            listing = replace(listing, growing=True)
         if begins:
             listing = listing.anew()
         if request.withdrawn or request.reopened is not None:
@@ -584,11 +592,13 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         if not is_followed(request.spec, request.base, request.state, manifest):
             return False
     found = find_inputs(request, manifest)
+    if not request.spec.tables and not any(each.arrangement or each.archive for each in request.spec.inputs.values()):
+        request.looked[manifest.number] = found
     for name, given in found.items():
         entry = manifest.inputs[name]
         if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
             return False
     # A row that waits and may be taken would move the upper: it is at or after the old one.
-    return not any(given.listing.new or given.listing.unmoved for given in found.values()) and (
+    return not any(given.listing.new or given.listing.grown or given.listing.unmoved for given in found.values()) and (
         find_upper(request, time, found, manifest, find_seen(manifest)) == before
     )

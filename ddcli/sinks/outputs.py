@@ -1,4 +1,4 @@
-"""The outputs of a run: updates become one file of each log, in parts as they are known, published with the commit."""
+"""The outputs of a run: updates become one file of each log, in parts as they are known, or go into its newest, published with the commit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from ddcli.engine.correction import reopened
 from ddcli.job.summary import OutputSummary
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
-from ddcli.store.log.writer import again, file_name, frame_bytes, output_bytes, output_frame, write_progress
+from ddcli.store.log.lineage import appended, grows
+from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
 from ddcli.store.parquet.row_groups import footer_of
+from ddcli.store.parquet.writer import CHUNK
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.outputs import relative_output
-from ddcli.store.state.register import more
+from ddcli.store.state.register import last_of, more
+from ddcli.store.tables.listing import mark_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import numpy as np
@@ -75,10 +79,14 @@ class Publishing:
     reopen: Frontier | None = None
     called: str = ""
     reopenings: int = 0
+    known: Mapping[str, OutputEntry] = field(default_factory=dict)
+    """The outputs so far whose newest files may grow by this commit."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing each output took, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, FileEntry] = field(default_factory=dict)
+    _grown: dict[str, FileEntry] = field(default_factory=dict)
+    """The files that the commit adds to, as they were."""
     _joint: dict[str, JointFile] = field(default_factory=dict)
     _elsewhere: dict[str, list[tuple[Path, Written]]] = field(default_factory=lambda: defaultdict(list))
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -142,10 +150,23 @@ class Publishing:
     def _write(self, name: str, data: memoryview) -> None:
         """Write all updates of an output."""
         assert self.transaction is not None, "a dry run writes nothing"
+        if (newest := self._growing(name, len(data))) is not None:
+            path = self.request.outputs[name] / newest.name
+            longer = appended(path, newest, mark_of(path, newest.size), data)
+            if longer is not None:
+                data, self._grown[name] = longer, newest
         view = memoryview(data)
         footer = checksum(footer_of(len(view), lambda start, end: bytes(view[start:end])))
         self._note(name, self.transaction.add_output(self._path(name), data), footer)
         self.request.progress.wrote(self._counts[name].rows, data.nbytes)
+
+    def _growing(self, name: str, size: int) -> FileEntry | None:
+        """Return the newest file of an output if this commit's updates, in so many bytes, go into it; not one written otherwise than in a run."""
+        known, suffix = self.known.get(name), self.called or again(self.reopenings)
+        newest = last_of(known.files) if known else None
+        if known is None or newest is None or not newest.commit or not is_plain(newest.name, suffix):
+            return None
+        return newest if grows(len(known.files), newest, self._counts[name].rows, size, CHUNK) else None
 
     def _add_part(self, name: str, data: memoryview, rows: int) -> None:
         """Write some updates of an output."""
@@ -188,6 +209,8 @@ class Publishing:
 
     def _path(self, name: str) -> Path:
         """Return the path of the file that the commit adds to an output."""
+        if name in self._grown:
+            return self.request.outputs[name] / self._grown[name].name
         return self.request.outputs[name] / file_name(
             self.time, self.lower, self.upper, self.called or again(self.reopenings)
         )
@@ -196,10 +219,12 @@ class Publishing:
         """Note what the file of an output must be from now on."""
         assert self.transaction is not None, "a dry run writes nothing"
         path, rows = self._path(name), self._counts[name].rows
-        bounds = self.lower, self.upper
-        commit = self.transaction.number
-        sums = written.size, written.checksum
-        entry = FileEntry(path.name, rows, *sums, *bounds, footer=footer, first=commit, commit=commit)
+        lower = self.lower
+        first = commit = self.transaction.number
+        if (before := self._grown.get(name)) is not None:
+            rows, lower, first = before.rows + rows, before.lower, before.first
+        facts = rows, written.size, written.checksum, lower, self.upper
+        entry = FileEntry(path.name, *facts, footer=footer, first=first, commit=commit)
         with self._lock:
             self._files[name] = entry
 

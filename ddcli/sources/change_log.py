@@ -148,9 +148,9 @@ class ChangeLog:
         words = given if isinstance(given, tuple | list) else [given]
         return parse_time(",".join(map(str, words)), self.time, option, "log's")
 
-    def as_of(self, time: At, key: Mapping[str, Any] | None = None) -> pl.LazyFrame:
-        """Return the records as of a time, sorted, with how often each is there. Holds the collection, not the log."""
-        rows = self._having(key)
+    def as_of(self, time: At, key: Mapping[str, Any] | None = None, rows: pl.LazyFrame | None = None) -> pl.LazyFrame:
+        """Return the records as of a time, sorted, with how often each is there: of all rows, or of these. Holds the collection, not the log."""
+        rows = self._having(key, rows)
         if time != LATEST:
             rows = rows.filter(not_after(list(self.time), self.at(time, "--as-of")))
         return self._in_order(self._summed(rows, list(self.columns)), list(self.columns))

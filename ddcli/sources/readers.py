@@ -7,12 +7,13 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier, box, join
-from ddcli.errors import InputError, SpecError, StateError
+from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.request import find_seen, find_time
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
+from ddcli.store.log.lineage import read_versions
 from ddcli.store.log.newest_tables import Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
@@ -77,6 +78,13 @@ def _refuse_gone(name: str, listing: Listing) -> None:
             place=str(listing.root / gone[0]),
             hint="put it back, or leave what needs it as it was; `dd reset PIPELINE --outputs` begins anew with the files that are there",
         )
+    for file in listing.waiting if listing.growing else ():
+        if file.at is not None and file.path not in listing.grown and read_versions(listing.path(file)):
+            raise InputError(
+                f"the input '{name}' can't be read again: rows of a file may have come with several runs, which gave them their times",
+                place=str(listing.path(file)),
+                hint="compute all anew, all rows arriving now: `dd run --full-refresh all`",
+            )
     for file in listing.to_read:
         if file.archived and not listing.path(file).exists():
             raise InputError(
@@ -84,6 +92,22 @@ def _refuse_gone(name: str, listing: Listing) -> None:
                 place=str(listing.path(file)),
                 hint="put it back, or withdraw it: `dd retract PIPELINE FILE`",
             )
+
+
+def refuse_rewritten(readers: Mapping[str, Reader]) -> None:
+    """Raise RewrittenError if a log that was read is not what it was, for a run that is about to commit what it has read."""
+    for reader in readers.values():
+        if isinstance(reader, LogReader):
+            reader.refuse_rewritten()
+
+
+def find_rewritten(readers: Mapping[str, Reader]) -> RewrittenError | None:
+    """Return what `refuse_rewritten` raises, if it does: what else a run has raised may come of that."""
+    try:
+        refuse_rewritten(readers)
+    except RewrittenError as error:
+        return error
+    return None
 
 
 def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Change logs: read by interval, written a file a commit.
 
 * joint_file: the one file of a commit, put together from parts
+* lineage: files that grow by the commits after them
 * newest_tables: which of the tables that arrive together is the newest
 * pieces: rows that are to be read: pieces of files, and slices of an interval
 * progress: `_progress.json`: times that no later file touches

@@ -118,8 +118,13 @@ class _Fetched:
 
 def footer_checksum(path: Path) -> str:
     """Return the checksum of a Parquet file's footer."""
+    return checksum(read_footer(path))
+
+
+def read_footer(path: Path) -> bytes:
+    """Return a Parquet file's footer with what comes after it. Raises ValueError for a file that has none."""
     with _opened(path) as part:
-        return checksum(footer_of(len(part), part.read))
+        return footer_of(len(part), part.read)
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import polars as pl
 
 from ddcli.engine.times import Frontier
-from ddcli.errors import InputError
+from ddcli.errors import InputError, RewrittenError
 from ddcli.expressions.types import ARRIVAL
+from ddcli.store.log.lineage import LARGE, rows_of
 from ddcli.store.log.newest_tables import Newest, NewestTables, by_name, by_order, natural
 from ddcli.store.log.pieces import FilePiece, LogSlice, Only, Taken, cut, packed
 from ddcli.store.log.rows import ORDER, Arrived, RowReader, Rows, joined
@@ -56,6 +57,8 @@ class Pinned(Protocol):
 
 
 ROW = "row of the file"
+TOGETHER_NS = 2_000_000_000
+"""Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
 WITHIN = 33
 """Bits that number the rows of a file."""
 
@@ -231,6 +234,7 @@ class LogReader:
         files = [*self.listing.done, *self.listing.withdrawn]
         whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
         partly: list[tuple[int, Only, Interval]] = []
+        apart: list[tuple[int, int]] = []
         aside: list[tuple[int, Only, Interval]] = []
         unparsed: list[tuple[str, UnparsedRows]] = []
         late = 0
@@ -251,6 +255,9 @@ class LogReader:
                     file = replace(file, since=lower)
                 else:
                     only = "advanced"
+            grown = self.listing.grown.get(file.path)
+            if grown is not None and lower is not None and (late_row := known.before_from(grown.rows, lower)):
+                raise self._late_at(known, *late_row, lower, late_row[1])
             if new and self._paths[at] in self.unparsed:
                 unparsed.append((file.path, self.unparsed[self._paths[at]]))
             files.append(replace(file, done=not left, at=None if left else file.at))
@@ -258,9 +265,11 @@ class LogReader:
                 continue
             if only:
                 partly.append((at, only, (since, upper)))
+            elif at in self._growing:  # of rows that arrived with earlier runs none is taken again
+                apart.append((at, grown.rows if grown is not None and ARRIVAL in self.log.time else 0))
             else:
                 whole.setdefault(self._tables.alike(self._paths[at], self._found[at]), []).append(at)
-        slices = self._slices(columns, self._pieces(partly, whole.values(), most), (lower, upper), most)
+        slices = self._slices(columns, self._pieces(partly, whole.values(), most, apart), (lower, upper), most)
         put_aside = self._slices(self.schema.columns, self._pieces(aside, (), most), (lower, upper), most, aside=True)
         if len(slices) > 1:
             for known in self._times():
@@ -294,13 +303,17 @@ class LogReader:
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once."""
         if self._surveyed is None:
-            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most)
+            limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
+            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most, limits)
         return self._surveyed
 
     def _late(self, times: FileTimes, lower: Times, new: Sequence[FileTimes]) -> InputError:
         row, first = times.first_before(lower)
         # One reopening is to be enough for all files that are new.
         least = tuple(map(min, zip(first, *(each.least for each in new if each.least is not None), strict=True)))
+        return self._late_at(times, row, first, lower, least)
+
+    def _late_at(self, times: FileTimes, row: int, first: Time, lower: Times, least: Time) -> InputError:
         kinds = list(self.schema.time.values())
         closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
         return InputError(
@@ -313,10 +326,16 @@ class LogReader:
         )
 
     def _pieces(
-        self, partly: Iterable[tuple[int, Only, Interval]], whole: Iterable[list[int]], most: int | None
+        self,
+        partly: Iterable[tuple[int, Only, Interval]],
+        whole: Iterable[list[int]],
+        most: int | None,
+        apart: Iterable[tuple[int, int]] = (),
     ) -> Iterator[FilePiece]:
-        """Give what is to be read of the files, each piece of at most `most` rows."""
+        """Give what is to be read of the files, each piece of at most `most` rows; of those `apart`, from a row on, as many as there are now."""
         surveyed = self._times()
+        for at, first in apart:
+            yield from [FilePiece((at,), rows, start) for start, rows in cut(first, surveyed[at].rows - first, most)]
         for at, only, interval in partly:
             first, count = surveyed[at].bounds(self._which(only, interval))
             for start, rows in cut(first, count, most):
@@ -337,6 +356,30 @@ class LogReader:
                     count += rows
             if together:
                 yield FilePiece(tuple(together), count)
+
+    @cached_property
+    def _growing(self) -> frozenset[int]:
+        """The files to which the log's writer may add rows while they are read, or of which not all rows count: they are read up to a row."""
+        if not self.listing.growing and not self.listing.limits:
+            return frozenset()
+        files = self.listing.to_read
+        newest = max((file.mtime_ns for file in files), default=0) - TOGETHER_NS
+        return frozenset(
+            at
+            for at, file in enumerate(files)
+            if file.path in self.listing.limits or (file.mtime_ns >= newest and file.size <= 2 * LARGE)
+        )
+
+    def refuse_rewritten(self) -> None:
+        """Raise RewrittenError if a file is not the one that was listed, nor has only grown since: what was read may be of both."""
+        if not self.listing.growing:
+            return
+        for at, (file, path) in enumerate(zip(self.listing.to_read, self._paths, strict=True)):
+            if self.listing.is_as_listed(file):
+                continue
+            read = self._surveyed[at].rows if self._surveyed is not None and at in self._growing else None
+            if read is None or rows_of(path, file.fingerprint) != read:
+                raise RewrittenError("a log was written anew while it was read", place=str(path), hint="run again")
 
     def _which(self, only: Only, interval: Interval) -> pl.Expr:
         """Return which times are taken."""

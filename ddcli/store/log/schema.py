@@ -57,7 +57,10 @@ class LogSchema:
 def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
     """Return what is known of files' columns beside their content: what paths and names say, and when they arrived."""
     found = {}
+    anywhere = bool(log.absent) or log.file_name is not None or ARRIVAL in log.time
     for file in listing.files:
+        if not anywhere and "=" not in file.path:
+            continue
         columns = dict.fromkeys(log.absent) | partition_of(file.path)
         if log.file_name is not None:
             named = named_by(log.file_name, file.path)

@@ -12,7 +12,7 @@ from ddcli.engine.times import less_equal
 from ddcli.store.log.schema import INT64
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -60,12 +60,16 @@ def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: S
 class FileTimes:
     """The times of one file: its `rows`, the bounds of each coordinate (None without rows), and the times themselves if `kept`.
 
-    `frame` has a column of physical integers a coordinate; None: to be read again, a piece at a time.
+    `frame` has a column of physical integers a coordinate; None: to be read again, a piece at a time. Of a file with a `limit` only so
+    many rows count, the first; its times are kept.
     """
 
-    def __init__(self, tables: Tables, path: Path, schema: Schema, kept: pl.DataFrame | None) -> None:
+    def __init__(
+        self, tables: Tables, path: Path, schema: Schema, kept: pl.DataFrame | None, limit: int | None = None
+    ) -> None:
         self.tables, self.path, self.schema = tables, path, schema
-        self.frame = None if kept is None else self._checked(kept)
+        assert limit is None or kept is not None, "files that grow are small"
+        self.frame = None if kept is None else self._checked(kept.head(limit) if limit is not None else kept)
         bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
         self.rows = tables.count_rows(path) if self.frame is None else self.frame.height
         self.least: Time | None = bounds.row(0) if self.rows else self._path_time()
@@ -93,6 +97,16 @@ class FileTimes:
                 row = mask.arg_max() or 0
                 return first + row, frame.row(row)
         raise AssertionError("no row is before the frontier")
+
+    def before_from(self, start: int, frontier: Times) -> tuple[int, Time] | None:
+        """Return the first row, from the row `start` on, that is not at or after a frontier, and its time; None where there is none."""
+        for first, frame in self._frames():
+            rest = frame.slice(max(0, start - first))
+            mask = rest.select(~at_or_after(self.schema, frontier)).to_series()
+            if mask.any():
+                row = mask.arg_max() or 0
+                return max(first, start) + row, rest.row(row)
+        return None
 
     def first_after(self, limits: Sequence[int | None]) -> tuple[int, Time]:
         """Return the first row with a coordinate after its limit, and its time; there must be one, or none at all."""
@@ -173,9 +187,15 @@ class FileTimes:
             yield first, physical(self.tables, [self.path], raw, self.schema)
 
 
-def survey(tables: Tables, paths: Sequence[Path], schema: Schema, most: int | None) -> list[FileTimes]:
-    """Return the times of each file; they are kept if there are at most `most` rows (None: any number)."""
+def survey(
+    tables: Tables, paths: Sequence[Path], schema: Schema, most: int | None, limits: Mapping[Path, int]
+) -> list[FileTimes]:
+    """Return the times of each file; they are kept if there are at most `most` rows (None: any number).
+
+    Of the files in `limits` only so many rows count.
+    """
     if most is not None and sum(map(tables.count_rows, paths)) > most:
-        return [FileTimes(tables, path, schema, None) for path in paths]
-    frames = tables.collect_each(paths, list(schema))
-    return [FileTimes(tables, path, schema, frame) for path, frame in zip(paths, frames, strict=True)]
+        frames = [tables.collect([path], list(schema)) if path in limits else None for path in paths]
+    else:
+        frames = [*tables.collect_each(paths, list(schema))]
+    return [FileTimes(tables, path, schema, frame, limits.get(path)) for path, frame in zip(paths, frames, strict=True)]

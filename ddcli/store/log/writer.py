@@ -1,6 +1,8 @@
 """Writing an output log: one file of updates a commit, named by the interval it covers, and the log's progress.
 
-Each file has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as it
+A small commit goes into the newest file where there are many (see `lineage`), which keeps its name.
+
+A commit has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as it
 stands: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
 A file is in order of time; one that was written in parts is so in each of its row groups.
 """
@@ -84,6 +86,12 @@ def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "")
 def again(reopenings: int) -> str:
     """Return what is added to the names of files that a state writes after so many reopenings: no name comes twice."""
     return f"-again{reopenings}" if reopenings else ""
+
+
+def is_plain(name: str, suffix: str) -> bool:
+    """Say whether a file's name is that of a run's commit, to which `again` has added this suffix."""
+    match = NAME.fullmatch(name)
+    return match is not None and name == f"{UPDATES}{match[1]}-{match[2]}{suffix}.parquet"
 
 
 def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0) -> frozenset[str]:

@@ -18,16 +18,18 @@ LEVEL = 1
 """The level of zstd that files are written with: its default, 3, makes them a tenth smaller and takes a third longer."""
 
 
-def parquet_bytes(rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group: int) -> memoryview:
+def parquet_bytes(
+    rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group: int, metadata: dict[str, str] | None = None
+) -> memoryview:
     """Return the content of a Parquet file of `rows` rows, of which `chunk(start, end)` returns any range.
 
     Chunks are made and encoded one after the other: as one frame, 10 M rows would take 0.3 GB of fresh memory more, which
-    takes as long as to encode them.
+    takes as long as to encode them. `metadata` goes into the footer.
     """
     data = io.BytesIO()
     if rows <= CHUNK:
         chunk(0, rows).write_parquet(
-            data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group
+            data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group, metadata=metadata
         )
         return memoryview(data.getvalue())
 
@@ -39,6 +41,6 @@ def parquet_bytes(rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group
             yield frame.select(with_columns) if with_columns else frame
 
     register_io_source(chunks, schema=chunk(0, 1).schema).sink_parquet(
-        data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group
+        data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group, metadata=metadata
     )
     return memoryview(data.getvalue())

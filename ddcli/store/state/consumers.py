@@ -1,7 +1,8 @@
 """Consumers of outputs' logs: how far each has acknowledged what it got, a small file each in `<state>/consumers/`.
 
 A position is the number of a commit: what a consumer has got of a log is the sum of the files of commits up to it. What it is given next are
-the files of later commits. So no file may have updates of commits on both sides of a position: whoever joins files asks `positions`.
+the files of later commits, and of one that has grown since the rows after those of commits up to it (see `log.lineage`). No other file may have
+updates of commits on both sides of a position: whoever joins files asks `positions`.
 
 A position is acknowledged only if it was offered, and only by whoever was offered it from the position at which the consumer still is: of two
 processes that were given the same changes, one acknowledges them. Imports no third-party library.

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ddcli.dataclass import dataclass
 from ddcli.store.state.names import (
     BATCH,
+    BEYOND,
     BUNDLE,
     CHECKSUM,
+    LEAST,
     LOG,
     UPDATES,
     columns_of,
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
+PLAIN = 5
+"""Values in the row of a file of which there is nothing else to say than what it is, and whether all was taken in."""
+PLAINLY = 256
+"""Characters of a path that need no closer look."""
 
 Times = tuple[tuple[int, ...], ...]
 """A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
@@ -144,6 +150,8 @@ class InputFile:
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
         """Return the file that a register has as `row`."""
+        if len(row) == PLAIN and _is_plain(*row):
+            return cls(*row)
         key, size, changed, fingerprint, done, *rest = row
         defaults = [None, None, False, key, "", False]
         since, at, withdrawn, path, archived, forgotten = [*rest, *defaults[len(rest) :]]
@@ -274,3 +282,19 @@ def mandatory(frontier: Times | None) -> Times:
 def register_of(kind: type[T], files: Sequence[T]) -> Register[T]:
     """Return the register of some files: their own, or one that has them all as recent."""
     return files if isinstance(files, Register) else Register(kind, (), files)
+
+
+def _is_plain(path: object, size: object, changed: object, fingerprint: object, done: object) -> bool:
+    """Say whether a row is what nearly all are, that of a file which was taken in: then nothing else has to be looked at."""
+    return (
+        type(path) is str
+        and type(size) is type(changed) is int
+        and 0 <= size < BEYOND
+        and LEAST <= changed < BEYOND
+        and type(fingerprint) is str
+        and type(done) is bool
+        and 0 < len(path) < PLAINLY
+        and path[0] != "/"
+        and ".." not in path
+        and "\0" not in path
+    )

@@ -111,8 +111,8 @@ class Register(Sequence[T]):
             raise _senseless(self.segments, error) from None
 
     def plus(self, entries: Iterable[T]) -> Register[T]:
-        """Return the register with more entries."""
-        return self._with((*self.recent, *entries))
+        """Return the register with more entries; one of a key that it has takes the place of that."""
+        return self._with(_by_key((*self.recent, *entries)).values())
 
     def become(self, now: Sequence[T]) -> Register[T]:
         """Return a register that says what `now` says, with as little that is new as can be."""
@@ -233,9 +233,22 @@ def pick(entries: Sequence[T], keys: Iterable[str]) -> list[T]:
     return [known[key] for key in keys]
 
 
+def last_of(entries: Sequence[T]) -> T | None:
+    """Return the entry whose key came last, if there is any."""
+    if isinstance(entries, Register) and not entries.recent:
+        return next(iter(entries.pick([*entries.keys()][-1:])), None)
+    return next(reversed(entries.recent if isinstance(entries, Register) else entries), None)
+
+
 def more(entries: Sequence[T], new: Iterable[T]) -> Sequence[T]:
-    """Return entries with new ones after them."""
-    return entries.plus(new) if isinstance(entries, Register) else (*entries, *new)
+    """Return entries with new ones after them; one of a key that they have takes the place of that."""
+    if isinstance(entries, Register):
+        return entries.plus(new)
+    return tuple(_by_key((*entries, *new)).values())
+
+
+def _by_key(entries: Iterable[T]) -> dict[str, T]:
+    return {entry.key: entry for entry in entries}
 
 
 def _senseless(segments: Sequence[Segment], error: Exception) -> StateError:

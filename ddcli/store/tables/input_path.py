@@ -135,8 +135,12 @@ def _find_objects(path: str, whole: ObjectPath, passed: list[PassedOver]) -> tup
 
 def _object(name: str, entry: dict[str, Any]) -> InputFile:
     """Return the file of an object: its tag identifies its content, as a fingerprint does."""
-    changed = int(entry["last_modified"].timestamp())
-    return InputFile(name, entry["size"], changed * 1_000_000_000, entry["e_tag"] or str(changed))
+    return InputFile(name, entry["size"], int(entry["last_modified"].timestamp()) * 1_000_000_000, tag_of(entry))
+
+
+def tag_of(entry: dict[str, Any]) -> str:
+    """Return what tells an object's content from others, of what the store says of it."""
+    return entry["e_tag"] or str(int(entry["last_modified"].timestamp()))
 
 
 def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
-from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
+from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, tag_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.entries import InputFile, Times
@@ -42,7 +42,8 @@ class Listing:
 
     `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
     `withdrawn` were taken back, and lie there as they were, or in the archive; of the new ones those that lie there instead are `amended`. Archived files have paths relative to `base`; those that are still
-    to be moved there are `unmoved`.
+    to be moved there are `unmoved`. Of the waiting ones those that have `grown` are versions of what was taken from: the first rows, so many, are
+    those of the file as it was. Where only these are to be read, the file is as it was, and `limits` has how many they are.
     """
 
     root: Path
@@ -54,6 +55,21 @@ class Listing:
     base: Path | None = None
     unmoved: tuple[InputFile, ...] = ()
     amended: frozenset[str] = frozenset()
+    grown: Mapping[str, Growth] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    growing: bool = False
+    """Whether it is a log whose writer may add to its files."""
+
+    def is_as_listed(self, file: InputFile) -> bool:
+        """Say whether a file still is what it was when it was listed, as a look at size and time tells."""
+        path = self.path(file)
+        try:
+            if isinstance(path, ObjectPath):
+                return tag_of(path.head()) == file.fingerprint
+            found = path.stat()
+        except FileNotFoundError:
+            return False
+        return (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
         """Return the listing with those of its new files that are ready to be read."""
@@ -77,17 +93,24 @@ class Listing:
             self,
             waiting=tuple(_reopened(file, frontier) for file in self.waiting),
             done=tuple(_reopened(file, frontier) for file in self.done),
+            grown={path: replace(each, before=_reopened(each.before, frontier)) for path, each in self.grown.items()},
         )
 
     def past(self) -> Listing:
         """Return the listing of the files that were taken from, to read them all again."""
-        past = tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path))
-        return Listing(self.root, (), past, (), (), self.withdrawn, self.base, self.unmoved)
+        limits = {path: each.rows for path, each in self.grown.items()}
+        past = tuple(self.grown[file.path].before if file.path in limits else file for file in self._taken())
+        return Listing(
+            self.root, (), past, (), (), self.withdrawn, self.base, self.unmoved, limits=limits, growing=self.growing
+        )
+
+    def _taken(self) -> list[InputFile]:
+        return sorted((*self.waiting, *self.done), key=lambda file: file.path)
 
     def anew(self) -> Listing:
         """Return the listing of an input that is taken in anew: files that lie elsewhere by now are as new as those that lie there."""
         new = tuple(sorted((*self.new, *self.waiting, *self.done), key=lambda file: file.path))
-        return replace(self, new=new, waiting=(), done=())
+        return replace(self, new=new, waiting=(), done=(), grown={})
 
     def mended(self, before: Iterable[InputFile]) -> Listing:
         """Return the listing with its new files in the place of files under the same names, as if they had been taken in then."""
@@ -96,7 +119,7 @@ class Listing:
 
     def whole(self) -> Listing:
         """Return the listing with all files to read."""
-        return replace(self.past(), new=self.new)
+        return replace(self, waiting=tuple(self._taken()), done=(), passed=(), amended=frozenset(), grown={})
 
     def marked(self, before: Iterable[InputFile]) -> Listing:
         """Return the listing with what earlier runs noted of the files under its new files' names: which rows they put aside, and
@@ -124,11 +147,13 @@ class Listing:
         for file in (*self.waiting, *(file for file in self.new if file.archived)):
             path = self.path(file)
             if isinstance(path, ObjectPath):
+                if file.path in self.limits:
+                    continue
                 # Where it lies in the input, the listing has compared it; whether it is in the archive, its reader reports.
                 if path != self.root / file.path and path.is_file() and not path.is_copy(file.fingerprint):
                     raise _changed(path, OTHER_CONTENT)
                 continue
-            if not file.fingerprint:
+            if not file.fingerprint or file.path in self.limits:
                 continue
             try:
                 same = fingerprint(path, file.size) == file.fingerprint
@@ -147,6 +172,14 @@ class Listing:
         if file.archived and self.base is not None and file not in self.unmoved:
             return locate(self.base, file.archived)
         return self.root / file.path
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A file of a log that was taken from, and to which the log's writer has added since: how many rows it had, and its entry then."""
+
+    rows: int
+    before: InputFile
 
 
 def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, forgets: bool = False) -> Listing:
@@ -228,6 +261,7 @@ def _sorted_out(
     done: list[InputFile] = []
     unmoved: list[InputFile] = []
     amended = set()
+    grown: dict[str, Growth] = {}
     for file in found:
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
@@ -249,10 +283,11 @@ def _sorted_out(
             amended.add(file.path)
         if before is None:
             new.append(replace(file, fingerprint=_fingerprint(root, file)))
-        elif before.done:
-            done.append(_unchanged(root, before, file))
         else:
-            waiting.append(_unchanged(root, before, file))
+            now, rows = _known(root, before, file)
+            if rows is not None:
+                grown[file.path] = Growth(rows, before)
+            (done if now.done else waiting).append(now)
     if forgets:
         done += [replace(file, forgotten=True) for file in known.values() if file.done and not file.withdrawn]
         known = {path: file for path, file in known.items() if not file.done}
@@ -265,7 +300,13 @@ def _sorted_out(
         )
     lists = (tuple(new), tuple(waiting), tuple(done))
     return Listing(
-        root, *lists, withdrawn=tuple(withdrawn), base=base, unmoved=tuple(unmoved), amended=frozenset(amended)
+        root,
+        *lists,
+        withdrawn=tuple(withdrawn),
+        base=base,
+        unmoved=tuple(unmoved),
+        amended=frozenset(amended),
+        grown=grown,
     )
 
 
@@ -314,17 +355,22 @@ def content_digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=WHOLE)).hexdigest()
 
 
-def _unchanged(root: Path, before: InputFile, now: InputFile) -> InputFile:
-    """Return a consumed file's entry with its present time, or refuse it."""
+def _known(root: Path, before: InputFile, now: InputFile) -> tuple[InputFile, int | None]:
+    """Return a consumed file's present entry, and if it has grown, how many rows it had; refuse one that changed otherwise."""
     if now.size != before.size:
         change = f"it had {before.size} bytes and has {now.size}"
     elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
-        return before
+        return before, None
     elif _fingerprint(root, now) == before.fingerprint:
-        return replace(before, mtime_ns=now.mtime_ns)
+        return replace(before, mtime_ns=now.mtime_ns), None
     else:
         change = OTHER_CONTENT
-    raise _changed(root / now.path, change)
+    from ddcli.store.log.lineage import rows_of  # only here: of files that have changed
+
+    path = root / now.path
+    if before.fingerprint and now.path.endswith(".parquet") and (rows := rows_of(path, before.fingerprint)) is not None:
+        return replace(now, fingerprint=_fingerprint(root, now), since=before.since), rows
+    raise _changed(path, change)
 
 
 def _changed(path: Path, change: str) -> InputError:
@@ -334,6 +380,11 @@ def _changed(path: Path, change: str) -> InputError:
 def _fingerprint(root: Path, file: InputFile) -> str:
     """Return a file's fingerprint: that of an object came with the listing."""
     return file.fingerprint or fingerprint(root / file.path, file.size)
+
+
+def mark_of(path: Path, size: int) -> str:
+    """Return the fingerprint that a listing has of a file, or an object, of so many bytes."""
+    return tag_of(path.head()) if isinstance(path, ObjectPath) else fingerprint(path, size)
 
 
 def fingerprint(path: Path, size: int) -> str:
