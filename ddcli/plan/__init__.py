@@ -4,6 +4,7 @@
 * bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once
 * changes: what a changed pipeline means for its state
+* conditions: those that `and` connects, and which of them fail on no record
 * descriptions: names and short descriptions of physical nodes
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
@@ -20,6 +21,7 @@
 * physical: the physical graph
 * places: where in the file operators are written, and the work of its collections
 * prune: the columns that nothing reads
+* pushdown: filters asked as near to the inputs as they may be
 * reductions: how a reduction is lowered
 * relation: a collection while it is built
 * shape: columns renamed, dropped, computed in few nodes

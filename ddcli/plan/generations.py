@@ -20,6 +20,7 @@ from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
+from ddcli.plan.pushdown import Rewriting, pushed_down, read_by_several, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,16 +58,23 @@ def _place(node: Node) -> str:
 class Generation:
     """How collections were lowered, by place: the columns that were kept, and which had a single reader.
 
-    `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged.
+    `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged. `several` says
+    of the collections and sides as they are written whether they had several readers, which decides where filters are asked; None: where
+    they are written.
     """
 
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
+    several: dict[str, bool] | None = None
 
     @classmethod
-    def of(cls, graph: Graph, before: Generation | None = None) -> Self:
-        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph."""
-        known = before or cls({}, frozenset())
+    def of(cls, written: Graph, before: Generation | None = None, *, moved: bool = True) -> Self:
+        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph; with new ones, filters are `moved`."""
+        several = _read_by_several(written) if moved else None
+        if before is not None:
+            several = None if before.several is None else _read_by_several(written) | before.several
+        known = cls(before.columns if before else {}, before.once if before else frozenset(), several)
+        graph = known.rewriting(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
         columns: dict[str, frozenset[str]] = {}
         alone: dict[str, bool] = {}
@@ -77,7 +85,16 @@ class Generation:
             alone[at] = single and alone.get(at, True)
         for at, by_fingerprint in _sides(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
-        return cls(columns, frozenset(at for at, single in alone.items() if single))
+        there = _read_by_several(written).keys()
+        kept = None if several is None else {at: several[at] for at in sorted(there)}
+        return cls(columns, frozenset(at for at, single in alone.items() if single), kept)
+
+    def rewriting(self, written: Graph) -> Rewriting:
+        """Return a graph with its filters where this generation asks them."""
+        if self.several is None:
+            return unmoved(written)
+        readers = _readers(written)
+        return pushed_down(written, {each for at, each, several in readers if self.several.get(at, several)})
 
     def least(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
@@ -99,19 +116,31 @@ class Generation:
 
     def fits(self, node: Node) -> bool:
         """Say whether an output reads only columns that are kept of the collections which are known."""
-        graph = Graph({"": node})
+        graph = self.rewriting(Graph({"": node})).graph
         needed = required_columns(graph)
         return all(
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
         ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))
 
-    def lowered(self, graph: Graph) -> physical.PhysicalGraph:
+    def lowered(self, written: Graph) -> physical.PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
+        graph = self.rewriting(written).graph
         return lower(graph, self.least(graph), self._read_once(graph))
 
-    def nodes(self, graph: Graph) -> dict[str, Node]:
-        """Return what each node of that graph is lowered to, by fingerprint."""
-        return lowered_nodes(graph, self.least(graph), self._read_once(graph))
+    def nodes(self, written: Graph) -> dict[str, Node]:
+        """Return what each node of that graph is lowered to, by fingerprint; none of which there is a part only, as its readers filter it."""
+        rewriting = self.rewriting(written)
+        return self._lowered(rewriting, rewriting.same)
+
+    def operators(self, written: Graph) -> dict[str, Node]:
+        """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records."""
+        rewriting = self.rewriting(written)
+        return self._lowered(rewriting, rewriting.operators)
+
+    def _lowered(self, rewriting: Rewriting, names: Mapping[str, Node]) -> dict[str, Node]:
+        graph = rewriting.graph
+        found = lowered_nodes(graph, self.least(graph), self._read_once(graph))
+        return {name: found[node.fingerprint] for name, node in names.items() if node.fingerprint in found}
 
     def _read_once(self, graph: Graph) -> frozenset[str]:
         return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
@@ -119,13 +148,21 @@ class Generation:
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest keeps of it."""
         columns = {name: sorted(columns) for name, columns in self.columns.items()}
-        return {"columns": columns, "once": sorted(self.once)}
+        tree: dict[str, Any] = {"columns": columns, "once": sorted(self.once)}
+        if self.several is not None:
+            tree["read"] = {
+                words: sorted(at for at, several in self.several.items() if several == wanted)
+                for words, wanted in (("once", False), ("several", True))
+            }
+        return tree
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return what `to_json` wrote."""
         columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
-        return cls(columns, frozenset(tree["once"]))
+        read = tree.get("read")
+        several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
+        return cls(columns, frozenset(tree["once"]), several)
 
 
 def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -133,6 +170,22 @@ def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
     for node in graph.nodes():
         for child, key in sides(node):
             yield side_name(place(child), key), side_name(child.fingerprint, key)
+
+
+def _readers(graph: Graph) -> Iterator[tuple[str, str, bool]]:
+    """Yield each collection and side of a graph, by place and by fingerprint, and whether several read it."""
+    several = read_by_several(graph)
+    named = [(place(node), node.fingerprint) for node in graph.nodes()]
+    for at, fingerprint in [*named, *dict.fromkeys(_sides(graph))]:
+        yield at, fingerprint, several[fingerprint]
+
+
+def _read_by_several(graph: Graph) -> dict[str, bool]:
+    """Say of each collection and side, by place, whether several read it."""
+    found: dict[str, bool] = {}
+    for at, _, several in _readers(graph):
+        found[at] = several or at in found
+    return found
 
 
 @dataclass(frozen=True)
@@ -178,8 +231,8 @@ def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...
     return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
 
 
-def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
-    """Lower a graph, as the generations of a state have it as far as they know it."""
+def plan(graph: Graph, before: Sequence[Generation] = (), *, moved: bool = True) -> Plan:
+    """Lower a graph, as the generations of a state have it as far as they know it; in new ones, filters are `moved` to where they are best asked."""
     groups: list[dict[str, Node]] = [{} for _ in (*before, None)]
     for name, node in graph.outputs.items():
         known = sorted(range(len(before)), key=lambda at: -_common(node, before[at]))
@@ -192,7 +245,7 @@ def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
     for at, group in enumerate(groups):
         if group:
             together = Graph(group, graph.engines)
-            found = Generation.of(together, before[at] if at < len(before) else None)
+            found = Generation.of(together, before[at] if at < len(before) else None, moved=moved)
             generations.append(found)
             parts.append(together)
             lowered = found.lowered(together)

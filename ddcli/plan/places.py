@@ -45,7 +45,7 @@ def places(bound: BoundPipeline, plan: Plan) -> dict[str, OperatorPlace]:
     """Return the place of each physical node of a plan, by fingerprint."""
     found: dict[str, OperatorPlace] = {}
     for generation, part in zip(plan.generations, plan.parts, strict=True):
-        found = places_of(bound, part, generation.nodes(part)) | found
+        found = places_of(bound, part, generation.operators(part)) | found
     return found
 
 
@@ -54,7 +54,7 @@ def places_of(bound: BoundPipeline, graph: Graph, lowered: Mapping[str, Node]) -
     found: dict[str, OperatorPlace] = {}
     for node in graph.nodes():  # inputs come before their readers
         place = bound.graph.places.get(node.fingerprint)
-        left = [lowered[node.fingerprint]] if place else []
+        left = [lowered[node.fingerprint]] if place and node.fingerprint in lowered else []
         while left:
             each = left.pop()
             if place and each.fingerprint not in found:

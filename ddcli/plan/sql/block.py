@@ -19,11 +19,12 @@ from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, STRING
 from ddcli.expressions.parse import BINARY
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
+from ddcli.plan.conditions import all_of, call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer
 from ddcli.plan.sql.direct import direct
 from ddcli.plan.sql.names import renamed
-from ddcli.plan.sql.nodes import TRUE, Pair, call, column
+from ddcli.plan.sql.nodes import TRUE, Pair, column
 from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_query
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Block:
         members = [column(found, name) for _, name in result.columns]
         some_null = any(each.type.nullable for each in (*values, *members))
         if len(values) > 1 and some_null:
-            equal = nodes.all_of([call("=", *each) for each in zip(values, members, strict=True)])
+            equal = all_of([call("=", *each) for each in zip(values, members, strict=True)])
             return self._quantified(equal, values, result, pairs, every=False)
         matches = [*pairs, *(Pair(*each) for each in zip(values, members, strict=True))]
         branches: list[tuple[Expression, Expression]] = [(self._marked(found, matches), TRUE)]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
+from ddcli.plan.conditions import all_of, call, is_certain
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.nodes import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,8 +50,8 @@ def direct(found: Node, around: Node) -> Node | None:
 def _is_certain(node: logical.Apply) -> bool:
     """Say whether a step fails on no record."""
     if isinstance(node.step, FilterStep):
-        return nodes.is_certain(node.step.condition)
-    return isinstance(node.step, MapStep) and all(nodes.is_certain(each) for _, each in node.step.columns)
+        return is_certain(node.step.condition)
+    return isinstance(node.step, MapStep) and all(is_certain(each) for _, each in node.step.columns)
 
 
 def _joins_more(node: Node, around: Node) -> bool:
@@ -69,7 +69,7 @@ def _present(node: Node, names: Iterable[str]) -> Node:
     if not missing:
         return node
     there = [call("not", call("is null", nodes.column(node, name))) for name in missing]
-    kept = nodes.filtered(node, nodes.all_of(there))
+    kept = nodes.filtered(node, all_of(there))
     return nodes.mapped(
         kept, {name: Column(name, kind.required() if name in missing else kind) for name, kind in node.schema.items()}
     )

@@ -12,12 +12,13 @@ from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import INT64
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
+from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block
 from ddcli.plan.sql.calls import find_aggregates, find_groupings
 from ddcli.plan.sql.context import Groups
 from ddcli.plan.sql.names import Name, Names, renamed
-from ddcli.plan.sql.nodes import call, column
+from ddcli.plan.sql.nodes import column
 from ddcli.plan.sql.reader import AggregateCalls, RowExpressions
 from ddcli.plan.sql.top import position_of
 

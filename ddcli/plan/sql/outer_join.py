@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.tree import Column
+from ddcli.plan.conditions import all_of, conjuncts
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.product import between
 
@@ -23,7 +24,7 @@ def outer_joined(
     Of a `left join`, a condition on the right side alone is asked there before: a row that it drops matches nothing. What is neither that
     nor an equality decides which of the pairs of equal keys are matches; whose pairs are all dropped has no match.
     """
-    parts = [part for condition in conditions for part in nodes.conjuncts(condition)]
+    parts = [part for condition in conditions for part in conjuncts(condition)]
     pairs, rest = [], []
     for part in parts:
         pair = between(part, left, right)
@@ -36,7 +37,7 @@ def outer_joined(
         else:
             rest.append(part)
     matches = nodes.joined(left, right, pairs)
-    inner = asked(nodes.filtered(matches, nodes.all_of(rest)) if rest else matches)
+    inner = asked(nodes.filtered(matches, all_of(rest)) if rest else matches)
     if inner is matches and pairs:
         if side == "right":
             swapped = [nodes.Pair(pair.right, pair.left, pair.null_safe, pair.span) for pair in pairs]

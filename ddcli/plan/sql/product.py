@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.tree import Call, Cast, Expression
+from ddcli.plan.conditions import all_of, conjuncts, is_certain
 from ddcli.plan.join import comparable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.nodes import Pair
@@ -20,9 +21,9 @@ def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Ca
 
     A condition that could fail is asked last, in its place among its like: of no more records than where it is written.
     """
-    parts = [part for condition in conditions for part in nodes.conjuncts(condition)]
-    early = [part for part in parts if nodes.is_certain(part)]
-    late = [part for part in parts if not nodes.is_certain(part)]
+    parts = [part for condition in conditions for part in conjuncts(condition)]
+    early = [part for part in parts if is_certain(part)]
+    late = [part for part in parts if not is_certain(part)]
     left = [_kept(item, early) for item in items]
     early = [
         part for part in early if not any(part.columns() <= item.schema.keys() for item in left) or not part.columns()
@@ -44,9 +45,9 @@ def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Ca
         covered = [part for part in early if part.columns() <= node.schema.keys()]
         early = [part for part in early if not part.columns() <= node.schema.keys()]
         if covered:
-            node = nodes.filtered(node, nodes.all_of(covered))
+            node = nodes.filtered(node, all_of(covered))
     if rest := [*constants, *early, *late]:
-        node = nodes.filtered(node, nodes.all_of(rest))
+        node = nodes.filtered(node, all_of(rest))
     return node
 
 
@@ -86,7 +87,7 @@ def _next(
 def _kept(item: Node, conditions: Sequence[Expression]) -> Node:
     """Return an item with the conditions asked that concern it alone."""
     own = [part for part in conditions if part.columns() and part.columns() <= item.schema.keys()]
-    return nodes.filtered(item, nodes.all_of(own)) if own else item
+    return nodes.filtered(item, all_of(own)) if own else item
 
 
 def _bare(expression: Expression) -> Expression:

@@ -13,9 +13,10 @@ from ddcli.expressions.statement import names_some
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
+from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import fresh
-from ddcli.plan.sql.nodes import call, column
+from ddcli.plan.sql.nodes import column
 
 if TYPE_CHECKING:
     from ddcli.plan.logical import Node

@@ -16,11 +16,12 @@ from ddcli.expressions.steps import UnnestStep
 from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.plan import logical
 from ddcli.plan.asof import is_ordered
+from ddcli.plan.conditions import call, conjuncts
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Name, Names, renamed
-from ddcli.plan.sql.nodes import Pair, call
+from ddcli.plan.sql.nodes import Pair
 from ddcli.plan.sql.outer_join import outer_joined
 from ddcli.plan.sql.product import between, product
 from ddcli.plan.sql.reader import RowExpressions, contains_query
@@ -347,7 +348,7 @@ class From:
         ):
             raise SpecError("an as-of join that reads the query around it is not supported", span=self.place(at))
         left, right = self.flushed(chain, at), self.flushed(other, at)
-        parts = [part for each in conditions for part in nodes.conjuncts(each)]
+        parts = [part for each in conditions for part in conjuncts(each)]
         pairs = [between(part, left, right) for part in parts]
         compared = [_nearer(part, left, right) for part in parts]
         last = between(equal[-1], left, right) if equal else None  # of `using` the last column is compared
@@ -403,7 +404,7 @@ class From:
             self.whole.items = [item for item in self.whole.items if item is not outer.node]
             chain = replace(chain, items=[outer.node, *chain.items])
         left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
-        pairs = [between(part, left, right) for each in conditions for part in nodes.conjuncts(each)]
+        pairs = [between(part, left, right) for each in conditions for part in conjuncts(each)]
         if pairs and all(pairs):
             found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)
             return Chain([found], [], chain.names, chain.later)

@@ -10,9 +10,10 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
+from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
-from ddcli.plan.sql.nodes import call, column
+from ddcli.plan.sql.nodes import column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

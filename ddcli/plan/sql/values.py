@@ -12,9 +12,9 @@ from ddcli.expressions.scope import TableCall
 from ddcli.expressions.steps import UnnestStep
 from ddcli.expressions.tree import Case, Column, Expression, Literal
 from ddcli.plan import logical
+from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
-from ddcli.plan.sql.nodes import call
 
 if TYPE_CHECKING:
     from ddcli.errors import Span

@@ -1,0 +1,279 @@
+"""Filters asked as near to the inputs as they may be: below joins, groupings, unions and projections.
+
+Only what is worth it whatever the data are: a filter passes a collection that nobody else reads, and enters no side of a join that other joins by the
+same key share. Nor does it change which records fail: it is moved only if it fails on none, and passes only what fails on none. Of alternatives
+that speak of both sides of a join, each side is asked for what all of them demand of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Column, Expression
+from ddcli.plan import logical
+from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain
+from ddcli.plan.logical import Node
+from ddcli.plan.prune import arranged, side_name, sides
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from ddcli.plan.engines import Engines
+    from ddcli.plan.logical import Graph
+
+Parts = dict[int, Expression]
+"""Conditions by number: over the columns of whatever node they have come to."""
+DEEPEST = 100
+"""Nodes that a condition passes at most."""
+CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
+"""Aggregates that fail on no rows; sums overflow."""
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """A graph with its filters moved: what each node of the graph as written has become, by its fingerprint.
+
+    `same` has those of which there is a node with the same records; `operators` also those whose records are others now, as they are filtered.
+    """
+
+    graph: Graph
+    same: Mapping[str, Node]
+    operators: Mapping[str, Node]
+
+
+def unmoved(graph: Graph) -> Rewriting:
+    """Return a graph as it is written."""
+    nodes = {node.fingerprint: node for node in graph.nodes()}
+    return Rewriting(graph, nodes, nodes)
+
+
+def pushed_down(graph: Graph, several: Collection[str]) -> Rewriting:
+    """Return a graph with its filters moved; `several` has the fingerprints of nodes, and the names of sides, that several read."""
+    moving = _Moving(several)
+    for node in graph.nodes():
+        moving.take(node)
+    outputs = {name: moving.done[node.fingerprint] for name, node in graph.outputs.items()}
+    found = logical.Graph(outputs)
+    there = {node.fingerprint for node in found.nodes()}
+    same = {written: node for written, node in moving.done.items() if node.fingerprint in there}
+    return Rewriting(logical.Graph(outputs, moving.engines(found, graph.engines)), same, {**moving.stands, **same})
+
+
+def read_by_several(graph: Graph) -> dict[str, bool]:
+    """Say of each node of a graph, by fingerprint, and of each side, by name, whether several read it."""
+    found: dict[str, bool] = {}
+
+    def read(name: str) -> None:
+        found[name] = name in found
+
+    for node in graph.outputs.values():
+        read(node.fingerprint)
+    for node in graph.nodes():
+        for child in node.inputs:
+            read(child.fingerprint)
+        for child, key in sides(node):
+            read(side_name(child.fingerprint, key))
+    return found
+
+
+@dataclass
+class _Moving:
+    several: Collection[str]
+    done: dict[str, Node] = field(default_factory=dict)
+    """The nodes with the records of those that were taken, by fingerprint."""
+    stands: dict[str, Node] = field(default_factory=dict)
+    """The nodes that do what these did, whatever their records are by now."""
+    written: dict[str, list[str]] = field(default_factory=dict)
+    """For which nodes as written a node stands."""
+    _depth: int = 0
+
+    def take(self, node: Node) -> None:
+        """Take a node over, with its inputs as they are by now; if it is a filter, let its conditions sink."""
+        inputs = tuple(self.done[child.fingerprint] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        found = node if same else replace(node, inputs=inputs)
+        if parts := _movable(found):
+            (child,) = inputs
+            below, left = self.through(child, parts)
+            if below is not child:
+                found = asked(below, left.values())
+        self.done[node.fingerprint] = found
+        self._stand(found, [node.fingerprint])
+
+    def engines(self, graph: Graph, wishes: Engines) -> Engines:
+        """Return the wishes for nodes as they are now: those for what they were, or of a filter that sank, those for its readers."""
+        found: Engines = {}
+        for node in reversed(graph.nodes()):
+            for each in self.written.get(node.fingerprint, ()):
+                found[node.fingerprint] = found.get(node.fingerprint, frozenset()) | wishes.get(each, frozenset())
+            for child in node.inputs:
+                if child.fingerprint not in self.written:
+                    found[child.fingerprint] = found.get(child.fingerprint, frozenset()) | found[node.fingerprint]
+        return {fingerprint: wanted for fingerprint, wanted in found.items() if wanted}
+
+    def _stand(self, node: Node, written: Iterable[str]) -> None:
+        known = self.written.setdefault(node.fingerprint, [])
+        for each in written:
+            self.stands[each] = node
+            known.append(each)
+
+    def over(self, node: Node, inputs: Sequence[Node]) -> Node:
+        """Return a node with other inputs, which stands for what it stood for."""
+        if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+            return node
+        found = replace(node, inputs=tuple(inputs))
+        self._stand(found, self.written.get(node.fingerprint, ()))
+        return found
+
+    def through(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
+        """Return a node that is read once with those conditions asked below it that may be, and the others."""
+        written = self.written.get(node.fingerprint, ())
+        if not parts or self._depth > DEEPEST or any(each in self.several for each in written):
+            return node, parts
+        self._depth += 1
+        try:
+            return self.below(node, parts)
+        finally:
+            self._depth -= 1
+
+    def landed(self, node: Node, parts: Parts) -> Node:
+        """Return a node with conditions asked of it, or below it."""
+        found, left = self.through(node, parts)
+        return asked(found, left.values())
+
+    def joined(self, node: Node, key: Iterable[str], parts: Parts) -> tuple[Node, Parts]:
+        """Return a side of a join with conditions asked of it, and those that are not: it is shared with other joins by the key."""
+        found, left = self.through(node, parts)
+        name = [side_name(each, key) for each in self.written.get(arranged(found).fingerprint, ())]
+        if isinstance(found, logical.Arrange | logical.FilterOnRead) or any(each in self.several for each in name):
+            return found, left
+        return asked(found, left.values()), {}
+
+    @singledispatchmethod
+    def below(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
+        """Return a node with those conditions asked below it that may be, and the others. Most nodes let none through."""
+        return node, parts
+
+    @below.register
+    def _(self, node: logical.Apply, parts: Parts) -> tuple[Node, Parts]:
+        if not _is_certain_step(node):
+            return node, parts
+        given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
+        (child,) = node.inputs
+        found, left = self.through(child, {at: part.substitute(given) for at, part in parts.items()})
+        return self.over(node, (found,)), {at: parts[at] for at in left}
+
+    @below.register(logical.Negate)
+    @below.register(logical.Consolidate)
+    def _(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
+        (child,) = node.inputs
+        found, left = self.through(child, parts)
+        return self.over(node, (found,)), left
+
+    @below.register
+    def _(self, node: logical.Concat, parts: Parts) -> tuple[Node, Parts]:
+        """Ask what sinks in one input of all of them."""
+        tried = [self.through(child, parts) for child in node.inputs]
+        left = {at: part for at, part in parts.items() if all(at in rest for _, rest in tried)}
+        inputs = [asked(found, [part for at, part in rest.items() if at not in left]) for found, rest in tried]
+        return self.over(node, inputs), left
+
+    @below.register
+    def _(self, node: logical.Join, parts: Parts) -> tuple[Node, Parts]:
+        sides = ("left", "key"), ("right", "key")
+        kept = node.how in ("inner", "left"), node.how in ("inner", "right")
+        partner = dict(reversed(node.on))
+        inputs, left = list(node.inputs), dict(parts)
+        for at, child in enumerate(node.inputs):
+            if not kept[at]:
+                continue
+            columns: dict[str, Expression] = {}
+            for name, side, source in node.columns:
+                own = partner[source] if side == "key" and at else source
+                same = child.schema[own].required() == node.schema[name].required()
+                if side in sides[at] and same and (side != "key" or node.how in ("inner", "left")):
+                    columns[name] = Column(own, child.schema[own])
+            whole = {number: part for number, part in parts.items() if part.columns() <= columns.keys()}
+            some = {number: _demanded(part, columns.keys()) for number, part in left.items() if number not in whole}
+            wanted = whole | {number: part for number, part in some.items() if part is not None}
+            wanted = {number: part.substitute(columns) for number, part in wanted.items()}
+            inputs[at], rest = self.joined(child, [pair[at] for pair in node.on], wanted)
+            left = {number: part for number, part in left.items() if number not in whole or number in rest}
+        return self.over(node, inputs), left
+
+    @below.register(logical.Semijoin)
+    @below.register(logical.AsofJoin)
+    def _(self, node: logical.Semijoin | logical.AsofJoin, parts: Parts) -> tuple[Node, Parts]:
+        one, other = node.inputs
+        columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in one.schema.items()}
+        if isinstance(node, logical.AsofJoin):
+            columns = {name: columns[source] for name, side, source in node.columns if side != "right"}
+        own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
+        found, left = self.joined(one, [pair[0] for pair in node.on], own)
+        return self.over(node, (found, other)), {at: part for at, part in parts.items() if at not in own or at in left}
+
+    @below.register
+    def _(self, node: logical.Reduce, parts: Parts) -> tuple[Node, Parts]:
+        expressions = [argument for call in node.calls for argument in call.args]
+        expressions += [expression for call in node.calls for expression, _ in call.order_by]
+        expressions += [expression for _, expression in (*node.by, *node.results)]
+        if not all(map(is_certain, expressions)) or {call.function for call in node.calls} - CERTAIN_AGGREGATES:
+            return node, parts
+        return self._grouped(node, dict(node.by), parts)
+
+    @below.register
+    def _(self, node: logical.Threshold, parts: Parts) -> tuple[Node, Parts]:
+        if node.function is not None:
+            return node, parts
+        return self._grouped(node, {name: Column(name, kind) for name, kind in node.schema.items()}, parts)
+
+    @below.register
+    def _(self, node: logical.TopK, parts: Parts) -> tuple[Node, Parts]:
+        return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
+
+    def _grouped(self, node: Node, by: Mapping[str, Expression], parts: Parts) -> tuple[Node, Parts]:
+        """Ask of the rows what is asked of the group."""
+        own = {at: part.substitute(by) for at, part in parts.items() if part.columns() <= by.keys()}
+        if not own:
+            return node, parts
+        found = self.landed(node.inputs[0], own)
+        return self.over(node, (found,)), {at: part for at, part in parts.items() if at not in own}
+
+
+def asked(node: Node, conditions: Iterable[Expression]) -> Node:
+    """Return the records of a node for which all conditions are true."""
+    wanted = [*conditions]
+    return logical.Apply((node,), node.schema, FilterStep(all_of(wanted))) if wanted else node
+
+
+def _movable(node: Node) -> Parts:
+    """Return the conditions of a filter, if none of them may fail: where one could, those before it decide of which records it is asked."""
+    if not isinstance(node, logical.Apply) or isinstance(node, logical.FilterOnRead):
+        return {}
+    if not isinstance(node.step, FilterStep) or not is_certain(node.step.condition):
+        return {}
+    return {at: part for at, part in enumerate(conjuncts(node.step.condition)) if part.columns()}
+
+
+def _is_certain_step(node: logical.Apply) -> bool:
+    """Say whether a step is a filter or a projection that fails on no record."""
+    if isinstance(node, logical.FilterOnRead):
+        return False
+    if isinstance(node.step, FilterStep):
+        return is_certain(node.step.condition)
+    return isinstance(node.step, MapStep) and all(is_certain(each) for _, each in node.step.columns)
+
+
+def _demanded(condition: Expression, columns: KeysView[str]) -> Expression | None:
+    """Return what each alternative of a condition demands of some columns; None if one demands nothing."""
+    found = []
+    for each in alternatives(condition):
+        own = [part for part in conjuncts(each) if part.columns() and part.columns() <= columns]
+        if not own:
+            return None
+        found.append(all_of(own))
+    return any_of(found) if len(found) > 1 else None
