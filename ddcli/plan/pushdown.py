@@ -193,9 +193,10 @@ class _Moving:
                 continue
             columns: dict[str, Expression] = {}
             for name, side, source in node.columns:
+                if side not in sides[at] or (side == "key" and node.how == "right"):
+                    continue
                 own = partner[source] if side == "key" and at else source
-                same = child.schema[own].required() == node.schema[name].required()
-                if side in sides[at] and same and (side != "key" or node.how in ("inner", "left")):
+                if child.schema[own].required() == node.schema[name].required():
                     columns[name] = Column(own, child.schema[own])
             whole = {number: part for number, part in parts.items() if part.columns() <= columns.keys()}
             some = {number: _demanded(part, columns.keys()) for number, part in left.items() if number not in whole}

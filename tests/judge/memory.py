@@ -72,6 +72,11 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> Non
     _judge(case, meaning, Resident(lower(meaning.graph), case.time_types, shards), finely=finely)
 
 
+def judge_graph(case: Case, meaning: Meaning, graph: PhysicalGraph) -> None:
+    """Judge a physical graph of a case in the same way."""
+    _judge(case, meaning, Resident(graph, case.time_types, 1), finely=False)
+
+
 def judge_by_rounds(case: Case, shards: int, chance: random.Random, folder: Path, *, finely: bool = False) -> Rounds:
     """Judge a case as `judge_in_memory` does, each step done in another way; return how. See `rounds`."""
     meaning = Meaning(case)

@@ -1,0 +1,82 @@
+"""Random pipelines full of conditions that fail on no record, of one side of a join, of both, of a group: what a planner may move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import yaml
+from hypothesis import strategies as st
+
+from ddcli.expressions.tree import quoted
+from tests.judge.case import Case
+from tests.judge.columns import KIND_OF, LITERALS, Columns
+from tests.judge.logs import cuts, declared_columns, updates
+from tests.judge.operators import OPERATORS, Sketch, operators
+
+if TYPE_CHECKING:
+    from typing import Any
+
+PASSED = ("join", "join again", "antijoin", "concat", "distinct", "rename", "project", "top_k", "count", "join")
+"""Operators that conditions pass; others come between now and then."""
+GROUPED = ("count(*)", "count(distinct {})", "min({})", "max({})", "sum({})")
+
+
+@st.composite
+def conditions(draw, columns: Columns, depth: int = 2) -> str:
+    """Give a condition that fails on no record."""
+    if depth and draw(st.booleans()):
+        form = draw(st.sampled_from(["({} and {})", "({} or {})", "(({} and {}) or ({} and {}))", "(not {})"]))
+        return form.format(*(draw(conditions(columns, depth - 1)) for _ in range(form.count("{}"))))
+    name = draw(st.sampled_from(columns.of()))
+    text, kind = quoted(name), columns.kinds[name]
+    forms = [f"({text} is null)", f"({text} is not null)"]
+    for literal in LITERALS.get(kind, ()):
+        forms += [f"({text} = {literal})", f"({text} >= {literal})", f"({text} <> {literal})", f"({text} in ({literal}))"]
+    same = [other for other in columns.of() if columns.kinds[other] == kind and not kind.startswith("list")]
+    forms += [f"({text} <= {quoted(other)})" for other in same]
+    if kind == "string":
+        forms.append(f"({text} like 'a%')")
+    return draw(st.sampled_from(list(reversed(forms))))
+
+
+@st.composite
+def _grouped(draw, columns: Columns) -> tuple[Any, Columns]:
+    """Give a reduction by some columns, mostly by an aggregate that fails on no rows."""
+    by = draw(st.lists(st.sampled_from([name for name in columns.ordered() if name != "a"]), max_size=2, unique=True))
+    numbers = columns.of("int")
+    form = draw(st.sampled_from(GROUPED)) if numbers else "count(*)"
+    kinds = {name: columns.kinds[name] for name in by} | {"a": "int"}
+    return {"reduce": {"by": by, "a": form.format(quoted((numbers or [""])[0]))}}, Columns(kinds)
+
+
+@st.composite
+def filtered_cases(draw, nt: int = 1) -> Case:
+    """Give a pipeline over 1 to 3 inputs, of chains in which conditions follow on operators, their logs, and the runs."""
+    inputs = {name: draw(declared_columns(looping=False)) for name in ("p", "q", "w")[: draw(st.integers(1, 3))]}
+    valid = draw(st.booleans())
+    logs = {name: draw(updates(kinds, nt, valid=valid, looping=False)) for name, kinds in inputs.items()}
+    sketch = Sketch(nt)
+    for name, declared in inputs.items():
+        sketch.columns[name] = Columns({column: KIND_OF[kind.removesuffix("?")] for column, kind in declared.items()})
+    for _ in range(draw(st.integers(1, 3))):
+        source = draw(st.sampled_from(list(reversed(sketch.columns))))
+        columns, apply = sketch.columns[source], []
+        for _ in range(draw(st.integers(1, 4))):
+            if draw(st.integers(0, 4)) == 4 and columns.ordered() not in ([], ["a"]):
+                operator, columns = draw(_grouped(columns))
+            elif draw(st.integers(0, 4)) == 4:
+                operator, columns = draw(operators(columns, sketch))
+            else:
+                fitting = [each for each in PASSED if each != "top_k" or columns.ordered() == columns.of()]
+                operator, columns = draw(OPERATORS[draw(st.sampled_from(fitting))](columns, sketch))
+            apply.append(operator)
+            if draw(st.integers(0, 2)):
+                apply.append({"filter": draw(conditions(columns))})
+        sketch.add("c", {"from": source, "apply": apply}, columns)
+    made = [name for name in sketch.columns if name not in inputs]
+    outputs = [name for name in made if name == made[-1] or draw(st.booleans())]
+    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
+    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in inputs.items()}
+    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": sketch.collections}
+    tree["outputs"] = {name: f"out/{name}/" for name in outputs}
+    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000, allow_unicode=True), draw(cuts(logs, nt)))
