@@ -9,7 +9,7 @@ generations that are the same are shared all the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -66,6 +66,7 @@ class Generation:
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
     several: dict[str, bool] | None = None
+    _rewritings: dict[str, Rewriting] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, written: Graph, before: Generation | None = None, *, moved: bool = True) -> Self:
@@ -93,8 +94,10 @@ class Generation:
         """Return a graph with its filters where this generation asks them."""
         if self.several is None:
             return unmoved(written)
-        readers = _readers(written)
-        return pushed_down(written, {each for at, each, several in readers if self.several.get(at, several)})
+        if written.fingerprint not in self._rewritings:
+            several = {each for at, each, read in _readers(written) if self.several.get(at, read)}
+            self._rewritings[written.fingerprint] = pushed_down(written, several)
+        return self._rewritings[written.fingerprint]
 
     def least(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""

@@ -20,14 +20,14 @@ from ddcli.plan.logical import Node
 from ddcli.plan.prune import arranged, side_name, sides
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 
     from ddcli.plan.engines import Engines
     from ddcli.plan.logical import Graph
 
 Parts = dict[int, Expression]
 """Conditions by number: over the columns of whatever node they have come to."""
-DEEPEST = 100
+DEEPEST = 40
 """Nodes that a condition passes at most."""
 CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
 """Aggregates that fail on no rows; sums overflow."""

@@ -24,6 +24,11 @@ GROUPED = ("count(*)", "count(distinct {})", "min({})", "max({})", "sum({})")
 @st.composite
 def conditions(draw, columns: Columns, depth: int = 2) -> str:
     """Give a condition that fails on no record."""
+    if depth and len(columns.kinds) > 1 and draw(st.booleans()):  # alternatives, mostly of columns of different sides
+        half = len(columns.kinds) // 2
+        parts = [Columns(dict(some)) for some in ([*columns.kinds.items()][:half], [*columns.kinds.items()][half:])]
+        ways = [" and ".join(draw(conditions(part, 0)) for part in parts) for _ in range(2)]
+        return f"(({ways[0]}) or ({ways[1]}))"
     if depth and draw(st.booleans()):
         form = draw(st.sampled_from(["({} and {})", "({} or {})", "(({} and {}) or ({} and {}))", "(not {})"]))
         return form.format(*(draw(conditions(columns, depth - 1)) for _ in range(form.count("{}"))))
@@ -31,7 +36,12 @@ def conditions(draw, columns: Columns, depth: int = 2) -> str:
     text, kind = quoted(name), columns.kinds[name]
     forms = [f"({text} is null)", f"({text} is not null)"]
     for literal in LITERALS.get(kind, ()):
-        forms += [f"({text} = {literal})", f"({text} >= {literal})", f"({text} <> {literal})", f"({text} in ({literal}))"]
+        forms += [
+            f"({text} = {literal})",
+            f"({text} >= {literal})",
+            f"({text} <> {literal})",
+            f"({text} in ({literal}))",
+        ]
     same = [other for other in columns.of() if columns.kinds[other] == kind and not kind.startswith("list")]
     forms += [f"({text} <= {quoted(other)})" for other in same]
     if kind == "string":
@@ -61,6 +71,8 @@ def filtered_cases(draw, nt: int = 1) -> Case:
     for _ in range(draw(st.integers(1, 3))):
         source = draw(st.sampled_from(list(reversed(sketch.columns))))
         columns, apply = sketch.columns[source], []
+        if not draw(st.integers(0, 3)):
+            apply += [{"concat": {"from": source, "apply": ["distinct"]}}, {"filter": draw(conditions(columns))}]
         for _ in range(draw(st.integers(1, 4))):
             if draw(st.integers(0, 4)) == 4 and columns.ordered() not in ([], ["a"]):
                 operator, columns = draw(_grouped(columns))

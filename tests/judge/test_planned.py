@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ddcli.plan.generations import known_generations, plan
 from tests.draws import many
+from tests.judge.case import Arrival, Case, Run
 from tests.judge.filters import filtered_cases
 from tests.judge.harness import Meaning
 from tests.judge.logs import cases
@@ -30,3 +31,30 @@ def test_filters_may_be_asked_elsewhere(case):
     judge_graph(case, meaning, plain.graph)
     if planned.fingerprint != plain.fingerprint:
         judge_graph(case, meaning, planned.graph)
+
+
+ALTERNATIVES = """\
+dd: 1
+name: judged
+inputs:
+  p: {path: in/p/, columns: {k: int64, v: int64}}
+  q: {path: in/q/, columns: {k: int64, w: int64}}
+collections:
+  c:
+    from: p
+    apply:
+    - join: {with: q, 'on': [k]}
+    - filter: (v = 1 and w = 2) or (v = 3 and w = 4)
+outputs: {c: out/c/}
+"""
+
+
+def test_each_side_is_asked_for_what_some_alternative_demands():
+    """Not for what only one of them does."""
+    left = tuple(((k, v), (0,), 1) for k in range(3) for v in range(5))
+    right = tuple(((k, w), (1,), 1) for k in range(3) for w in range(5))
+    case = Case(ALTERNATIVES, (Run((Arrival("p", left), Arrival("q", right))),))
+    meaning = Meaning(case)
+    planned = plan(meaning.graph)
+    assert planned.fingerprint != plan(meaning.graph, moved=False).fingerprint
+    judge_graph(case, meaning, planned.graph)

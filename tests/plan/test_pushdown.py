@@ -1,0 +1,76 @@
+"""Where filters are asked: what they pass, and what they don't."""
+
+import pytest
+
+from ddcli.plan import generations
+from tests.plan.support import chain, logical, nodes
+
+BELOW_JOIN = [
+    ("join: {with: u, on: [k], as: x}", "v > 1", True),
+    ("join: {with: u, on: [k], as: x}", "w > 1", True),
+    ("join: {with: u, on: [k], as: x}", "w > v", False),
+    ("join: {with: u, on: [k], as: x}", "(v = 1 and w = 2) or (v = 3 and w = 4)", True),
+    ("join: {with: u, on: [k], as: x}", "(v = 1 and w = 2) or w > f", False),
+    ("join: {with: u, on: [k], as: x}", "v > 1 and 1 / v > 0", False),  # may fail
+    ("join: {with: u, on: [k], as: x, how: left}", "v > 1", True),
+    ("join: {with: u, on: [k], as: x, how: left}", "w > 1", False),
+    ("join: {with: u, on: [k], as: x, how: full}", "v > 1", False),
+    ("semijoin: {with: u, on: [k]}", "v > 1", True),
+    ("antijoin: {with: u, on: [k]}", "v > 1", True),
+    ("distinct", "v > 1", True),
+    ("reduce: {by: [v], n: count(*)}", "v > 1", True),
+    ("reduce: {by: [v], n: count(*)}", "n > 1", False),
+    ("reduce: {by: [v], n: sum(k)}", "v > 1", False),  # the sum may be too large
+    ("top_k: {k: 1, by: [v], order_by: [n]}", "v > 1", True),
+    ("top_k: {k: 1, by: [v], order_by: [n]}", "n > 1", False),
+    ("threshold: count - 1", "v > 1", False),
+    ("inspect: seen", "v > 1", False),
+]
+
+
+@pytest.mark.parametrize(("operator", "condition", "moves"), BELOW_JOIN)
+def test_what_a_filter_passes(operator, condition, moves):
+    graph = logical(chain(operator, f"filter: {condition}"))
+    assert moves == (generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint)
+
+
+def test_a_filter_passes_nothing_that_others_read():
+    """Neither a collection nor a side that other joins by the same key share."""
+    joined = chain("join: {with: u, on: [k], as: x}", name="a")
+    alone = joined + chain("filter: v > 1", source="a")
+    graph = logical(alone)
+    assert generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint
+    graph = logical(alone, "{c: out/, a: a/}")
+    assert generations.plan(graph).fingerprint == generations.plan(graph, moved=False).fingerprint
+    shared = chain("join: {with: t, on: [k], as: x}", source="u", name="a")
+    graph = logical(shared + chain("join: {with: u, on: [k], as: x}", "filter: v > 1"), "{c: out/, a: a/}")
+    assert generations.plan(graph).fingerprint == generations.plan(graph, moved=False).fingerprint
+
+
+def test_a_state_keeps_where_its_filters_are_asked():
+    """Another reader changes nothing of it, nor does this version for what an earlier one made."""
+    collections = chain("join: {with: u, on: [k], as: x}", name="a") + chain("filter: v > 1", source="a")
+    before = generations.plan(logical(collections))
+    (known,) = generations.known_generations(before.to_json())
+    more = generations.plan(logical(collections, "{c: out/, a: a/}"), [known])
+    assert {node.fingerprint for node in before.graph.nodes} <= {node.fingerprint for node in more.graph.nodes}
+    old = generations.plan(logical(collections), moved=False)
+    tree = old.to_json()
+    assert "read" not in tree["generations"][0]
+    assert generations.plan(logical(collections), generations.known_generations(tree)).fingerprint == old.fingerprint
+
+
+def test_a_moved_filter_makes_arrangements_smaller():
+    graph = logical(chain("join: {with: u, on: [k], as: x}", "filter: v > 1 and w < 3", "distinct"))
+    (join,) = nodes(generations.plan(graph).graph, "EquiJoin")
+    assert all("filter" in str(side.inputs[0].says) for side in join.inputs)
+
+
+def test_chains_of_any_length_are_planned():
+    graph = logical(
+        chain(*["filter: v > 1", "extend: {v: v}"] * 300, "join: {with: u, on: [k], as: x}", "filter: v > 2")
+    )
+    assert generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint
+    many = " and ".join(f"v <> {at}" for at in range(3000))
+    graph = logical(chain("join: {with: u, on: [k], as: x}", f"filter: {many}"))
+    assert generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint
