@@ -20,7 +20,7 @@ from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
-from ddcli.plan.pushdown import Rewriting, pushed_down, read_by_several, unmoved
+from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class Generation:
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
     several: dict[str, bool] | None = None
-    _rewritings: dict[str, Rewriting] = field(default_factory=dict, compare=False)
+    _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, written: Graph, before: Generation | None = None, *, moved: bool = True) -> Self:
@@ -75,7 +75,7 @@ class Generation:
         if before is not None:
             several = None if before.several is None else _read_by_several(written) | before.several
         known = cls(before.columns if before else {}, before.once if before else frozenset(), several)
-        graph = known.rewriting(written).graph
+        graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
         columns: dict[str, frozenset[str]] = {}
         alone: dict[str, bool] = {}
@@ -90,14 +90,14 @@ class Generation:
         kept = None if several is None else {at: several[at] for at in sorted(there)}
         return cls(columns, frozenset(at for at, single in alone.items() if single), kept)
 
-    def rewriting(self, written: Graph) -> Rewriting:
+    def moved(self, written: Graph) -> MovedFilters:
         """Return a graph with its filters where this generation asks them."""
         if self.several is None:
             return unmoved(written)
-        if written.fingerprint not in self._rewritings:
+        if written.fingerprint not in self._moved:
             several = {each for at, each, read in _readers(written) if self.several.get(at, read)}
-            self._rewritings[written.fingerprint] = pushed_down(written, several)
-        return self._rewritings[written.fingerprint]
+            self._moved[written.fingerprint] = pushed_down(written, several)
+        return self._moved[written.fingerprint]
 
     def least(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
@@ -119,7 +119,7 @@ class Generation:
 
     def fits(self, node: Node) -> bool:
         """Say whether an output reads only columns that are kept of the collections which are known."""
-        graph = self.rewriting(Graph({"": node})).graph
+        graph = self.moved(Graph({"": node})).graph
         needed = required_columns(graph)
         return all(
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
@@ -127,21 +127,21 @@ class Generation:
 
     def lowered(self, written: Graph) -> physical.PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
-        graph = self.rewriting(written).graph
+        graph = self.moved(written).graph
         return lower(graph, self.least(graph), self._read_once(graph))
 
     def nodes(self, written: Graph) -> dict[str, Node]:
         """Return what each node of that graph is lowered to, by fingerprint; none of which there is a part only, as its readers filter it."""
-        rewriting = self.rewriting(written)
-        return self._lowered(rewriting, rewriting.same)
+        moved = self.moved(written)
+        return self._lowered(moved, moved.same)
 
     def operators(self, written: Graph) -> dict[str, Node]:
         """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records."""
-        rewriting = self.rewriting(written)
-        return self._lowered(rewriting, rewriting.operators)
+        moved = self.moved(written)
+        return self._lowered(moved, moved.operators)
 
-    def _lowered(self, rewriting: Rewriting, names: Mapping[str, Node]) -> dict[str, Node]:
-        graph = rewriting.graph
+    def _lowered(self, moved: MovedFilters, names: Mapping[str, Node]) -> dict[str, Node]:
+        graph = moved.graph
         found = lowered_nodes(graph, self.least(graph), self._read_once(graph))
         return {name: found[node.fingerprint] for name, node in names.items() if node.fingerprint in found}
 

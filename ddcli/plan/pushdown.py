@@ -34,7 +34,7 @@ CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class MovedFilters:
     """A graph with its filters moved: what each node of the graph as written has become, by its fingerprint.
 
     `same` has those of which there is a node with the same records; `operators` also those whose records are others now, as they are filtered.
@@ -45,13 +45,13 @@ class Rewriting:
     operators: Mapping[str, Node]
 
 
-def unmoved(graph: Graph) -> Rewriting:
+def unmoved(graph: Graph) -> MovedFilters:
     """Return a graph as it is written."""
     nodes = {node.fingerprint: node for node in graph.nodes()}
-    return Rewriting(graph, nodes, nodes)
+    return MovedFilters(graph, nodes, nodes)
 
 
-def pushed_down(graph: Graph, several: Collection[str]) -> Rewriting:
+def pushed_down(graph: Graph, several: Collection[str]) -> MovedFilters:
     """Return a graph with its filters moved; `several` has the fingerprints of nodes, and the names of sides, that several read."""
     moving = _Moving(several)
     for node in graph.nodes():
@@ -60,7 +60,7 @@ def pushed_down(graph: Graph, several: Collection[str]) -> Rewriting:
     found = logical.Graph(outputs)
     there = {node.fingerprint for node in found.nodes()}
     same = {written: node for written, node in moving.done.items() if node.fingerprint in there}
-    return Rewriting(logical.Graph(outputs, moving.engines(found, graph.engines)), same, {**moving.stands, **same})
+    return MovedFilters(logical.Graph(outputs, moving.engines(found, graph.engines)), same, {**moving.stands, **same})
 
 
 def read_by_several(graph: Graph) -> dict[str, bool]:
