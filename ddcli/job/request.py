@@ -11,7 +11,7 @@ import shlex
 from dataclasses import field, replace
 from functools import reduce
 from pathlib import PurePath, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, box
@@ -26,6 +26,7 @@ from ddcli.job.summary import RunSummary
 from ddcli.progress import SILENT, Progress
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
+from ddcli.spec.model import catalog_of
 from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
@@ -378,6 +379,14 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
             ):
                 problem = f"outputs.{name}.{target.kind}: '{target.place.value}' and {what} lie in each other"
                 errors.append(SpecError(problem, span=target.place.span, hint="give each a place of its own"))
+    tables: list[Any] = []
+    for name, target in ((name, one.target) for name, one in spec.outputs.items() if one.target):
+        if target.catalog is None:
+            continue
+        tables.append((catalog_of(target.catalog), target.place.value))
+        if tables[-1] in tables[:-1]:
+            problem = f"outputs.{name}.{target.kind}: another output is the table '{target.place.value}'"
+            errors.append(SpecError(problem, span=target.place.span, hint="give each a table of its own"))
     return errors
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
-from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES
+from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES, catalog_of
 from ddcli.store.files.access import read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
@@ -104,10 +104,7 @@ def open_table(given: InputSpec, base: Path, connections: Connections | None = N
 def _in_catalog(given: InputSpec, name: str) -> IcebergSource:
     from ddcli.store.mirrors.iceberg import IcebergSource
 
-    if isinstance(given.catalog, Text):
-        return IcebergSource(name, given.catalog.value, {})
-    properties = {key.value: value.value for key, value in given.catalog or ()}
-    return IcebergSource(name, properties.pop("name", "default"), properties)
+    return IcebergSource(name, *catalog_of(given.catalog))
 
 
 def _in_database(given: InputSpec, uri: str, base: Path, connections: Connections | None) -> DatabaseSource:

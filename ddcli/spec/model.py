@@ -458,6 +458,14 @@ class CollectionSpec:
         return (self.name.value,)
 
 
+def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[str, dict[str, str]]:
+    """Return the name of a catalog and its properties, as a file names one."""
+    if catalog is not None and not isinstance(catalog, tuple):
+        return catalog.value, {}
+    properties = {key.value: value.value for key, value in catalog or ()}
+    return properties.pop("name", "default"), properties
+
+
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
     """A table of another program that follows an output's log: in its `place`, a path or a name in a `catalog`, which is named as inputs name it.

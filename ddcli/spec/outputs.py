@@ -8,7 +8,7 @@ from ddcli.spec import model
 from ddcli.spec.operators import REFERENCE
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
-from ddcli.spec.tables import PLACE
+from ddcli.spec.tables import IN_CATALOG, PLACE
 from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ HISTORY = Words(
     "write a number of times, `7 days` (weeks, hours, minutes, seconds), or `all`",
 )
 PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`")
-TARGETS: dict[str, Shape[Any]] = {"delta": PLACE, "parquet": PARQUET_FILE}
+TARGETS: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "parquet": PARQUET_FILE}
 """Where an output can be beside its log, and how the place is written."""
 ABOUT = {
     "delta": "directory of a table of Delta Lake that is written, relative to this file, or in an object store",
+    "iceberg": "the table of Iceberg that is written, in a catalog",
     "parquet": "the Parquet file that is written, relative to this file, or in an object store; with `as: table`",
 }
 KEYS = {
@@ -33,7 +34,7 @@ KEYS = {
     "as": Key(
         "form",
         Choice("form", ("log", "table")),
-        about="what the table of `delta` or `parquet` has: the log of updates (default), or the contents as of now",
+        about="what the table of `delta`, `iceberg` or `parquet` has: the log of updates (default), or the contents as of now",
     ),
     **{kind: Key(kind, shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
 }
@@ -67,7 +68,9 @@ class _Mapping(Shape[model.OutputSpec]):
             hint = "for example `{as: table, delta: lake/orders/}`; `path` is where its log is"
             raise notes.refuse(place.path, "it says of no table where it is", place.word.span, hint)
         if "form" in arguments and not kinds:
-            raise notes.refuse(place.path, "`as: log` is for tables of Delta Lake", place.word.span, "leave it out")
+            raise notes.refuse(
+                place.path, "`as: log` is for tables of Delta Lake and Iceberg", place.word.span, "leave it out"
+            )
         if kinds == ["parquet"] and arguments.get("form") != "table":
             hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"
             raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)

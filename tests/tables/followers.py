@@ -1,6 +1,7 @@
 """A pipeline whose outputs are tables, changed at random: what each table has is held against the log of its input."""
 
 import json
+import shutil
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,14 +9,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 import ddcli.store.state.directory
 from ddcli.driver.run import run
 from tests.harness import contents, write_log
+from tests.tables.histories import properties_of
 
-KINDS = ("delta", "parquet")
+KINDS = ("delta", "iceberg", "parquet")
 """What a table can be. A further one: its place in `PLACES`, what its own reader reads in `read`, and its commits in `commits`."""
-PLACES = {"delta": "lake/t", "parquet": "lake/t.parquet"}
+PLACES = {"delta": "lake/t", "iceberg": "lake/t", "parquet": "lake/t.parquet"}
 COLUMNS = {"city": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 PIPELINE = """\
 dd: 1
@@ -34,17 +37,43 @@ class Follower:
         self.path = folder / PLACES[kind]
         self.step = 0
         folder.mkdir(parents=True, exist_ok=True)
-        text = PIPELINE.format(form=form, kind=kind, place=PLACES[kind])
+        place = PLACES[kind]
+        if kind == "iceberg":
+            self.path.mkdir(parents=True, exist_ok=True)
+            listed = ", ".join(f"{key}: '{value}'" for key, value in self.properties.items())
+            place = f"{{catalog: {{{listed}}}, table: shop.t}}"
+        text = PIPELINE.format(form=form, kind=kind, place=place)
         (folder / "shop.yaml").write_text(text)
 
-    def copy(self, folder: Path) -> "Follower":
-        """Return a copy elsewhere."""
-        import shutil
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of the catalog."""
+        return properties_of(self.path)
 
-        shutil.copytree(self.folder, folder)
-        found = Follower(folder, self.kind, self.form)
-        found.step = self.step
-        return found
+    @property
+    def iceberg(self):
+        """The table, as its own package has it."""
+        return load_catalog("default", **self.properties).load_table("shop.t")
+
+    def save(self) -> Path:
+        """Keep what the folder has now, for `restore`: catalogs hold absolute paths, so it can't be copied to another place."""
+        saved = self.folder.with_name(f"{self.folder.name} saved")
+        shutil.copytree(self.folder, saved)
+        return saved
+
+    def restore(self, saved: Path) -> None:
+        """Put back what the folder had."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(saved, self.folder)
+
+    def remove(self) -> None:
+        """Remove the table."""
+        if self.kind == "iceberg":
+            load_catalog("default", **self.properties).drop_table("shop.t")
+        elif self.kind == "delta":
+            shutil.rmtree(self.path)
+        else:
+            self.path.unlink()
 
     def supply(self, draw, rows=8) -> None:
         """Write random changes at the next time: rows come, several times perhaps, and some of those that are there go."""
@@ -71,12 +100,17 @@ class Follower:
         """Return what the table has, as its own reader reads it."""
         if self.kind == "delta":
             frame = pl.DataFrame(DeltaTable(str(self.path)).to_pyarrow_table())
+        elif self.kind == "iceberg":
+            frame = pl.DataFrame(self.iceberg.scan().to_arrow())
         else:
             frame = pl.read_parquet(self.path.parent / "*.parquet")
         return Counter(frame.iter_rows())
 
     def commits(self) -> list[int]:
         """Return the numbers of our commits that the table says it has."""
+        if self.kind == "iceberg":
+            summaries = [one.summary.additional_properties for one in self.iceberg.metadata.snapshots]
+            return [int(value) for summary in summaries for name, value in summary.items() if name.startswith("dd/")]
         assert self.kind == "delta", "a Parquet file says the last one"
         lines = [line for path in sorted(self.path.glob("_delta_log/*.json")) for line in path.read_text().splitlines()]
         return [found["txn"]["version"] for line in lines if "txn" in (found := json.loads(line))]
@@ -85,6 +119,11 @@ class Follower:
         """Return the files of the table that none of its versions has."""
         if self.kind == "parquet":
             return [path.name for path in self.path.parent.iterdir() if path != self.path]
+        if self.kind == "iceberg":
+            named = {entry["file_path"] for entry in self.iceberg.inspect.all_files().to_pylist()}
+            return [
+                path.name for path in self.path.glob("**/data/*") if not any(one.endswith(path.name) for one in named)
+            ]
         log = "".join(path.read_text() for path in self.path.glob("_delta_log/*.json"))
         found = [path.name for path in self.path.iterdir() if path.is_file() and path.name not in log]
         return found + [path.name for path in self.path.glob("_delta_log/*") if path.suffix != ".json"]

@@ -6,8 +6,10 @@ from decimal import Decimal
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from ddcli.driver.run import run
+from tests.tables.histories import properties_of
 
 HELD = {
     "i8": ("int8?", pl.Int8, [-128, None]),
@@ -36,6 +38,26 @@ ONLY_PARQUET = {
     "berlin": ("datetime[us, Europe/Berlin]?", pl.Datetime("us", "Europe/Berlin"), [0, None]),
 }
 """Columns with types that only Parquet can hold."""
+SMALL = ("i8", "i16")
+"""Columns that Iceberg can't hold."""
+
+
+def iceberg(folder):
+    """Return how a table of Iceberg is named as an output, and the properties of its catalog."""
+    (folder / "lake").mkdir(exist_ok=True)
+    properties = properties_of(folder / "lake")
+    listed = ", ".join(f"{key}: '{value}'" for key, value in properties.items())
+    return f"iceberg: {{catalog: {{{listed}}}, table: shop.t}}", properties
+
+
+def read(folder, target):
+    """Return what a table has, as its own package reads it."""
+    if target.startswith("delta"):
+        return pl.read_delta(str(folder / "t"))
+    if target.startswith("iceberg"):
+        table = load_catalog("default", **properties_of(folder / "lake")).load_table("shop.t")
+        return pl.DataFrame(table.scan().to_arrow())
+    return pl.read_parquet(folder / "t.parquet")
 
 
 def write(folder, columns, target):
@@ -55,10 +77,9 @@ def same(found, frame):
     return found.schema == frame.schema and found.sort("i32").equals(frame.sort("i32"))
 
 
-def test_types_come_back_from_delta(tmp_path):
-    frame = write(tmp_path, HELD, "delta: t/")
+def test_columns_of_delta_are_nullable_as_the_outputs(tmp_path):
+    write(tmp_path, HELD, "delta: t/")
     run(tmp_path / "p.yaml")
-    assert same(pl.read_delta(str(tmp_path / "t")), frame)
     nullable = {field.name: field.nullable for field in DeltaTable(str(tmp_path / "t")).schema().fields}
     assert nullable == {name: kind.endswith("?") for name, (kind, _, _) in HELD.items()}
 
@@ -73,21 +94,24 @@ def test_types_come_back_from_delta_as_an_input(tmp_path, shop):
     assert same(found, pl.read_delta(str(tmp_path / "t")))
 
 
-def test_types_come_back_from_a_rewritten_file(tmp_path):
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_types_come_back_from_written_and_rewritten_files(tmp_path, kind):
     """Rows that stay are read from the table's file and written again."""
-    for target in ("delta: t/", "parquet: t.parquet"):
-        columns = HELD if target.startswith("delta") else HELD | ONLY_PARQUET
-        folder = tmp_path / target[:5]
-        folder.mkdir()
-        frame = write(folder, columns, target)
-        run(folder / "p.yaml")
-        gone = frame.head(1).with_columns(time=pl.lit(1, pl.Int64), diff=pl.lit(-1, pl.Int64))
-        gone.write_parquet(folder / "in/1.parquet")
-        run(folder / "p.yaml")
-        found = (
-            pl.read_delta(str(folder / "t")) if target.startswith("delta") else pl.read_parquet(folder / "t.parquet")
-        )
-        assert same(found, frame.tail(1))
+    target = {"delta": "delta: t/", "iceberg": iceberg(tmp_path)[0], "parquet": "parquet: t.parquet"}[kind]
+    columns = HELD | ONLY_PARQUET if kind == "parquet" else HELD
+    if kind == "iceberg":
+        columns = {name: column for name, column in HELD.items() if name not in SMALL}
+    frame = write(tmp_path, columns, target)
+    run(tmp_path / "p.yaml")
+    assert same(read(tmp_path, target), frame)
+    gone = frame.head(1).with_columns(time=pl.lit(1, pl.Int64), diff=pl.lit(-1, pl.Int64))
+    gone.write_parquet(tmp_path / "in/1.parquet")
+    run(tmp_path / "p.yaml")
+    assert same(read(tmp_path, target), frame.tail(1))
+    if kind == "iceberg":
+        table = load_catalog("default", **iceberg(tmp_path)[1]).load_table("shop.t")
+        optional = {field.name: field.optional for field in table.schema().fields}
+        assert optional == {name: kind.endswith("?") for name, (kind, _, _) in columns.items()}
 
 
 @pytest.mark.parametrize("name", ONLY_PARQUET)
@@ -101,6 +125,15 @@ def test_types_that_a_table_can_not_hold_are_refused(shop, name):
     assert not (shop.folder / "t").exists()
     write(shop.folder, {name: ONLY_PARQUET[name]}, "parquet: t.parquet")
     assert shop("check", "p.yaml").code == 0
+
+
+def test_small_integers_are_refused_for_iceberg(shop):
+    write(shop.folder, {"i32": HELD["i32"], **{name: HELD[name] for name in SMALL}}, iceberg(shop.folder)[0])
+    found = shop("check", "p.yaml")
+    assert found.code == 2
+    for kind in ("int8", "int16"):
+        assert f"Iceberg can't hold the column 'i{kind[3:]}' of type {kind}" in found.out + found.err
+    assert "cast it to int32" in found.out + found.err
 
 
 def test_names_that_a_table_can_not_have_are_refused(shop):
@@ -121,7 +154,7 @@ def test_names_that_a_table_can_not_have_are_refused(shop):
 WRONG = {
     "{as: table}": "it says of no table where it is",
     "{as: table, path: out/}": "it says of no table where it is",
-    "{as: log, path: out/}": "`as: log` is for tables of Delta Lake",
+    "{as: log, path: out/}": "`as: log` is for tables of Delta Lake and Iceberg",
     "{parquet: t.parquet}": "a Parquet file has contents, and no log",
     "{as: table, parquet: t/}": "'t/' can't be a Parquet file",
     "{as: tabel, delta: t/}": "unknown form 'tabel'",
@@ -129,6 +162,7 @@ WRONG = {
     "{as: table, delta: in/t/}": "'in/t/' and the input 'given' lie in each other",
     "{as: table, delta: .dd/}": "'.dd/' and the state lie in each other",
     "{as: table, delta: out/t/, path: out/}": "'out/t/' and the log of 'given' lie in each other",
+    "{as: table, iceberg: {catalog: c, table: s.t}}\n  other: {from: given, as: table, iceberg: {catalog: c, table: s.t}}": "another output is the table 's.t'",
     "{from: given}": "the key 'path' is missing",
 }
 
@@ -140,4 +174,4 @@ def test_what_is_wrong_is_refused_at_its_place(shop, text):
     found = shop("check", "p.yaml")
     assert found.code == 2
     assert WRONG[text] in found.out + found.err
-    assert "p.yaml:5" in found.out + found.err
+    assert f"p.yaml:{5 + text.count(chr(10))}" in found.out + found.err

@@ -1,6 +1,7 @@
 """Outputs that are tables: after each run what the input's log holds, through deaths, races and others' writes; each commit once."""
 
 import shutil
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -8,13 +9,16 @@ from itertools import count
 import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
 
-from ddcli.errors import EngineError, StateError
-from tests.draws import chance, many, some
+from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.store.targets.delta import DeltaTarget
+from ddcli.store.targets.iceberg import IcebergTarget
+from tests.draws import chance, many
 from tests.store.support import Dead, Faulty
-from tests.tables.followers import KINDS, Follower, small_files
+from tests.tables.followers import COLUMNS, KINDS, Follower, small_files
 
-FORMS = [*((kind, "table") for kind in KINDS), ("delta", "log")]
+FORMS = [*((kind, "table") for kind in KINDS), ("delta", "log"), ("iceberg", "log")]
 
 
 @pytest.fixture(autouse=True)
@@ -29,39 +33,73 @@ def follower(request, tmp_path):
     return Follower(tmp_path / "shop", *request.param)
 
 
-def test_random_histories(follower, tmp_path):
-    for seed in range(many(6)):
-        draw, each = chance("followers", seed), follower.copy(tmp_path / str(seed))
-        for _ in range(8):
+def test_random_histories(follower):
+    for seed in range(many(2)):
+        draw, each = chance("followers", seed), Follower(follower.folder, follower.kind, follower.form)
+        for _ in range(6):
             for _ in range(draw.choice([1, 1, 2])):
                 each.supply(draw)
             each.run()
             each.check()
             assert not each.run().changed
-        if each.kind == "delta":
-            assert len(each.commits()) == len({*each.commits()}) <= 8
-            assert not each.leavings()
+        if each.kind != "parquet":
+            assert len(each.commits()) == len({*each.commits()}) <= 6
+        assert not each.leavings()
+        shutil.rmtree(each.folder)
 
 
-def test_death_at_every_operation(follower, tmp_path):
-    draw = chance("deaths")
+def test_death_at_any_operation(follower):
+    draw, saved = second_run(follower, "deaths")
+    files = Faulty()
+    follower.run(files)
+    for at in draw.sample(range(len(files.log)), many(10)):
+        follower.restore(saved)
+        files = Faulty(at, after=draw.random() < 0.5)
+        with suppress(Dead):
+            follower.run(files)
+        check_the_next_run(follower)
+
+
+@pytest.mark.parametrize("step", ["make", "write", "commit"])
+@pytest.mark.parametrize("after", [False, True])
+def test_death_around_what_the_package_does(follower, monkeypatch, step, after):
+    """Its own operations don't pass through ours."""
+    if follower.kind == "parquet":
+        return
+    kind = {"delta": DeltaTarget, "iceberg": IcebergTarget}[follower.kind]
+    meant = getattr(kind, step)
+
+    def dying(*arguments):
+        if after:
+            meant(*arguments)
+        raise Dead
+
+    for first in (True, False):
+        follower.supply(chance("deaths", first))
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, step, dying)
+            if first or step != "make":
+                with pytest.raises(Dead):
+                    follower.run()
+        check_the_next_run(follower, 1 if first else 2)
+
+
+def second_run(follower, *what):
+    """Return random numbers and the folder as it is before its second run."""
+    draw = chance(*what)
     follower.supply(draw)
     follower.run()
     follower.supply(draw)
-    for after in (False, True):
-        for at in some(count()):
-            each, files = follower.copy(tmp_path / "dead"), Faulty(at, after=after)
-            with suppress(Dead):
-                each.run(files)
-            each.run()
-            each.check()
-            assert not each.leavings(), files.log[-1]
-            if each.kind == "delta":
-                assert len(each.commits()) == 2
-            shutil.rmtree(each.folder)
-            if not files.dead:
-                break
-        assert at > 25
+    return draw, follower.save()
+
+
+def check_the_next_run(follower, commits=2):
+    """Look at a table after a run that may have died, and the next one."""
+    follower.run()
+    follower.check()
+    assert not follower.leavings()
+    if follower.kind != "parquet":
+        assert len(follower.commits()) == commits
 
 
 def test_one_death_after_the_other(follower):
@@ -75,7 +113,7 @@ def test_one_death_after_the_other(follower):
                     follower.run(Faulty(draw.randrange(60), after=draw.random() < 0.5))
         follower.run()
         follower.check()
-    if follower.kind == "delta":
+    if follower.kind != "parquet":
         assert len(follower.commits()) == len({*follower.commits()})
 
 
@@ -87,7 +125,7 @@ def test_racing_runs(follower):
             for done in [threads.submit(follower.run, if_locked="wait") for _ in range(2)]:
                 done.result()
         follower.check()
-    if follower.kind == "delta":
+    if follower.kind != "parquet":
         assert len(follower.commits()) == 3
 
 
@@ -115,7 +153,8 @@ def test_a_table_that_was_removed_is_written_anew(follower):
     draw = chance("removed")
     follower.supply(draw)
     follower.run()
-    shutil.rmtree(follower.path.parent)
+    follower.remove()
+    follower.supply(draw)
     follower.run()
     follower.check()
     follower.supply(draw)
@@ -138,22 +177,62 @@ def test_a_log_that_is_written_anew(follower, option):
         follower.check()
 
 
-def test_rows_of_others_are_refused(tmp_path):
-    for kind in KINDS:
-        each = Follower(tmp_path / kind, kind)
-        each.path.parent.mkdir()
-        rows = pl.DataFrame({"city": ["x"], "amount": [1]})
-        write_deltalake(str(each.path), rows) if kind == "delta" else rows.write_parquet(each.path)
-        before = each.read()
-        each.supply(chance("others"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_others_are_refused(tmp_path, kind):
+    each = Follower(tmp_path / kind, kind)
+    each.path.parent.mkdir(exist_ok=True)
+    rows = pl.DataFrame({"city": ["x"], "amount": [1]})
+    if kind == "iceberg":
+        catalog = load_catalog("default", **each.properties)
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.t", rows.to_arrow().schema).append(rows.to_arrow())
+    elif kind == "delta":
+        write_deltalake(str(each.path), rows)
+    else:
+        rows.write_parquet(each.path)
+    before = each.read()
+    each.supply(chance("others"))
+    for _ in range(2):
         with pytest.raises(StateError, match="that this pipeline has not written"):
             each.run()
-        with pytest.raises(StateError, match="that this pipeline has not written"):
+    assert each.read() == before
+    each.remove()
+    each.run()
+    each.check()
+
+
+def test_changes_of_others_to_iceberg_are_refused(tmp_path):
+    each, draw = Follower(tmp_path, "iceberg"), chance("others")
+    each.supply(draw)
+    each.run()
+    each.iceberg.append(pl.DataFrame({"city": ["x"], "amount": [1]}).to_arrow())
+    each.supply(draw)
+    for _ in range(2):
+        with pytest.raises(StateError, match="another program has changed the table: it has, beside the output's rows"):
             each.run()
-        assert each.read() == before
-        shutil.rmtree(each.path.parent)
-        each.run()
-        each.check()
+
+
+def test_a_lost_race_for_iceberg_is_no_commit(tmp_path, monkeypatch):
+    """Another one commits between a run's look at the table and its own commit, which pyiceberg may not make again."""
+    each, draw = Follower(tmp_path, "iceberg", "log"), chance("others")
+    each.supply(draw)
+    each.run()
+    each.supply(draw)
+    write = IcebergTarget.write
+
+    def later(target, name, rows):
+        write(target, name, rows)
+        rows = pl.DataFrame([("x", 1, 0, 1)], COLUMNS, orient="row").to_arrow()
+        each.iceberg.append(rows.cast(each.iceberg.schema().as_arrow()))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTarget, "write", later)
+        with pytest.raises(LockedError, match="another program has committed to the table first"):
+            each.run()
+    assert len(each.commits()) == 1
+    each.run()
+    assert each.read() == each.meant() + Counter({("x", 1, 0, 1): 1})
+    assert len(each.commits()) == 2
 
 
 def test_changes_of_others_are_refused(tmp_path):

@@ -4,6 +4,7 @@
 * copy_on_write: contents in files of which a change rewrites those with rows that it touches
 * delta: tables of Delta Lake
 * file_table: tables whose rows lie in Parquet files that a commit adds and removes
+* iceberg: tables of Iceberg
 * mark: how far a table follows its log
 * parquet_file: contents in one Parquet file
 * target: what all such tables have in common

@@ -21,17 +21,17 @@ from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import open_delta
 from ddcli.store.mirrors.delta_commits import LOG, has_changed, tip_of
-from ddcli.store.targets.file_table import FileTable
+from ddcli.store.parquet.writer import CHUNK, parquet_bytes
+from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
     from deltalake import DeltaTable
 
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
     from ddcli.store.files.gate import Files
     from ddcli.store.targets.mark import CommitMark, TableFile
     from ddcli.store.targets.target import CommitKey
@@ -71,12 +71,11 @@ class DeltaTarget(FileTable):
         table = self._table()
         if table is None:
             return set()
+        self._check_features(table)
         with self._errors():
             return set(pl.DataFrame(table.get_add_actions()).get_column("path").to_list())
 
     def make(self, columns: Schema) -> None:
-        if self._known is not None:
-            return
         table = self._table()
         from deltalake import DeltaTable
         from deltalake import Schema as DeltaSchema
@@ -85,18 +84,8 @@ class DeltaTarget(FileTable):
         with self._errors():
             if table is None:
                 DeltaTable.create(str(self._directory), schema=schema)
-                self._opened = table = None
                 table = self._table()
             assert table is not None, "it was just made"
-            if (
-                features := set(table.protocol().writer_features or ())
-            ) - FEATURES or table.metadata().partition_columns:
-                what = ", ".join(sorted(features)) or "partitions"
-                raise StateError(
-                    f"the table asks of its writers what `dd` doesn't do: {what}",
-                    place=self.place,
-                    hint="remove the table: the next run writes it anew",
-                )
             if table.schema() != schema:
                 raise StateError(
                     "the table has other columns than the output",
@@ -107,8 +96,9 @@ class DeltaTarget(FileTable):
     def read(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(io.BytesIO(read_bytes(self._directory / name)), glob=False)
 
-    def write(self, name: str, data: memoryview) -> None:
+    def write(self, name: str, rows: pl.DataFrame) -> None:
         path = self._directory / name
+        data = parquet_bytes(rows.height, lambda start, end: rows[start:end], group=CHUNK)
         self._files.write(path, data)
         self._files.sync(path)
         self._sizes[name] = data.nbytes
@@ -139,6 +129,16 @@ class DeltaTarget(FileTable):
         if self._version >= 0 or self._table() is not None:
             for version in (self._version, self._version + 1):
                 self._files.remove(temporary(self._directory / LOG / f"{version:020d}.json", 0))
+
+    def _check_features(self, table: DeltaTable) -> None:
+        """Refuse a table that asks of its writers what isn't done here: rows are deleted beside its files, for instance."""
+        features = {*(table.protocol().writer_features or ())} - FEATURES
+        if features or table.metadata().partition_columns:
+            raise StateError(
+                f"the table asks of its writers what `dd` doesn't do: {', '.join(sorted(features)) or 'partitions'}",
+                place=self.place,
+                hint="remove the table: the next run writes it anew",
+            )
 
     def _table(self) -> DeltaTable | None:
         """Return the table as it is now, once; None where there is none."""
@@ -185,23 +185,6 @@ def check_package() -> None:
     """Refuse to go on without the package (UsageError)."""
     if importlib.util.find_spec("deltalake") is None:
         raise UsageError("tables of Delta Lake need the package deltalake", hint="pip install 'ddcli[delta]'")
-
-
-def arrow_schema(columns: Schema) -> pa.Schema:
-    """Return columns as Arrow's, with which of them have nulls."""
-    import pyarrow as pa
-
-    return pa.schema([_field(name, kind) for name, kind in columns.items()])
-
-
-def _field(name: str, kind: Type) -> pa.Field:
-    import pyarrow as pa
-
-    if kind.kind == "list":
-        assert kind.inner is not None, "a list is of something"
-        return pa.field(name, pa.list_(_field("element", kind.inner)), nullable=kind.nullable)
-    plain = pl.Series(name, [], kind.to_polars()).to_arrow(compat_level=pl.CompatLevel.oldest())
-    return pa.field(name, plain.type, nullable=kind.nullable)
 
 
 def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
-from ddcli.store.parquet.writer import CHUNK, parquet_bytes
 from ddcli.store.targets.copy_on_write import Rewriting, dealt, rewriting
 from ddcli.store.targets.mark import TableFile
 from ddcli.store.targets.target import CommitKey, strange
@@ -18,8 +17,10 @@ from ddcli.store.targets.target import CommitKey, strange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from ddcli.engine.columns import Lanes
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
     from ddcli.store.targets.change import Change
     from ddcli.store.targets.mark import CommitMark
 
@@ -56,8 +57,8 @@ class FileTable(ABC):
         """Return the rows of a file."""
 
     @abstractmethod
-    def write(self, name: str, data: memoryview) -> None:
-        """Write a file, which is on the disk when this returns."""
+    def write(self, name: str, rows: pl.DataFrame) -> None:
+        """Write a file of rows."""
 
     @abstractmethod
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
@@ -87,12 +88,12 @@ class FileTable(ABC):
         else:
             kept, new = (), self._log(number, change)
         announce([*kept, *(piece for piece, _ in new)])
-        self.make(change.columns)
+        if change.whole:
+            self.make(change.columns)
         stay = {piece.name for piece in kept}
         gone = sorted(self.names() - stay) if self.contents or change.whole else []
         for piece, rows_of in new:
-            rows = rows_of()
-            self.write(piece.name, parquet_bytes(rows.height, partial(_between, rows), group=CHUNK))
+            self.write(piece.name, rows_of())
         self.commit(number, [piece for piece, _ in new], gone)
 
     def _contents(self, number: int, change: Change, known: CommitMark | None) -> tuple[Sequence[TableFile], Frames]:
@@ -122,15 +123,28 @@ class FileTable(ABC):
         new: Frames = []
         for rows in _gathered(change.frames()):
             piece = TableFile(self._name(number, len(new)), number, 0, 1, rows.height)
-            new.append((piece, partial(_between, rows, 0, rows.height)))
+            new.append((piece, partial(pl.DataFrame.clone, rows)))
         return new
 
     def _name(self, number: int, at: int) -> str:
         return f"{self.prefix}{number:016x}-{at:05d}.parquet"
 
 
-def _between(rows: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
-    return rows[start:end]
+def arrow_schema(columns: Schema) -> pa.Schema:
+    """Return columns as Arrow's, with which of them have nulls."""
+    import pyarrow as pa
+
+    return pa.schema([_field(name, kind) for name, kind in columns.items()])
+
+
+def _field(name: str, kind: Type) -> pa.Field:
+    import pyarrow as pa
+
+    if kind.kind == "list":
+        assert kind.inner is not None, "a list is of something"
+        return pa.field(name, pa.list_(_field("element", kind.inner)), nullable=kind.nullable)
+    plain = pl.Series(name, [], kind.to_polars()).to_arrow(compat_level=pl.CompatLevel.oldest())
+    return pa.field(name, plain.type, nullable=kind.nullable)
 
 
 def _gathered(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:

@@ -1,0 +1,178 @@
+"""Tables of Iceberg that follow outputs, through pyiceberg: a snapshot adds and removes whole files, and sets our number beside them.
+
+The table's property for repeated commits is 0: else pyiceberg makes a commit again that it believes to have failed, and it counts twice.
+Nobody's commits are lost: one that is based on another snapshot than the newest is refused by the catalog.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
+from ddcli.store.targets.file_table import FileTable, arrow_schema
+from ddcli.store.targets.target import CommitKey, strange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.targets.mark import TableFile
+
+RETRIES = "commit.retry.num-retries"
+PROPERTIES = {
+    RETRIES: "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+"""What tables have that are made here: the descriptions of old versions go by themselves."""
+
+
+class IcebergTarget(FileTable):
+    """A table of Iceberg, by its name in a catalog: one of pyiceberg's configuration, or one with these properties."""
+
+    def __init__(
+        self, name: str, catalog: str, properties: Mapping[str, str], key: CommitKey, *, contents: bool
+    ) -> None:
+        super().__init__(name, key, contents=contents)
+        if importlib.util.find_spec("pyiceberg") is None:
+            raise UsageError("tables of Iceberg need the package pyiceberg", hint="pip install 'ddcli[iceberg]'")
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with self._errors():
+            self._catalog = load_catalog(catalog, **properties)
+            try:
+                self._table: Table | None = self._catalog.load_table(name)
+            except NoSuchTableError:
+                self._table = None
+        self._data: dict[str, DataFile] | None = None
+        self._written: list[DataFile] = []
+
+    def number(self) -> int | None:
+        found = None if self._table is None else self._table.properties.get(self._property)
+        return None if found is None else int(found)
+
+    def left(self) -> dict[str, Any]:
+        return {}
+
+    def names(self) -> set[str]:
+        return {*self._files()}
+
+    def make(self, columns: Schema) -> None:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        with self._errors():
+            if self._table is None:
+                self._catalog.create_namespace_if_not_exists(self.place.rpartition(".")[0])
+                schema = arrow_schema(columns)
+                self._table = self._catalog.create_table(self.place, schema, properties=PROPERTIES)
+            table = self._table
+            found = pl.Schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
+            nullable = {field.name: field.optional for field in table.schema().fields}
+        if found != {name: kind.to_polars() for name, kind in columns.items()} or nullable != {
+            name: kind.nullable for name, kind in columns.items()
+        }:
+            raise StateError(
+                "the table has other columns than the output",
+                place=self.place,
+                hint="remove the table: the next run writes it anew, with the columns of the output",
+            )
+        if table.spec().fields:
+            raise StateError(
+                "the table has partitions, and no rows are dealt to them",
+                place=self.place,
+                hint="remove the table: the next run writes it anew, without partitions",
+            )
+
+    def read(self, name: str) -> pl.DataFrame:
+        assert self._table is not None, "it has the file"
+        with self._errors(), self._table.io.new_input(self._files()[name].file_path).open() as file:
+            return pl.read_parquet(io.BytesIO(file.read()))
+
+    def write(self, name: str, rows: pl.DataFrame) -> None:
+        import pyarrow.parquet as pq
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+
+        table, path = self._table, self._path(name)
+        assert table is not None, "it is made before its files"
+        with self._errors():
+            schema = schema_to_pyarrow(table.schema())
+            data = io.BytesIO()
+            pq.write_table(rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema), data, compression="zstd")
+            with table.io.new_output(path).create(overwrite=True) as file:
+                file.write(data.getvalue())
+            self._written.append(parquet_file_to_data_file(table.io, table.metadata, path))
+
+    def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        table, files = self._table, self._files()
+        assert table is not None, "it is made before its files"
+        properties = {self._property: str(number)}
+        if table.properties.get(RETRIES) != "0":
+            properties[RETRIES] = "0"
+        try:
+            with self._errors(), table.transaction() as transaction:
+                transaction.set_properties(properties)
+                updating = transaction.update_snapshot(snapshot_properties={self._property: str(number)})
+                with updating.overwrite() if gone else updating.fast_append() as snapshot:
+                    for file in self._written:
+                        snapshot.append_data_file(file)
+                    for name in gone:
+                        snapshot.delete_data_file(files[name])
+        except CommitFailedException:
+            raise LockedError(
+                "another program has committed to the table first",
+                place=self.place,
+                hint="run again to look what it was",
+            ) from None
+
+    def discard(self, pieces: Sequence[TableFile]) -> None:
+        if self._table is None:
+            return
+        from contextlib import suppress
+
+        for piece in pieces:
+            with suppress(OSError):  # it is not there
+                self._table.io.delete(self._path(piece.name))
+
+    @property
+    def _property(self) -> str:
+        return str(self.key)
+
+    def _path(self, name: str) -> str:
+        assert self._table is not None, "files lie in the table"
+        return f"{self._table.location().rstrip('/')}/data/{name}"
+
+    def _files(self) -> dict[str, DataFile]:
+        """Return the files that the table has, by their names."""
+        if self._table is None:
+            return {}
+        if self._data is None:
+            with self._errors():
+                tasks = [*self._table.scan().plan_files()]
+            if deleted := [task.file.file_path for task in tasks if task.delete_files]:
+                raise strange(self.place, f"another program has deleted rows in the file '{min(deleted)}'")
+            self._data = {task.file.file_path.rpartition("/")[2]: task.file for task in tasks}
+        return self._data
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the package, of which there is no common kind, into errors of the output."""
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+        try:
+            yield
+        except (DdError, CommitFailedException, NoSuchTableError):
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise EngineError(f"the table of Iceberg can't be written: {lines[0]}", place=self.place) from None
