@@ -11,6 +11,7 @@
 * doctor: `dd doctor`
 * explain: `dd explain`
 * feed: `dd feed`
+* forget: `dd forget`
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`

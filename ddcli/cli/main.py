@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "ddcli.cli.doctor",
     "explain": "ddcli.cli.explain",
     "feed": "ddcli.cli.feed",
+    "forget": "ddcli.cli.forget",
     "functions": "ddcli.cli.functions",
     "import": "ddcli.cli.import_",
     "init": "ddcli.cli.init",

@@ -26,13 +26,20 @@ from ddcli.job.clock import time_text
 from ddcli.job.consumed import destined
 from ddcli.job.functions import load_functions
 from ddcli.job.reopening import carried, reopenings
-from ddcli.job.request import error_directory, find_upper, is_changed, nothing_new, unparsed_below
+from ddcli.job.request import (
+    error_directory,
+    find_upper,
+    is_changed,
+    late_directory,
+    nothing_new,
+    unparsed_below,
+)
 from ddcli.job.sizes import Sizes, rows_held, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import Publishing
-from ddcli.sinks.side_logs import ErrorLog, late_directory, put_aside
+from ddcli.sinks.side_logs import ErrorLog, put_aside
 from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import (

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.graph import assemble
+from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.requested_changes import (
@@ -41,10 +42,18 @@ from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, PlanChanges
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
-from ddcli.sinks.side_logs import Correction, ErrorLog
+from ddcli.sinks.side_logs import Correction, ErrorLog, replace_side_logs
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import facts_of
-from ddcli.sources.readers import largest_seen, open_logs, refuse_rewritten
+from ddcli.sources.readers import (
+    UNCLEAN,
+    find_forgotten,
+    in_files,
+    largest_seen,
+    open_logs,
+    refuse_rewritten,
+    refuse_unclean,
+)
 from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
@@ -83,7 +92,7 @@ def rebuild(
     Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
     """
     changes = find_changes(request, manifest, planning.plan)
-    if request.withdrawn or request.reopened is not None:
+    if request.withdrawn or request.reopened is not None or request.forgetting is not None:
         refuse_taking_back(request, manifest, changes)
     else:
         refuse_rewriting(request, manifest, changes)
@@ -96,6 +105,11 @@ def rebuild(
     found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}
     if not changes.known.inputs:
         found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
+    if request.forgetting is not None:
+        found = {
+            name: given.known(manifest.inputs[name]) if given.progress is None else given
+            for name, given in found.items()
+        }
     if request.clock.arrival:
         # What is new in a known input is the next run's; a new input has been there since the last one.
         last, later = last_time(manifest), last_time(manifest) + 1
@@ -134,16 +148,23 @@ class _Rebuild:
         graph = self._correcting(self.changes.cut())
         readers, known = self._readers(graph)
         most = rows_read(self.request.memory)
+        forgetting = self.request.forgetting
+        if forgetting is not None:
+            find_forgotten(forgetting, readers, most)
         inputs, sources = self._sources(graph, readers, known, most)
         rows = sum(source.rows for source in sources.values())
         cut, spread = self.choosing.cut(graph, self.nt, rows, self._kept())
         if spread and cut.most is not None and cut.most < most:
             inputs, sources = self._sources(graph, readers, known, cut.most)
         pools, interval = pools_for(cut, self.secret), Interval(_beginning(self.nt), self.upper)
-        traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
+        past = kept_past(self.request.spec, graph, self.kinds) if forgetting else {}
+        traces = StateTraces(
+            self.request.state, None, pools, interval.lower, cut, past=past, only=frozenset(self.changes.built)
+        )
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
         errors = ErrorLog(self.time)
-        failed = errors.add_rebuilt(self.opened) if self.request.spec.errors else None
+        add = errors.add if forgetting else errors.add_rebuilt(self.opened)
+        failed = add if self.request.spec.errors else None
         quiet = lambda _label, _updates: None  # noqa: E731
         workers = Workers(cut.passes, cut.threads)
         scope = Scope(self.nt, workers=workers, counted=True, progress=self.request.progress)
@@ -163,18 +184,16 @@ class _Rebuild:
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 times = self.upper.elements
                 count = reopenings(self.manifest) + self.reopens
-                called = f"-change{transaction.number}" if transaction else ""
-                called = f"-reopened{count}" if self.reopens else called
+                called = self._called(transaction, count)
                 # Others are computed, where they are, for the arrangements on the way to them.
                 layouts = {
                     name: layout
                     for name, layout in assembled.outputs.items()
                     if self.changes.outputs.get(name, "same") != "same"
                 }
-                interval_ = (self.manifest.upper, times)
-                publishing = Publishing(
-                    self.request, self.time, *interval_, layouts, transaction, self.opened, called, count
-                )
+                interval_ = (None if forgetting else self.manifest.upper, times)
+                moved = None if forgetting else self.opened
+                publishing = Publishing(self.request, self.time, *interval_, layouts, transaction, moved, called, count)
                 step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
                 if self.request.budget is not None:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
@@ -188,14 +207,11 @@ class _Rebuild:
                 if transaction is None:
                     return self.manifest, publishing.summaries(), counts, where
                 entries = self._outputs(publishing)
-                self._retire(transaction)
-                aside = error_directory(self.request)
-                if self.request.withdrawn or self.reopens:
-                    errors.correct(transaction, aside, self.opened, interval_, called)
+                if forgetting:
+                    replace_side_logs(self.request, transaction, errors, in_files(readers), self.time, times, called)
                 else:
-                    errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
-                if not known or self.request.withdrawn or self.reopens:
-                    self._correct_aside(readers, transaction, called)
+                    self._retire(transaction)
+                    self._correct_side_logs(readers, transaction, errors, called, anew=not known)
                 manifest = replace(
                     self.manifest,
                     upper=times,
@@ -213,7 +229,8 @@ class _Rebuild:
                     | self._due(traces)
                     | ({"reopenings": count} if self.reopens else {})
                     | {"seen": self._seen(readers)}
-                    | self._built(transaction.number),
+                    | self._built(transaction.number)
+                    | ({UNCLEAN: forgetting.unclean} if forgetting else {}),
                 )
                 if self.request.budget is not None:
                     self.planning.check_written(transaction, counts, traces.entries(self.upper), publishing)
@@ -277,7 +294,11 @@ class _Rebuild:
     def _built(self, number: int) -> dict[str, Any]:
         """Return which exported arrangements commits have built anew, this one those in which something may have been taken back."""
         built = dict(self.manifest.cache.get("built", {}))
-        others = self.reopens or (self.request.refreshes_all and self._has_other_files())
+        others = (
+            self.reopens
+            or self.request.forgetting is not None
+            or (self.request.refreshes_all and self._has_other_files())
+        )
         anew = {name for name in self.changes.plan.graph.exports.values() if others or name in self.changes.touched}
         built |= dict.fromkeys(anew & self.manifest.arrangements.keys(), number)
         return {"built": built} if built else {}
@@ -347,11 +368,14 @@ class _Rebuild:
         past = {name: given.past() if name in known else given for name, given in self.found.items()}
         again = past if self.reopens else self.request.withdrawn
         read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
-        before = self.manifest.read_anew() if known else None
+        before = self.manifest.read_anew() if known or self.request.forgetting is not None else None
         if before is not None and self.reopens:  # an import begins anew, as of its frontier now
             own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
             before = replace(before, inputs=own)
-        return open_logs(self.request, before, read, rows_held(self.request.memory)), known
+        readers = open_logs(self.request, before, read, rows_held(self.request.memory))
+        if self.request.forgetting is None:
+            refuse_unclean(self.manifest, read)
+        return readers, known
 
     def _sources(
         self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
@@ -372,7 +396,10 @@ class _Rebuild:
             files = taken.files if whole else inputs[name].files
             inputs[name] = InputEntry(times, files, reader.kept())
             if name in scans:
-                slices = [part if name in timed else self._settled(part) for part in taken.slices]
+                slices = [
+                    part if name in timed or self.request.forgetting is not None else self._settled(part)
+                    for part in taken.slices
+                ]
                 sources[name] = Fed(tuple(slices), taken.rows)
         for name in scans:
             if name.startswith(CONTENTS):
@@ -405,6 +432,24 @@ class _Rebuild:
     def _settled(self, part: Slice) -> Settled:
         return Settled(part, self.upper, self.nt)
 
+    def _called(self, transaction: Transaction | None, count: int) -> str:
+        """Return what is added to the names of files of a commit, where so many reopenings have been."""
+        if self.reopens or transaction is None:
+            return f"-reopened{count}" if self.reopens else ""
+        return f"-{'change' if self.request.forgetting is None else 'forgotten'}{transaction.number}"
+
+    def _correct_side_logs(
+        self, readers: dict[str, Reader], transaction: Transaction, errors: ErrorLog, called: str, *, anew: bool
+    ) -> None:
+        """Have all side logs say what is so now; those of inputs where these are taken in `anew`, or something is taken back."""
+        aside, times = error_directory(self.request), self.upper.elements
+        if self.request.withdrawn or self.reopens:
+            errors.correct(transaction, aside, self.opened, (self.manifest.upper, times), called)
+        else:
+            errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
+        if anew or self.request.withdrawn or self.reopens:
+            self._correct_aside(readers, transaction, called)
+
     def _correct_aside(self, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
         """Have the logs of late rows, and of rows that can't be read, say what the files hold of these now."""
         correction = Correction(
@@ -433,7 +478,7 @@ class _Rebuild:
         return frozenset(
             len(entry.shards)
             for identity, entry in self.manifest.arrangements.items()
-            if identity.removesuffix(WAITING) in self.changes.kept
+            if identity.removesuffix(WAITING) in self.changes.kept or self.request.forgetting is not None
         )
 
     # --- what comes of it -----------------------------------------------------------------------------------------
@@ -446,7 +491,11 @@ class _Rebuild:
                 continue
             known = self._known(name)
             if self.changes.outputs[name] != "same":
-                entries[name] = publishing.entry(name, known, meaning)
+                if self.request.forgetting is not None:
+                    before = self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))
+                    entries[name] = publishing.replace(name, before, meaning, self.request.forgetting)
+                else:
+                    entries[name] = publishing.entry(name, known, meaning)
             else:
                 assert known is not None, "an output that stays the same has a log"
                 entries[name] = replace(known, fingerprint=meaning)

@@ -9,7 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.job.clock import run_time
 from ddcli.job.request import find_inputs, find_time
 from ddcli.plan.bound import BoundPipeline
-from ddcli.sources.readers import import_keys, open_logs, time_columns
+from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
@@ -69,6 +69,7 @@ def prepare(
     `most` rows may be in memory at once. With `whole`, return all that there is, arrangements of others as logs, and hold
     nothing to the state; if only what is `taken` counts, without the files that are new to an input of the state.
     """
+    before = manifest
     known = pins = None if request.refreshes_all else manifest
     found = find_inputs(request, manifest, anew=request.refreshes_all)
     if request.clock.arrival:
@@ -78,6 +79,8 @@ def prepare(
         past = manifest.inputs if taken and manifest is not None else ()
         found = {name: given.past() if name in past else given.whole() for name, given in found.items()}
         known = manifest = None
+    if request.forgetting is None:
+        refuse_unclean(before, found)
     readers = open_logs(request, known, found, most, pins)
     time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}

@@ -80,14 +80,19 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
     """
     reopens = request.reopened is not None
     as_before = replace(request, withdrawn={}, reopened=None, rewrite=frozenset())
+    if request.forgetting is not None:
+        as_before = replace(as_before, refresh=None)
     if is_changed(as_before, manifest, changes.plan.fingerprint):
         what = "it is reopened as it was made" if reopens else "a file is withdrawn from what the state was made by"
+        what = what if request.forgetting is None else "rows are forgotten of what the state was made by"
         raise StateError(
             f"the pipeline has changed since its state was made: {what}",
             place=str(request.spec.path),
             hint=f"bring the state to the new pipeline with `dd run --apply {request.spec.path}`, or put the file back, and "
-            f"{'reopen' if reopens else 'retract'} then",
+            f"{'reopen' if reopens else 'retract' if request.forgetting is None else 'forget'} then",
         )
+    if request.forgetting is not None:
+        return  # readers begin anew
     exported = {name for name, identity in manifest.exports.items() if reopens or identity in changes.touched}
     held = {identity for name, identity in manifest.exports.items() if name in exported}
     for hold in read_holds(request.state) if held else ():

@@ -3,6 +3,7 @@
 * budget: what a run may take, held against what it took
 * clock: the time of a run
 * consumed: what becomes of files that were taken in
+* forgetting: the rows that are forgotten, and what became of files
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * kept_plan: what a pipeline file means, kept from one run to the next
 * object_table: immutable objects as a table of JSON

@@ -37,9 +37,11 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
 
 
 def carried(manifest: Manifest | None) -> dict[str, Any]:
-    """Return what each commit of a state keeps of its past: how often it was reopened, and which arrangements have been built anew."""
+    """Return what each commit of a state keeps of its past: how often it was reopened, which arrangements have been built anew, and which files hold
+    rows that were forgotten.
+    """
     cache = manifest.cache if manifest is not None else {}
-    return {name: cache[name] for name in ("reopenings", "built") if name in cache}
+    return {name: cache[name] for name in ("reopenings", "built", "unclean") if name in cache}
 
 
 def reopenings(manifest: Manifest | None) -> int:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.expressions.types import Schema
     from ddcli.job.budget import RunBudget
+    from ddcli.job.forgetting import Forgetting
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine
     from ddcli.job.standby import Standby
@@ -103,6 +104,8 @@ class Request:
     """By input what other states know of its files, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
+    forgetting: Forgetting | None = None
+    """The rows that are forgotten: everything is taken in anew without them."""
     budget: RunBudget | None = None
     """What the run may take, if there is a bound."""
     looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
@@ -123,9 +126,16 @@ class Request:
     @property
     def written(self) -> list[Path]:
         """The directories that may be written to beside the state: those of outputs, and those for rows that are put aside."""
-        errors = self.spec.errors
-        unparsed = [unparsed_below(error_directory(self), name) for name in self.spec.inputs] if errors else []
-        return [*self.outputs.values(), *self.aside, *unparsed]
+        return [*self.outputs.values(), *self.aside, *self.side_logs]
+
+    @property
+    def side_logs(self) -> list[Path]:
+        """The directories of logs of rows that are put aside, as far as the file asks for such."""
+        late = [late_directory(self, name) for name, given in self.spec.inputs.items() if given.late == "quarantine"]
+        if self.spec.errors is None:
+            return late
+        errors = error_directory(self)
+        return [*late, errors, *(unparsed_below(errors, name) for name in self.spec.inputs)]
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,10 @@ class InputFiles:
     def mended(self, before: InputEntry) -> InputFiles:
         """Return what there is of an input from which files were withdrawn, those of the same names in their places."""
         return replace(self, listing=self.listing.mended(before.files))
+
+    def known(self, before: InputEntry) -> InputFiles:
+        """Return what there is of an input that is taken in anew, of the files that the state has taken in. Raises InputError where one is gone."""
+        return replace(self, listing=self.listing.known(before.files))
 
     def reopened(self, frontier: Frontier) -> InputFiles:
         """Return what there is of an input of a state that is taken back to a frontier: rows at or after it are late no more."""
@@ -235,6 +249,12 @@ def error_directory(request: Request) -> Path:
     """Return where the records are logged on which an expression fails."""
     errors = request.spec.errors
     return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
+
+
+def late_directory(request: Request, name: str) -> Path:
+    """Return where the late rows of an input are put aside."""
+    given = request.spec.inputs[name]
+    return real(locate(request.base, given.quarantine.value)) if given.quarantine else request.state / "late" / name
 
 
 def unparsed_below(errors: Path, name: str) -> Path:

@@ -3,5 +3,6 @@
 * followers: tables of other programs that follow outputs' logs
 * inspect: the lines that an `inspect` shows
 * outputs: one file of updates for each output and commit
+* replacement: which files of a log have other rows now
 * side_logs: late and refused rows, in logs of their own
 """

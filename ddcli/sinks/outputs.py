@@ -14,7 +14,10 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
+from ddcli.engine.times import BEYOND
 from ddcli.job.summary import OutputSummary
+from ddcli.sinks.replacement import replaced, rows_between, spans
+from ddcli.store.files.access import is_there
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
 from ddcli.store.log.lineage import appended, grows
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
+    from ddcli.job.forgetting import Forgetting
     from ddcli.job.request import Request
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
@@ -238,6 +242,61 @@ class Publishing:
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
         log = known.log if known else log_identity(name, self.transaction.number)
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log)
+
+    def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: Forgetting) -> OutputEntry:
+        """Write what is the whole log of an output in place of the `known` one; files that have the rows of their times already stay.
+
+        A log with times of several coordinates gets one file. One of which a file is replaced is another log to whoever has read it.
+        """
+        assert self.transaction is not None, "a dry run writes nothing"
+        self._finish(name)
+        directory, whole = self.request.outputs[name], self._path(name)
+        files: list[FileEntry] = []
+        before = list(known.files) if known else []
+        parted = bool(before) and len(self.time) == 1
+        waiting = self.transaction.take_back(whole) if name in self._files and parted else None
+        (time, *_) = self.time
+        for old, (start, end) in zip(before, spans(before) if parted else [(0, 0)] * len(before), strict=True):
+            place = directory / old.name
+            rows = rows_between(waiting, time, start, end) if waiting and start < end else None
+            if rows is None or not rows.height:
+                if is_there(place):
+                    self.transaction.retire(place)
+                forgetting.note(place, old.size, None, 0)
+            elif (now := replaced(place, rows) if is_there(place) else rows) is None:
+                files.append(old)
+                forgetting.kept.append(old)
+            else:
+                files.append(self._part(place, now, old))
+                forgetting.note(place, old.size, place, files[-1].size)
+        added = None if waiting else self._files.get(name)
+        if waiting:
+            last = max(end for _, end in spans(before))
+            rows = rows_between(waiting, time, last, BEYOND)
+            self.transaction.state.files.remove(waiting)
+            added = self._part(whole, rows, replace(self._files[name], lower=((last,),))) if rows.height else None
+        if added:
+            files.append(added)
+            forgetting.note(None, 0, directory / added.name, added.size)
+        write_progress(self.transaction, directory, self.upper, self.reopenings)
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
+        log = known.log if known and files == before else log_identity(name, self.transaction.number)
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log)
+
+    def _part(self, path: Path, rows: pl.DataFrame, like: FileEntry) -> FileEntry:
+        """Write some of a log's rows as a file of its own, of the same times and commits as another; return what it must be from now on."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        data = frame_bytes(rows, self.time)
+        footer = checksum(footer_of(len(data), lambda start, end: bytes(data[start:end])))
+        written = self.transaction.add_output(path, data)
+        return replace(
+            like,
+            name=path.name,
+            rows=rows.height,
+            size=written.size,
+            checksum=written.checksum,
+            footer=footer,
+        )
 
     def written(self) -> dict[str, int]:
         """Return the bytes of each output's file."""

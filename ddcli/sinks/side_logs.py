@@ -14,10 +14,8 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
-from ddcli.job.request import error_directory, unparsed_below
+from ddcli.job.request import error_directory, late_directory, unparsed_below
 from ddcli.screen import json_number
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES
 
@@ -50,12 +48,6 @@ class Aside(Protocol):
     @property
     def unparsed(self) -> tuple[tuple[str, UnparsedRows], ...]:
         """The rows that can't be read, of each file with its name."""
-
-
-def late_directory(request: Request, name: str) -> Path:
-    """Return where the late rows of an input are put aside."""
-    given = request.spec.inputs[name].quarantine
-    return real(locate(request.base, given.value)) if given else request.state / "late" / name
 
 
 def record_text(row: Mapping[str, Any]) -> str:
@@ -157,11 +149,15 @@ class ErrorLog:
 
 def _written(directory: Path) -> list[pl.DataFrame]:
     """Return the updates of a side log."""
+    return [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in _files(directory)]
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of a side log."""
     try:
-        paths = sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
+        return sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
     except FileNotFoundError:
         return []
-    return [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
 
 
 def put_aside(
@@ -207,6 +203,43 @@ def _last(interval: tuple[Times | None, Times], width: int) -> list[int]:
     """Return the last time that an interval has."""
     lower, upper = interval
     return [value - 1 for value in upper[0]] if upper else list(lower[0]) if lower else [0] * width
+
+
+def replace_side_logs(
+    request: Request,
+    transaction: Transaction,
+    errors: ErrorLog,
+    readers: Mapping[str, LogReader],
+    times: Schema,
+    upper: Times,
+    called: str,
+) -> None:
+    """Write the side logs anew, in the place of the files that they have: the records on which expressions fail now, and of inputs the rows that were
+    late or can't be read, without those that are forgotten.
+    """
+    forgetting = request.forgetting
+    assert forgetting is not None, "else they are corrected"
+    for directory in dict.fromkeys(request.side_logs):
+        for path in _files(directory):
+            transaction.retire(path)
+            forgetting.note(path, path.stat().st_size, None, 0)
+
+    def add(directory: Path, frames: Iterable[pl.DataFrame]) -> None:
+        if (made := write(transaction, directory, frames, times, (None, upper), called)) is not None:
+            forgetting.note(None, 0, *made)
+
+    if errors.frames:
+        add(error_directory(request), [pl.concat(errors.frames)])
+    for name, reader in readers.items():
+        condition = forgetting.conditions.get(name)
+        add(late_directory(request, name), (_as_updates(piece, times) for piece in reader.put_aside()))
+        unparsed = [
+            (file.path, found if condition is None else found.drop(condition)[0])
+            for file in reader.listing.to_read
+            if (found := reader.unparsed.get(reader.listing.path(file))) is not None
+        ]
+        if unparsed:
+            add(unparsed_below(error_directory(request), name), [_unparsed(unparsed, times, (None, upper))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +308,10 @@ def write(
     times: Schema,
     interval: tuple[Times | None, Times],
     called: str = "",
-) -> None:
-    """Add updates to a side log as one file; each frame has a record at most once for a time, sorted by time."""
+) -> tuple[Path, int] | None:
+    """Add updates to a side log as one file; return its path and size. Each frame has a record at most once for a time, sorted by time."""
     names = "-".join(frontier_name(bound, times) for bound in interval)
+    path = directory / f"{UPDATES}{names}{called}.parquet"
     file: JointFile | None = None
     for frame in frames:
         others = [column for column in frame.columns if column != DIFF]
@@ -286,7 +320,6 @@ def write(
             continue
         data = io.BytesIO()
         updates.write_parquet(data, compression="zstd")
-        file = file or transaction.join_output(directory / f"{UPDATES}{names}{called}.parquet")
+        file = file or transaction.join_output(path)
         file.add(data.getvalue())
-    if file is not None:
-        file.finish()
+    return None if file is None else (path, file.finish().size)

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier, box, join
-from ddcli.errors import InputError, RewrittenError, SpecError, StateError
+from ddcli.errors import InputError, RewrittenError, SpecError, StateError, UsageError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.request import find_seen, find_time
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
+    from ddcli.job.forgetting import Forgetting
     from ddcli.job.request import InputFiles, Request
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.manifest import Manifest
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 Reader = LogReader | SharedReader
 SECOND = 1_000_000
 LENGTHS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+UNCLEAN = "unclean"
+"""The key of a manifest's cache under which it names the files of inputs that hold forgotten rows, each with its fingerprint."""
 AHEAD = "1 day"
 """How far rows may be ahead of the clock where an input says nothing of it."""
 
@@ -66,6 +69,52 @@ def open_logs(
             given = with_columns(given, inferred)
         readers[name] = LogReader(there.listing, format_of(given), known, most, newest, inferred)
     return readers
+
+
+def in_files(readers: Mapping[str, Reader]) -> dict[str, LogReader]:
+    """Return those readers that read files of their own input."""
+    return {name: reader for name, reader in readers.items() if isinstance(reader, LogReader)}
+
+
+def find_forgotten(forgetting: Forgetting, readers: Mapping[str, Reader], most: int) -> None:
+    """Have readers pass over the rows that are forgotten; note how many these are, and which files have them."""
+    from ddcli.job.forgetting import ForgottenRows
+
+    forgetting.begin()
+    for name, condition in forgetting.conditions.items():
+        reader = readers[name]
+        assert isinstance(reader, LogReader), "a condition is of an input in files"
+        reader.without = condition
+        rows, unclean = 0, {}
+        for file, numbers in reader.where(condition, most):
+            if numbers and file.archived:
+                raise UsageError(
+                    f"an archived file of the input '{name}' has such rows: these are not forgotten yet",
+                    place=str(reader.listing.path(file)),
+                    hint="remove the rows from the file, and repeat the command",
+                )
+            if numbers:
+                rows += len(numbers)
+                unclean[file.key] = file.fingerprint
+                forgetting.still_in.append(str(reader.listing.path(file)))
+        undecided = sum(each.drop(condition)[1] for each in reader.unparsed.values())
+        forgetting.inputs[name] = ForgottenRows(rows, undecided)
+        if unclean:
+            forgetting.unclean[name] = unclean
+
+
+def refuse_unclean(manifest: Manifest | None, found: Mapping[str, InputFiles]) -> None:
+    """Raise StateError where a file is about to be read that still holds rows which were forgotten."""
+    unclean = manifest.cache.get(UNCLEAN, {}) if manifest is not None else {}
+    for name, files in unclean.items():
+        listing = found[name].listing if name in found else None
+        for file in listing.to_read if listing is not None else ():
+            if files.get(file.key) == file.fingerprint and listing is not None:
+                raise StateError(
+                    f"a file of the input '{name}' still holds rows that `dd forget` has removed: they would come back",
+                    place=str(listing.path(file)),
+                    hint="remove the rows from the file, and repeat `dd forget` with the same condition",
+                )
 
 
 def _refuse_gone(name: str, listing: Listing) -> None:

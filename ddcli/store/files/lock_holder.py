@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Literal
 from ddcli.errors import LockedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 IfLocked = Literal["fail", "wait", "skip"]
+WHERE = "--where"
 
 
 def signature(writer: Path | None = None, **more: str) -> bytes:
@@ -23,10 +25,18 @@ def signature(writer: Path | None = None, **more: str) -> bytes:
     holder = {
         "pid": os.getpid(),
         "host": os.uname().nodename,
-        "command": " ".join(sys.argv),
+        "command": " ".join(_arguments()),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return json.dumps(holder | more).encode() + b"\n"
+
+
+def _arguments() -> Iterator[str]:
+    """Yield the words of this process's command line, but for conditions: a lock's file stays, and they may name what is to be forgotten."""
+    before = ""
+    for word in sys.argv:
+        yield "..." if before == WHERE else f"{WHERE}=..." if word.startswith(f"{WHERE}=") else word
+        before = word
 
 
 def is_signed(data: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Change logs: read by interval, written a file a commit.
 
+* condition: for which rows a condition holds
 * joint_file: the one file of a commit, put together from parts
 * lineage: files that grow by the commits after them
 * newest_tables: which of the tables that arrive together is the newest

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.store.formats.base import Format
     from ddcli.store.formats.snapshots import SnapshotsFormat
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.unparsed import UnparsedRows
-    from ddcli.store.state.entries import Times
+    from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.tables.listing import Listing
 
     Interval = tuple[Times | None, Times]
@@ -110,6 +111,8 @@ class LogReader:
             self.unparsed = find_unparsed(self._rows, self._paths, self._found)
             self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}
         self._surveyed: list[FileTimes] | None = None
+        self.without: RowCondition | None = None
+        """Rows for which this holds are passed over, as if no file had them."""
 
     @property
     def seeks(self) -> bool:
@@ -119,6 +122,12 @@ class LogReader:
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
         """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
         found = set[tuple[int, ...]]()
+        if (
+            self.without is not None and ARRIVAL not in self.log.time
+        ):  # a table all of whose rows are passed over is none
+            for part in self.take((), lower, upper, CHUNK).slices:
+                found.update(part.read().times.unique().iter_rows())
+            return sorted(time for (time,) in found)
         for file, times in zip(self.listing.to_read, self._times(), strict=True):
             found |= times.distinct(file.since if lower is None else lower, upper)
         tables = self.tables
@@ -297,7 +306,10 @@ class LogReader:
 
     def read(self, part: LogSlice) -> Rows:
         """Return the updates of a slice."""
-        reads = [self._piece(piece, part.columns, part.interval, filled=not part.aside) for piece in part.pieces]
+        columns = part.columns
+        if self.without is not None:
+            columns = tuple(dict.fromkeys((*columns, *self.without.columns)))
+        reads = [self._piece(piece, columns, part.interval, filled=not part.aside) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)
 
     def _times(self) -> list[FileTimes]:
@@ -408,11 +420,28 @@ class LogReader:
             self._arrived(piece),
             filled=filled,
         )
+        if self.without is not None:
+            rows = rows.chosen(self.without.keeps(rows.frame))
         return (
             rows._replace(times=advanced(rows.times, _open_first(lower, upper)))
             if piece.only == "advanced" and lower
             else rows
         )
+
+    def where(self, condition: RowCondition, most: int) -> Iterator[tuple[InputFile, list[int]]]:
+        """Yield each file to read, with the numbers of its rows for which a condition holds; at most `most` rows are read at once."""
+        for at, file in enumerate(self.listing.to_read):
+            yield file, sorted(self._numbers(at, condition, most))
+
+    def _numbers(self, at: int, condition: RowCondition, most: int) -> set[int]:
+        """Return the numbers of a file's rows for which a condition holds."""
+        numbers: set[int] = set()
+        for first in range(0, count := self._times()[at].rows, most):
+            piece = first, min(most, count - first)
+            rows = self._rows.read([self._paths[at]], self._found[at], condition.columns, piece, None, None)
+            holding = (~condition.keeps(rows.frame)).arg_true()
+            numbers.update((holding if rows.rows is None else rows.rows[holding]) + first)
+        return numbers
 
     def kept(self) -> dict[str, Any]:
         """Return what a manifest keeps of the log beside its files."""
@@ -431,11 +460,18 @@ class LogReader:
     def _greatest_order(self, at: int) -> int | None:
         """Return the greatest order of a file's rows; of a file without rows that of its path, None if that has none."""
         path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
-        if not rows:
+        passed = self._numbers(at, self.without, CHUNK) if self.without is not None else ()
+        if len(passed) == rows:
             said = self._tables.says(path, names)
             return None if said is None else self._rows.greatest(path, said)
-        frames = (self._tables.collect([path], names, (first, CHUNK)) for first in range(0, rows, CHUNK))
-        return max(self._rows.greatest(path, frame, at * CHUNK) for at, frame in enumerate(frames))
+        greatest = []
+        for first in range(0, rows, CHUNK):
+            frame = self._tables.collect([path], names, (first, CHUNK))
+            if passed:
+                frame = frame.filter(pl.Series([number not in passed for number in range(first, first + frame.height)]))
+            if frame.height:
+                greatest.append(self._rows.greatest(path, frame, first))
+        return max(greatest)
 
     def _arrived(self, piece: FilePiece) -> Arrived | None:
         """Return what tells the newest of a piece's rows where times don't: how they arrived, or the order of their table."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.rows import RowReader
     from ddcli.store.tables.kinds import Footer
 
@@ -43,6 +44,15 @@ class UnparsedRows(NamedTuple):
     numbers: pl.Series
     frame: pl.DataFrame
     times: pl.DataFrame
+
+    def drop(self, condition: RowCondition) -> tuple[UnparsedRows, int]:
+        """Return the rows but those for which a condition holds, and of how many it is not known, as a value can't be read."""
+        names = {_free(name, condition.known): name for name in condition.columns}
+        found = condition.of(self.frame.select(pl.col(free).alias(name) for free, name in names.items()))
+        left = ~found.fill_null(value=False)
+        return UnparsedRows(
+            self.numbers.filter(left), self.frame.filter(left), self.times.filter(left)
+        ), found.null_count()
 
 
 def find_unparsed(reader: RowReader, paths: Sequence[Path], found: Sequence[Footer]) -> dict[Path, UnparsedRows]:

@@ -303,6 +303,12 @@ class Transaction:
         self._joint.append(joint)
         return joint
 
+    def take_back(self, path: Path) -> Path:
+        """Return where the content waits of a file that was added, and is not to appear after all: the caller reads and removes it."""
+        waiting = next(source for source, target in self._outputs if target == real(path.parent) / path.name)
+        self._outputs = [pair for pair in self._outputs if pair[0] != waiting]
+        return waiting
+
     def retire(self, path: Path) -> None:
         """Take a file of an output from its readers with the commit: it gets a name that waits, and is removed like others of the kind."""
         path = real(path.parent) / path.name

@@ -190,6 +190,8 @@ def check_cache(cache: Mapping[str, Any]) -> None:
     count_of(cache.get("reopenings", 0))
     for identity, number in mapping_of(cache.get("built", {})).items():
         named(ARRANGEMENT, identity), count_of(number)
+    for files in mapping_of(cache.get("unclean", {})).values():
+        texts_of([text for pair in mapping_of(files).items() for text in pair])
     if cache.get("clock", "event") not in {"arrival", "event"}:
         raise ValueError(f"no clock: {cache['clock']!r:.80}")
     for generation in plan["generations"]:

@@ -96,6 +96,13 @@ def write_run(directory: Path, record: RunRecord, files: Files) -> None:
             files.remove(entry.path)
 
 
+def forget_examples(directory: Path, files: Files) -> None:
+    """Remove the records that quote a row of an input."""
+    for record in read_runs(directory):
+        if any(given.get("example") for given in record.summary["inputs"].values()):
+            files.remove(directory / RUNS / f"{record.number:09d}.json")
+
+
 def read_runs(directory: Path) -> list[RunRecord]:
     """Return the records that a state has, oldest first. Takes no lock: one that goes meanwhile, or is torn, is passed over."""
     found = []

@@ -134,6 +134,18 @@ class Listing:
             ),
         )
 
+    def known(self, before: Iterable[InputFile]) -> Listing:
+        """Return the listing of those of its new files that have been taken in before, whatever their content. Refuse a file that is gone."""
+        taken = {file.key: file for file in before if not file.withdrawn}
+        here = {file.key: file for file in self.new}
+        if vanished := sorted(taken.keys() - here.keys()):
+            raise InputError(
+                f"a file that was already taken in has vanished: '{vanished[0]}'",
+                place=str(self.path(taken[vanished[0]])),
+                hint="put it back, or take back what it has brought: `dd retract PIPELINE FILE`",
+            )
+        return replace(self, new=tuple(file for file in self.new if file.key in taken))
+
     def arriving(self, time: int) -> Listing:
         """Return the listing with this time of arrival for files that have none."""
         new, waiting = (

@@ -1,0 +1,78 @@
+"""`dd forget`: remove rows of inputs from all that a pipeline has made of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ddcli.cli.arguments import IF_LOCKED, NO_CODE, PIPELINE, REPORT, STATE, VAR, NameIn
+from ddcli.screen import json_text, say
+
+
+@click.command("forget", short_help="Remove rows from everything made of them.")
+@click.argument("pipeline", type=PIPELINE)
+@click.option("--where", required=True, metavar="CONDITION", help="The rows: a condition over an input's columns.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=NameIn("inputs"),
+    metavar="NAME",
+    help="The input whose rows they are; repeatable. [default: the only one that has these columns]",
+)
+@STATE
+@click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@IF_LOCKED
+@NO_CODE
+@REPORT
+@VAR
+def command(
+    pipeline: Path,
+    where: str,
+    inputs: tuple[str, ...],
+    state: str | None,
+    dry_run: bool,
+    quiet: bool,
+    if_locked: str,
+    no_code: bool,
+    output: str,
+) -> None:
+    """Remove the rows of an input for which CONDITION holds from the state of PIPELINE, its outputs, and its logs of late and failed rows, as if
+    they had never been there.
+
+    No row that is made of them is left in any file, nor in the past that outputs and state keep: their history is that of the other
+    rows. No time is closed. The files of inputs, as they are now, are read again, and stay as they are: those that hold such rows are
+    listed. Remove the rows there too, before or after, and repeat the command in the latter case: until then no command reads these files again.
+
+    Where it is killed, repeat it: it has been done wholly or not at all, but for files that are still to be removed.
+
+    JSON: {name, seconds, dry, inputs: {NAME: {rows, undecided}}, rewritten: [{was: FILE or null, file: FILE or null, bytes_before, bytes}],
+    kept_files, kept_bytes, state_bytes_before, state_bytes, still_in: [FILE], readers: [NAME]}.
+
+    \b
+    Examples:
+      dd forget pipelines/airborne.yaml --input flights --where "carrier = 'HA'" --dry-run
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.cli.memory import keep_freed_memory
+    from ddcli.driver.forget import forget
+    from ddcli.store.files.objects import locate
+
+    keep_freed_memory()
+    summary = forget(
+        pipeline,
+        where,
+        inputs,
+        state=None if state is None else locate(Path.cwd(), state),
+        dry_run=dry_run,
+        if_locked=if_locked,  # type: ignore[arg-type]
+        no_code=no_code,
+        say=None if quiet else partial(say, err=True),
+    )
+    if output == "json":
+        say(json_text(summary.to_json()))
+    else:
+        for line in [] if quiet else summary.lines():
+            say(line, err=True)

@@ -1,0 +1,203 @@
+"""Forgetting rows of inputs: everything is computed anew without them, in one commit that removes all files which may have held them."""
+
+from __future__ import annotations
+
+import time as clock
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.driver.execute import execute
+from ddcli.engine.jit.settings import set_announce
+from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
+from ddcli.job.consumed import archive
+from ddcli.job.forgetting import Forgetting, ForgettingSummary
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import newest_of, read_request
+from ddcli.store.log.condition import RowCondition
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.state.directory import State
+from ddcli.store.state.holds import read_holds
+from ddcli.store.state.outputs import check_aside
+from ddcli.store.state.pipeline_file import check_pipeline
+from ddcli.store.state.runs import forget_examples
+from ddcli.store.state.upkeep import Size, files_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ddcli.job.request import Request
+    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.manifest import Manifest
+
+
+def forget(
+    path: Path,
+    where: str,
+    inputs: Sequence[str] = (),
+    *,
+    state: Path | None = None,
+    dry_run: bool = False,
+    if_locked: IfLocked = "fail",
+    no_code: bool = False,
+    memory: int | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] | None = None,
+) -> ForgettingSummary:
+    """Remove the rows of some inputs for which a condition holds from all that the pipeline file at `path` has made of them; return what was done.
+
+    The inputs' files are read again as they are now, those that were taken in; no time is closed. State, outputs and side logs are then what
+    they were if these rows had never been: every arrangement is built anew, and of a log the files are replaced that hold other rows now. The
+    commit that names the new files is the one that removes the old ones, so who dies before it has done nothing, and after it the next `State.open` goes on.
+
+    Raises a DdError, after which state and outputs are as they were.
+    """
+    started = clock.perf_counter()
+    say = say or (lambda _line: None)
+    set_announce(say)
+    plain = read_request(
+        path, state, None, say, refresh=frozenset(), memory=memory, workers=workers, engine="local", runs=True
+    )
+    refuse_code(plain.spec, no_code=no_code)
+    known = newest_of(plain)
+    request = forgetting(plain, known, where, inputs)
+    check_aside(request.aside)
+    opened = (
+        nullcontext()
+        if dry_run
+        else State.open(
+            request.state, request.outputs, written=request.written, anew=request.rewrite, if_locked=if_locked
+        )
+    )
+    with opened as held:
+        if held is not None and held.manifest is not None:
+            check_pipeline(request.state, held.manifest, request.spec.path)
+            archive(request.spec, request.base, held.manifest, held.files)
+            request = forgetting(plain, held.manifest, where, inputs)
+            _refuse_readers(request.state)
+        before = held.manifest if held is not None else known
+        execute(request, before, held)
+        after = held.manifest if held is not None else before
+        if held is not None:
+            forget_examples(request.state, held.files)
+            _refuse_readers(request.state)
+    found = request.forgetting
+    assert found is not None, "it was asked for"
+    assert before is not None, "a state without a manifest is refused"
+    assert after is not None, "a commit makes one"
+    return ForgettingSummary(
+        request.spec.name.value,
+        clock.perf_counter() - started,
+        dry_run,
+        found.inputs,
+        found.rewritten,
+        len(found.kept),
+        sum(file.size for file in found.kept),
+        Size.of(files_of(before)).bytes,
+        Size.of(files_of(after)).bytes,
+        found.still_in,
+        [hold.reader for hold in read_holds(request.state)],
+    )
+
+
+def _refuse_readers(directory: Path) -> None:
+    """Raise StateError while another pipeline reads the state: the files that it reads stay until it has done."""
+    for hold in read_holds(directory):
+        if hold.manifest is not None:
+            raise StateError(
+                f"another pipeline, '{hold.reader}', reads the state right now: files that it reads stay",
+                place=str(directory),
+                hint=f"repeat this command when it has ended; or drop its hold, `dd state release PIPELINE --reader {hold.reader}`",
+            )
+
+
+def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: Sequence[str]) -> Request:
+    """Return the request that takes everything in anew without the rows of some inputs for which a condition holds, and closes no time.
+
+    Of the inputs that are named; of no name, of the one input that has the columns of the condition. Raises SpecError for what is wrong with the condition, UsageError
+    where several inputs may be meant, StateError where there is no state.
+    """
+    if manifest is None:
+        hint = "the first `dd run` makes a state; there is nothing to be forgotten"
+        raise StateError("there is no state here", place=str(request.state), hint=hint)
+    _refuse_others(request)
+    chosen = _chosen(request, manifest, where, inputs)
+    conditions = {name: _condition(request, manifest, name, where) for name in chosen}
+    return replace(
+        request,
+        refresh=frozenset(),
+        apply=True,
+        rewrite=frozenset(request.outputs),
+        forgetting=Forgetting(conditions),
+        closes=False,
+    )
+
+
+def _chosen(request: Request, manifest: Manifest, where: str, inputs: Sequence[str]) -> list[str]:
+    """Return the inputs whose rows are meant."""
+    known = [name for name in request.spec.inputs if name in manifest.inputs]
+    for name in inputs:
+        if name not in known:
+            close = did_you_mean(name, known)
+            hint = f"did you mean '{close}'?" if close else f"inputs: {', '.join(known)}"
+            raise UsageError(f"the state has no input named '{name}'", place=str(request.spec.path), hint=hint)
+    if inputs:
+        return list(dict.fromkeys(inputs))
+    found: list[str] = []
+    missing: UnknownColumn | None = None
+    for name in known:
+        try:
+            _condition(request, manifest, name, where)
+        except UnknownColumn as error:
+            missing = missing or error
+        else:
+            found.append(name)
+    if not found and missing is not None:
+        if len(known) > 1:
+            missing.hint = f"no input has all columns of the condition; inputs: {', '.join(known)}"
+        raise missing
+    if len(found) > 1:
+        names = " ".join(f"--input {name}" for name in found)
+        raise UsageError(
+            f"{len(found)} inputs have the columns of the condition: {', '.join(found)}",
+            place=str(request.spec.path),
+            hint=f"name those whose rows are to be forgotten: {names}",
+        )
+    return found
+
+
+def _condition(request: Request, manifest: Manifest, name: str, where: str) -> RowCondition:
+    """Return the condition over the columns of an input as the state knows them."""
+    from ddcli.expressions.parse import parse_scalar
+    from ddcli.expressions.scope import ColumnScope
+
+    span = Span("--where", 1, 1, len(where), where)
+    given = request.spec.inputs[name]
+    columns = LogSchema.from_json(manifest.inputs[name].schema).columns if given.arrangement is None else {}
+    expression = parse_scalar(Text(where, span), ColumnScope(columns))
+    if expression.type.kind != "bool":
+        raise SpecError(f"the condition is {expression.type}, not true or false", span=span)
+    if not expression.columns():
+        hint = "`dd reset PIPELINE --outputs` removes everything"
+        raise SpecError("the condition names no column: it holds for all rows or none", span=span, hint=hint)
+    return RowCondition(expression, frozenset(columns), frozenset(text.value for text in given.key))
+
+
+def _refuse_others(request: Request) -> None:
+    """Raise UsageError for a pipeline with tables, or inputs that are taken in anew in no other way than by their own pipeline."""
+    for name, output in request.spec.outputs.items():
+        if output.target is not None:
+            raise UsageError(
+                f"the output '{name}' is a table: what its older versions hold is not forgotten yet",
+                span=output.target.place.span,
+                hint="remove the rows from the inputs, the table, and the state with `dd reset PIPELINE --outputs`; then `dd run PIPELINE`",
+            )
+    for name, given in request.spec.inputs.items():
+        if given.arrangement is not None or given.table:
+            what = "an arrangement of another pipeline" if given.arrangement is not None else "a table"
+            raise UsageError(
+                f"the input '{name}' is {what}: what a state has of such is not forgotten by a condition yet",
+                span=given.name.span,
+                hint="remove the rows there, and begin anew here: `dd reset PIPELINE --outputs`, then `dd run PIPELINE`",
+            )

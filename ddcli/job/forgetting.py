@@ -1,0 +1,103 @@
+"""What is forgotten of a state: by input the rows for which a condition holds, and what becomes of the files that have them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.job.summary import plural, size_of
+from ddcli.screen import near
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ddcli.store.log.condition import RowCondition
+    from ddcli.store.state.entries import FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenRows:
+    """How many rows of an input's files were forgotten, and of how many that can't be read it is not known whether they should be."""
+
+    rows: int = 0
+    undecided: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenFile:
+    """A file that was replaced, by which one, and their sizes; no path where there was none, or is none any more."""
+
+    was: str | None
+    file: str | None
+    bytes_before: int
+    bytes: int
+
+
+@dataclass
+class Forgetting:
+    """What a request forgets, by input, and what came of it: the inputs' rows, the files that were replaced and kept, and where rows still are."""
+
+    conditions: Mapping[str, RowCondition]
+    inputs: dict[str, ForgottenRows] = field(default_factory=dict)
+    rewritten: list[RewrittenFile] = field(default_factory=list)
+    kept: list[FileEntry] = field(default_factory=list)
+    still_in: list[str] = field(default_factory=list)
+    unclean: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Forget what an attempt before has found."""
+        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean):
+            each.clear()
+
+    def note(self, was: Path | None, before: int, file: Path | None, size: int) -> None:
+        """Note a file in the place of another."""
+        names = None if was is None else str(was), None if file is None else str(file)
+        self.rewritten.append(RewrittenFile(*names, before, size))
+
+
+@dataclass(frozen=True, slots=True)
+class ForgettingSummary:
+    """What was forgotten, for a person or a program."""
+
+    name: str
+    seconds: float
+    dry: bool
+    inputs: dict[str, ForgottenRows]
+    rewritten: list[RewrittenFile]
+    kept_files: int
+    kept_bytes: int
+    state_bytes_before: int
+    state_bytes: int
+    still_in: list[str]
+    readers: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return the summary as lines of text."""
+        rows = sum(each.rows for each in self.inputs.values())
+        dry = ", dry run" if self.dry else ""
+        lines = [f"{self.name}: {rows:,} {plural(rows, 'row')} forgotten, {self.seconds:.2f} s{dry}"]
+        for name, each in self.inputs.items():
+            lines.append(f"  forgot {name}: {each.rows:,} {plural(each.rows, 'row')}")
+            if each.undecided:
+                lines.append(
+                    f"  left   {name}: {each.undecided:,} {plural(each.undecided, 'row')} that can't be read: look for them in the log of these"
+                )
+        if not self.dry:
+            before, after = (sum(getattr(one, what) for one in self.rewritten) for what in ("bytes_before", "bytes"))
+            lines.append(
+                f"  wrote  {len(self.rewritten):,} {plural(len(self.rewritten), 'file')} anew: {size_of(before)} before, {size_of(after)} now"
+            )
+            lines.append(
+                f"  kept   {self.kept_files:,} {plural(self.kept_files, 'file')} without such rows, {size_of(self.kept_bytes)}"
+            )
+            lines.append(
+                f"  state  built anew: {size_of(self.state_bytes_before)} before, {size_of(self.state_bytes)} now"
+            )
+        lines += [f"  still in {near(path)}: remove the rows there, and repeat this command" for path in self.still_in]
+        return lines + [f"  read by {name}: it begins anew, and forgets them too" for name in self.readers]

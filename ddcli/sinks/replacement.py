@@ -1,0 +1,51 @@
+"""The files of a log whose history is another now: those whose rows are others are replaced, the rest stay as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.engine.times import BEYOND, LEAST
+from ddcli.store.files.access import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.store.state.entries import FileEntry
+
+
+def spans(files: Sequence[FileEntry]) -> Iterator[tuple[int, int]]:
+    """Yield for each file of a log, in their order, the times from one to before another that are its own; they leave none out up to the last.
+
+    Times are of one coordinate. A file whose times earlier ones have already, as it corrects them, has none.
+    """
+    reached = LEAST
+    for file in files:
+        end = file.upper[0][0] if file.upper else BEYOND
+        yield reached, end
+        reached = max(reached, end)
+
+
+def rows_between(path: Path, time: str, start: int, end: int) -> pl.DataFrame:
+    """Return the rows of a log's file at times from one to before another."""
+    at = pl.col(time).to_physical().cast(pl.Int64)
+    with reading(path) as file:
+        return pl.scan_parquet(file, glob=False, hive_partitioning=False).filter(at >= start, at < end).collect()
+
+
+def replaced(path: Path, rows: pl.DataFrame) -> pl.DataFrame | None:
+    """Return what a log's file is to hold that has just these rows from now on; None where it has them, in whatever order.
+
+    Rows that it has already stay in their order, which may be what makes it small.
+    """
+    with reading(path) as file:
+        before = pl.read_parquet(file, glob=False, hive_partitioning=False)
+    if before.schema != rows.schema or any(kind.is_nested() for kind in rows.dtypes):
+        return None if before.equals(rows) else rows
+    left = before.join(rows, on=rows.columns, how="semi", nulls_equal=True, maintain_order="left")
+    if left.height == before.height == rows.height:
+        return None
+    added = rows.join(before, on=rows.columns, how="anti", nulls_equal=True, maintain_order="left")
+    return pl.concat([left, added]) if left.height + added.height == rows.height else rows

@@ -1,0 +1,266 @@
+"""`dd forget`: what it reports and refuses, and that nothing of forgotten rows is left in any byte."""
+
+import json
+
+import pytest
+
+from ddcli.store.state.runs import RUNS
+
+PIPELINE = """\
+dd: 1
+name: shop
+errors: quarantine
+inputs:
+  sales:
+    path: in/sales/
+    format: append
+    columns: {customer: string, region: string, amount: int64}
+    time: day
+    late: quarantine
+  people: {path: in/people/, format: upsert, key: [customer], columns: {customer: string, email: string}, time: day}
+collections:
+  sold:
+    from: sales
+    apply: [{map: {customer: customer, region: region, amount: amount, share: 100 / amount}}]
+  totals:
+    from: sold
+    apply: [{reduce: {by: [region], orders: count(*), amount: sum(amount), first: min(customer)}}]
+  named:
+    from: sold
+    apply: [{join: {with: people, on: [customer]}}]
+  emails:
+    from: named
+    apply: [{project: [email]}]
+outputs:
+  totals: out/totals/
+  named: out/named/
+  emails: {path: out/emails/, history: all}
+"""
+MARKS = (b"ann-MARK", b"old-MARK", b"new-MARK")
+RUNS_OF = [
+    {
+        "sales/1.csv": "customer,region,amount,day\nann-MARK,north,5,1\nbob,north,3,1\nann-MARK,south,9,2\nann-MARK,north,0,1\neve,east,x,1\n",
+        "people/1.csv": "customer,email,day\nann-MARK,old-MARK,1\nbob,bob@x,1\n",
+    },
+    {"sales/2.csv": "customer,region,amount,day\nbob,south,4,3\neve,north,7,3\n"},
+    {
+        "sales/3.csv": "customer,region,amount,day\nann-MARK,north,2,4\nann-MARK,west,7,1\nann-MARK,west,x,4\n",
+        "people/2.csv": "customer,email,day\nann-MARK,new-MARK,4\neve,eve@x,4\n",
+    },
+]
+WHERE = ("--where", "customer = 'ann-MARK'")
+
+
+@pytest.fixture
+def marked(shop):
+    """Return a folder with a pipeline that has run three times, over rows of which some are marked."""
+    shop.write("shop.yaml", PIPELINE)
+    for files in RUNS_OF:
+        for name, text in files.items():
+            shop.write(f"in/{name}", text)
+        assert shop("run", "shop.yaml").code == 0
+    return shop
+
+
+def with_marks(folder):
+    """Return the files of state and outputs in which a mark is, in their bytes or in what these are when they are decoded."""
+    import polars as pl
+
+    found = set()
+    for place in (".dd", "out"):
+        for path in (folder.folder / place).rglob("*"):
+            if path.is_file():
+                data = path.read_bytes()
+                if path.suffix == ".parquet":
+                    data += pl.read_parquet(path).write_json().encode()
+                found |= {str(path.relative_to(folder.folder)) for mark in MARKS if mark in data}
+    return found
+
+
+def clean(folder):
+    for path in (folder.folder / "in").rglob("*.csv"):
+        path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "MARK" not in line))
+
+
+def test_nothing_is_left_in_any_byte(marked):
+    before = with_marks(marked)
+    assert {name.split("/")[0] for name in before} == {".dd", "out"}
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people", "-o", "json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["inputs"] == {"sales": {"rows": 5, "undecided": 0}, "people": {"rows": 2, "undecided": 0}}
+    assert {path.rsplit("/", 1)[1] for path in found["still_in"]} == {"1.csv", "2.csv", "3.csv"}
+    assert not with_marks(marked)
+    rewritten = {each["was"].partition("/out/")[2] for each in found["rewritten"] if "/out/" in (each["was"] or "")}
+    assert rewritten == {name.removeprefix("out/") for name in before if name.startswith("out/")} | {
+        f"totals/updates-{times}.parquet" for times in ("start-3", "3-4", "4-5")
+    }
+    assert marked("log", "out/totals", "region=north", "-o", "csv").out.splitlines()[1:] == [
+        "north,1,3,bob,1,1",
+        "north,1,3,bob,3,-1",
+        "north,2,10,bob,3,1",
+    ]
+    assert marked("state", "verify", "shop.yaml").code == 0
+    assert marked("query", "shop.yaml", "people", "customer=ann-MARK").code == 1
+
+
+def test_rows_stay_away(marked):
+    """No command reads a file again that still has such rows; once they are gone from it, all goes on."""
+    arguments = ("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people")
+    assert marked(*arguments).code == 0
+    refused = marked("run", "shop.yaml", "--full-refresh", "all")
+    assert refused.code == 4
+    assert "would come back" in refused.err
+    clean(marked)
+    assert marked("run", "shop.yaml").code == 3
+    again = marked(*arguments, "-o", "json")
+    found = json.loads(again.out)
+    assert (found["still_in"], found["inputs"]["sales"]["rows"]) == ([], 0)
+    assert not [each for each in found["rewritten"] if "/out/" in (each["was"] or "")]
+    (marked.folder / "in/sales/4.csv").write_text("customer,region,amount,day\nbob,north,1,9\n")
+    assert marked("run", "shop.yaml").code == 0
+    assert marked("run", "shop.yaml", "--full-refresh", "all").code == 0
+    assert not with_marks(marked)
+
+
+def test_rows_that_are_gone_already(marked):
+    """Where the inputs have been cleaned before, one command does it all."""
+    clean(marked)
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people", "-o", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["still_in"] == []
+    assert not with_marks(marked)
+    assert marked("run", "shop.yaml").code == 0
+
+
+DOWN = """\
+dd: 1
+name: down
+inputs:
+  named: out/named/
+collections:
+  counted:
+    from: named
+    apply: [{reduce: {by: [email], orders: count(*)}}]
+outputs:
+  counted: down/
+"""
+
+
+def test_downstream(marked):
+    """A pipeline that has read an output refuses the other files, and forgets the rows itself; then it goes on."""
+    marked.write("down.yaml", DOWN)
+    assert marked("run", "down.yaml").code == 0
+    assert marked("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people").code == 0
+    marked.write("in/sales/4.csv", "customer,region,amount,day\nbob,north,1,9\n")
+    clean(marked)
+    assert marked("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people").code == 0
+    assert marked("run", "shop.yaml").code == 0
+    assert marked("run", "down.yaml").code == 3
+    done = marked("forget", "down.yaml", *WHERE)
+    assert done.code == 0, done.err
+    assert marked("run", "down.yaml").code == 0
+    assert marked("log", "down", "--as-of", "latest", "-o", "csv").out.split() == [
+        "email,orders,diff",
+        "bob@x,3,1",
+        "eve@x,1,1",
+    ]
+    assert not any(mark in path.read_bytes() for path in (marked.folder / "down").iterdir() for mark in MARKS)
+
+
+IMPORTING = """\
+dd: 1
+name: importing
+inputs:
+  sales: {import: {state: .dd/shop/, arrangement: sold}}
+collections:
+  counted:
+    from: sales
+    apply: [{reduce: {by: [customer], orders: count(*)}}]
+outputs:
+  counted: counted/
+"""
+
+
+def test_importing(marked):
+    """A pipeline that imports an arrangement begins anew, as the report says, and its outputs get the difference."""
+    path = marked.folder / "shop.yaml"
+    path.write_text(
+        path.read_text().replace(
+            "  totals:\n    from: sold\n",
+            "  kept: {from: sold, apply: [{arrange: {by: [customer], export: sold}}]}\n  totals:\n    from: sold\n",
+            1,
+        )
+    )
+    assert marked("run", "shop.yaml").code == 0
+    marked.write("importing.yaml", IMPORTING)
+    assert marked("run", "importing.yaml").code == 0
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "-o", "json")
+    (reader,) = json.loads(done.out)["readers"]
+    assert reader.startswith("importing-")
+    assert marked("run", "importing.yaml").code == 4
+    assert marked("run", "importing.yaml", "--full-refresh", "all").code == 0
+    assert "ann-MARK" not in marked("log", "counted", "--as-of", "latest").out
+    refused = marked("forget", "importing.yaml", *WHERE)
+    assert refused.code == 2
+    assert "an arrangement of another pipeline" in refused.err
+
+
+def test_a_dry_run_changes_nothing(marked):
+    before = with_marks(marked)
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "-n", "-o", "json")
+    assert json.loads(done.out)["inputs"]["sales"]["rows"] == 5
+    assert with_marks(marked) == before
+
+
+def test_what_is_in_records_of_runs_and_locks_goes(marked):
+    records = marked.folder / ".dd/shop" / RUNS
+    path = next(iter(records.iterdir()))
+    tree = json.loads(path.read_text())
+    next(iter(tree["summary"]["inputs"].values()))["example"] = "customer = ann-MARK"
+    path.write_text(json.dumps(tree))
+    done = marked.process("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people")
+    assert done.code == 0
+    assert not with_marks(marked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--where", "customer = 'x'"], "2 inputs have the columns of the condition: sales, people"),
+        (["--where", "nobody = 'x'"], "no column is named `nobody`"),
+        (["--where", "amount + 1"], "not true or false"),
+        (["--where", "1 = 1", "--input", "sales"], "names no column"),
+        (["--where", "email = 'x'", "--input", "salez"], "did you mean 'sales'?"),
+        (["--where", "email ="], "--where:1"),
+    ],
+)
+def test_refused(marked, arguments, said):
+    before = with_marks(marked)
+    done = marked("forget", "shop.yaml", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert with_marks(marked) == before
+
+
+def test_a_changed_pipeline_is_refused(marked):
+    path = marked.folder / "shop.yaml"
+    path.write_text(path.read_text().replace("100 / amount", "200 / amount"))
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales")
+    assert done.code == 4
+    assert "rows are forgotten of what the state was made by" in done.err
+
+
+def test_a_vanished_file_is_refused(marked):
+    (marked.folder / "in/sales/2.csv").unlink()
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales")
+    assert done.code == 3
+    assert "has vanished: '2.csv'" in done.err
+
+
+def test_no_state(shop):
+    shop.write("shop.yaml", PIPELINE)
+    shop.write("in/sales/1.csv", RUNS_OF[0]["sales/1.csv"])
+    shop.write("in/people/1.csv", RUNS_OF[0]["people/1.csv"])
+    done = shop("forget", "shop.yaml", *WHERE)
+    assert done.code == 4

@@ -1,0 +1,244 @@
+"""Random pipelines of which rows are forgotten, by a command that may die at any file operation: state and outputs are then what they are
+where these rows never came, of all times that are closed; and so they stay in later runs, when the rows are gone from the inputs, too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ddcli.store.state.directory
+from ddcli.driver.forget import forget
+from ddcli.driver.run import run
+from ddcli.errors import EngineError, InputError, StateError
+from ddcli.store.files.gate import Files
+from ddcli.store.state.contents import batch_files
+from ddcli.store.state.manifest import read_newest
+from tests.draws import many
+from tests.judge import test_arrival as arrival
+from tests.judge.case import write_file
+from tests.judge.logs import cases
+from tests.judge.test_withdrawal import NESTED
+from tests.store.support import Dead, Faulty
+
+CONDITIONS = {"k = 1": lambda k: k == 1, "k <> 1 or k is null": lambda k: k != 1, "k in (0, 2)": lambda k: k in (0, 2)}
+STATE = ".dd/judged"
+
+
+def log_of(folder):
+    """Return the updates of a log, whatever files they are in."""
+    found = Counter()
+    for path in sorted(folder.glob("*.parquet")):
+        for *row, diff in pl.read_parquet(path).iter_rows():
+            found[repr(row)] += diff
+    return {row: diff for row, diff in found.items() if diff}
+
+
+def logs_of(root):
+    return {path.name: log_of(path) for path in sorted((root / "out").glob("*"))}
+
+
+def state_of(root, *, history):
+    """Return what the arrangements of a state hold, with times where the past is kept."""
+    found = {}
+    manifest = read_newest(root / STATE)
+    for path, file in batch_files(root / STATE, manifest):
+        data = path.read_bytes()[file.at : file.at + file.size]
+        identity = next(name for name, entry in manifest.arrangements.items() if any(file in s for s in entry.shards))
+        rows = found.setdefault(identity, Counter())
+        frame = pl.read_parquet(data).drop("_key", strict=False)
+        times = () if history else ("^_time.*$",)
+        for *row, diff in frame.select(pl.exclude("_diff", *times), "_diff").iter_rows():
+            rows[repr(row)] += diff
+    return {name: {row: n for row, n in rows.items() if n} for name, rows in found.items() if any(rows.values())}
+
+
+def without(file, inputs, holds):
+    """Return a file without the rows that are forgotten."""
+    if file.input not in inputs:
+        return file
+    return replace(file, updates=tuple(update for update in file.updates if not holds(update[0][0])))
+
+
+def supply(case, root, number, turn=lambda file: file):
+    for at, file in enumerate(case.runs[number].files):
+        write_file(case, turn(file), root / "in" / file.input / f"{number}-{at}.parquet")
+
+
+def forgotten(root, where, inputs, death):
+    """Forget rows, and again if the process dies."""
+    files = Faulty(death) if death is not None else Files()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
+        try:
+            return forget(root / "p.yaml", where, inputs)
+        except Dead:
+            pass
+    return forget(root / "p.yaml", where, inputs)
+
+
+@settings(max_examples=many(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    case=cases(),
+    where=st.sampled_from(list(CONDITIONS)),
+    number=st.integers(0, 9),
+    chosen=st.integers(0, 9),
+    death=st.none() | st.integers(0, 40),
+    history=st.booleans(),
+)
+def test_state_and_outputs_are_those_without_the_rows(case, where, number, chosen, death, history):
+    case = replace(case, runs=tuple(replace(each, progress=()) for each in case.runs))
+    case = replace(case, text=case.text + "history: all\n" * history)
+    names = list(case.tree["inputs"])
+    inputs = names if chosen % 3 == 0 else [names[chosen % len(names)]]
+    number, holds = number % len(case.runs), CONDITIONS[where]
+    with tempfile.TemporaryDirectory() as place:
+        root, clean = Path(place) / "cut", Path(place) / "clean"
+        for folder in (root, clean):
+            folder.mkdir()
+            (folder / "p.yaml").write_text(case.text)
+        try:
+            for at in range(number + 1):
+                supply(case, root, at)
+                run(root / "p.yaml", until=case.until(case.runs[at]))
+        except (InputError, EngineError):
+            return  # an expression fails, or a loop doesn't end: others judge that
+        manifest = read_newest(root / STATE)
+        if manifest is None:
+            return
+        upper = str(manifest.upper[0][0])
+        for at in range(number + 1):
+            supply(case, clean, at, lambda file: without(file, inputs, holds))
+        try:
+            run(clean / "p.yaml", until=upper)
+        except (InputError, EngineError):
+            with pytest.raises((InputError, EngineError)):
+                forgotten(root, where, inputs, None)
+            return
+        found = forgotten(root, where, inputs, death)
+        taken = {name: {file.path for file in manifest.inputs[name].files} for name in inputs}
+        rows = dict.fromkeys(inputs, 0)
+        for each in range(number + 1):
+            for at, file in enumerate(case.runs[each].files):
+                if f"{each}-{at}.parquet" in taken.get(file.input, ()):
+                    rows[file.input] += sum(holds(record[0]) for record, _, _ in file.updates)
+        assert {name: each.rows for name, each in found.inputs.items()} == rows
+        assert logs_of(root) == logs_of(clean)
+        assert state_of(root, history=history) == state_of(clean, history=history)
+        listed = {path for path in root.rglob("*") if path.is_file()}
+        assert not [path for path in listed if path.name.endswith(".dd-tmp")]
+        if any(rows.values()):
+            with pytest.raises(StateError, match="would come back"):
+                run(root / "p.yaml", refresh=frozenset())
+        if number + 1 == len(case.runs):
+            return
+        for at in range(number + 1):
+            supply(case, root, at, lambda file: without(file, inputs, holds))
+        again = forgotten(root, where, inputs, None)
+        assert not again.still_in
+        assert not again.rewritten
+        try:
+            for folder in (root, clean):
+                supply(case, folder, number + 1, lambda file: without(file, inputs, holds))
+                run(folder / "p.yaml", until=str(int(upper) + 2))
+        except (InputError, EngineError):
+            return
+        assert logs_of(root) == logs_of(clean)
+
+
+ROWS = {
+    "k = 1": lambda row, _keyed: row[0] == 1,
+    "v = 'x'": lambda row, keyed: row[1] == "x" and not (keyed and row[3] == "D"),
+}
+"""The rows for which a condition holds: one that deletes a key has no other values."""
+
+
+def arrive(folder, format_, kind, clock):
+    """Make a folder with a pipeline over files of a format."""
+    (folder / "in").mkdir(parents=True)
+    keys = (NESTED if format_ in NESTED else arrival.FORMATS)[format_][0]
+    columns = {name: type_ for name, type_ in arrival.COLUMNS.items() if name != "diff" or format_ == "log"}
+    columns = {"k": "int64", "v": "string?"} if format_ in NESTED else columns
+    late = {"late": "quarantine"} if clock == "event" else {}
+    tree = {
+        "dd": 1,
+        "name": "p",
+        "clock": clock,
+        "errors": "quarantine",
+        "inputs": {"a": {"path": "in/", "columns": columns, **keys, **late}},
+        "collections": {
+            "c": {"from": "a", "apply": [{"project": ["k", "v"]}]},
+            "n": {"from": "c", "apply": [{"reduce": {"by": ["v"], "n": "count(*)", "least": "min(k)"}}]},
+            "f": {"from": "c", "apply": [{"map": {"w": "10 / (k - 2)"}}]},
+        },
+        "outputs": {"c": "out/c/", "n": "out/n/", "f": "out/f/"},
+    }
+    (folder / "p.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+
+
+def bring(folder, format_, kind, path, rows):
+    place = folder / "in" / f"{path}.{kind}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    turn, schema = NESTED[format_][2:] if format_ in NESTED else (list, arrival.SCHEMA)
+    arrival.WRITERS[kind](pl.DataFrame([*turn(rows)], schema, orient="row"), place)
+
+
+def asides(root):
+    """Return what the logs of late and failed rows hold."""
+    found = Counter()
+    for path in sorted((root / ".dd/p").rglob("updates-*.parquet")):
+        for *row, diff in pl.read_parquet(path).iter_rows():
+            found[path.parent.name, repr(row)] += diff
+    return {row: diff for row, diff in found.items() if diff}
+
+
+@settings(max_examples=many(16), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    history=arrival.histories(),
+    format_=st.sampled_from([*arrival.FORMATS, *NESTED]),
+    kind=st.sampled_from(["parquet", "ndjson", "csv"]),
+    where=st.sampled_from(list(ROWS)),
+    number=st.integers(0, 4),
+    clock=st.sampled_from(["arrival", "arrival", "event"]),
+)
+def test_formats(history, format_, kind, where, number, clock):
+    kind = kind if format_ not in NESTED or kind != "csv" else "ndjson"
+    clock = "arrival" if format_ in NESTED else clock
+    keyed = "key" in (NESTED if format_ in NESTED else arrival.FORMATS)[format_][0]
+    with tempfile.TemporaryDirectory() as place:
+        root, clean = Path(place) / "cut", Path(place) / "clean"
+        for folder in (root, clean):
+            arrive(folder, format_, kind, clock)
+        number, now = number % len(history), 0
+        for at, (files, death) in enumerate(history):
+            now += 7
+            text = (arrival.EPOCH + dt.timedelta(microseconds=now)).isoformat()
+            for path, rows in files:
+                left = [row for row in rows if not ROWS[where](row, keyed)]
+                bring(clean, format_, kind, path, left)
+                bring(root, format_, kind, path, left if at > number else rows)
+            for folder in (root, clean):
+                uppers = {each.upper for each in map(read_newest, (root / ".dd/p", clean / ".dd/p")) if each}
+                told = folder == clean and clock == "event" and len(uppers) > 1
+                until = str(read_newest(root / ".dd/p").upper[0][0]) if told else None
+                run(folder / "p.yaml", until=until, **({"now": text} if clock == "arrival" else {}))
+            if at != number or read_newest(root / ".dd/p") is None:
+                continue
+            forgotten(root, where, ["a"], death)
+            assert logs_of(root) == logs_of(clean)
+            assert asides(root) == asides(clean)
+            for files_, _ in history[: at + 1]:
+                for path, rows in files_:
+                    bring(root, format_, kind, path, [row for row in rows if not ROWS[where](row, keyed)])
+            assert not forgotten(root, where, ["a"], None).still_in
+        assert logs_of(root) == logs_of(clean)
+        assert asides(root) == asides(clean)
