@@ -1,5 +1,6 @@
 """What all tests share: where the repository is, and what they draw at random: the same each time."""
 
+import gc
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
+from ddcli.cli.process import YOUNG
 from ddcli.engine import secret
 from tests.draws import SEED, chance, many
 from tests.harness import ORDERS, ROOT, Folder
@@ -32,7 +34,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, *([Phase.shrink, Phase.explain] if os.environ.get("DD_SHRINK") else [])],
-    max_examples=many(100),
+    max_examples=many(60),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.register_profile("soak", settings.get_profile("same"), derandomize=False, database=None)
@@ -81,6 +83,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest; refuse a test that draws other cases each time where the profile says the same."""
+    # Python need not look for cycles among all modules and tests, nor as often as it does by itself.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG)
     places = {f"tests/{name}.py": at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.location[0], len(places)))
     for item in items:

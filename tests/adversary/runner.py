@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import itertools
 import json
@@ -115,6 +116,7 @@ def main() -> None:
 
     for module in list(registry.modules()):
         load.load_module(module)
+    gc.freeze()  # else each child that looks for cycles copies all this memory
     for line in sys.stdin:
         folder, arguments, seconds = json.loads(line)
         before = sent() if alone else 0

@@ -13,7 +13,7 @@ from tests.adversary.shop import commands
 from tests.adversary.yaml_text import yaml
 from tests.draws import chance, many
 
-DRAWN = os.environ.get("DD_ADVERSARY") or many(8)
+DRAWN = os.environ.get("DD_ADVERSARY") or many(6)
 """How many cases of each generator are tried, each with one command; `all`: all, each with every command, where there is an end to them."""
 
 

@@ -12,14 +12,14 @@ from tests.api.support import plans, run
 from tests.draws import many
 
 
-@settings(max_examples=many(60))
+@settings(max_examples=many(35))
 @given(plans(1))
 def test_totally_ordered_time(plan):
     run(plan, Dataflow(), [len(plan.operators) + 1])
 
 
 @pytest.mark.parametrize("nt", [2, 3])
-@settings(max_examples=many(60))
+@settings(max_examples=many(35))
 @given(data=st.data())
 def test_products_closed_by_boxes(nt, data):
     """A box holds the lattice join of any two of its times."""
@@ -28,7 +28,7 @@ def test_products_closed_by_boxes(nt, data):
 
 
 @pytest.mark.parametrize("nt", [2, 3])
-@settings(max_examples=many(60))
+@settings(max_examples=many(35))
 @given(data=st.data())
 def test_products_closed_by_any_antichain(nt, data):
     """The lattice join of two closed times may be open: what changes there has to wait."""
@@ -37,7 +37,7 @@ def test_products_closed_by_any_antichain(nt, data):
 
 
 @pytest.mark.parametrize("nt", [1, 2])
-@settings(max_examples=many(40))
+@settings(max_examples=many(20))
 @given(data=st.data())
 def test_workers_change_nothing(nt, data):
     """Shards step in threads however little there is to do, and give the very updates that one worker gives."""

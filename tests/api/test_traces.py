@@ -127,7 +127,7 @@ def test_an_arrangement_enters_a_loop_as_it_is(numbers):
 
 @pytest.mark.parametrize("nt", [1, 2])
 @pytest.mark.parametrize("workers", [1, 2])
-@settings(max_examples=many(40))
+@settings(max_examples=many(20))
 @given(data=st.data())
 def test_a_handle_reads_every_time_that_it_holds(nt, workers, data):
     """Whatever is merged and advanced meanwhile, for several handles that go forward each at its own pace."""

@@ -6,6 +6,7 @@ Nothing of polars may be called before the fork: its threads would be missing in
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -70,6 +71,7 @@ def main() -> None:
 
     for module in list(registry.modules()):
         load.load_module(module)
+    gc.freeze()  # else each child that looks for cycles copies all this memory
     for line in sys.stdin:
         asked = json.loads(line)
         started = [(*start(Path(asked["folder"]), run), run) for run in asked["runs"]]

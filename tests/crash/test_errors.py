@@ -18,7 +18,7 @@ from tests.store.support import Dead, Faulty, little_at_a_time, names
 
 
 def test_an_error_at_every_operation(stage, tmp_path, through):
-    before = stage.shop.files()
+    before, again = stage.shop.files(), set()
     for at in some(count()):
         code = (errno.ENOSPC, errno.EIO)[(at + stage.step) % 2]
         shop = stage.shop.copy(tmp_path / "shop")
@@ -38,8 +38,11 @@ def test_an_error_at_every_operation(stage, tmp_path, through):
             assert "nothing of this run is visible" in failed.hint
         else:
             assert "the run is committed" in failed.hint
-        shop.run()
-        assert shop.settled() == stage.after, f"{operation} {path}"
+        left = frozenset(shop.files().items())
+        if left not in again:  # else the same run was done after an earlier error
+            shop.run()
+            assert shop.settled() == stage.after, f"{operation} {path}"
+            again.add(left)
         shutil.rmtree(shop.folder)
     assert at > 25
 

@@ -6,7 +6,7 @@ import socket
 from tests.crash.shop import Shop
 from tests.draws import many
 
-KILLS = many(200)
+KILLS = many(100)
 
 
 def test_a_loop_of_kills(tmp_path, nursery):
@@ -35,7 +35,7 @@ def test_a_loop_of_kills(tmp_path, nursery):
 def test_runs_that_race_for_one_state(tmp_path, nursery):
     shop = Shop.make(tmp_path)
     refused = 0
-    steps = many(12)
+    steps = many(8)
     for step in range(steps):
         shop.supply(step)
         modes = [{"options": {"if_locked": mode}} for mode in ("fail", "wait", "skip")]

@@ -21,24 +21,24 @@ def test_death_at_every_operation_of_a_rewriting(every_stage, tmp_path, through,
     if gone:
         min((before.folder / "out/spent").glob("*.parquet")).unlink()
     whole = before.copy(tmp_path / "whole")
-    whole.run(**REWRITE)
+    through(whole, files := Faulty(), rewritten)
     after, number = whole.settled(), before.number
     logs = [name for name in after if name.startswith("out/spent/updates-")]
     assert len(logs) == 2  # the contents so far, and what the run has found new
     committed = set()
-    for at in some(count()):
+    for at in some(files.changes):
         shop = before.copy(tmp_path / "shop")
-        files = Faulty(at)
-        try:
-            through(shop, files, lambda shop: shop.run(**REWRITE))
-        except Dead:
-            committed.add(shop.number - number)
-            shop.run(**(REWRITE if shop.number == number else {}))
-        assert shop.settled() == after, f"dead before operation {at}: {files.log[-1]}"
+        with pytest.raises(Dead):
+            through(shop, Faulty(at), rewritten)
+        committed.add(shop.number - number)
+        shop.run(**(REWRITE if shop.number == number else {}))
+        assert shop.settled() == after, f"dead before operation {at}: {files.log[at]}"
         shutil.rmtree(shop.folder)
-        if not files.dead:
-            break
     assert committed == {0, 1, 2}
+
+
+def rewritten(shop):
+    shop.run(**REWRITE)
 
 
 def test_death_at_every_operation_of_a_removal(every_stage, tmp_path, monkeypatch):

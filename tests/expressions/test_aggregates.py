@@ -72,7 +72,7 @@ GENERAL = [
 
 
 @pytest.mark.parametrize("written", GENERAL)
-@settings(max_examples=many(60))
+@settings(max_examples=many(25))
 @given(data=st.data())
 def test_general_aggregates_agree(written: str, data: st.DataObject) -> None:
     """Values and multiplicities, by polars and by definition."""

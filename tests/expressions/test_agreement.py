@@ -32,7 +32,7 @@ def agree(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("way", ["small", "large", "in steps"])
-@settings(max_examples=many(200))
+@settings(max_examples=many(100))
 @given(written=any_expression(), records=st.lists(rows(), min_size=1, max_size=4))
 def test_values_and_failures_agree(way: str, written: str, records: list[dict[str, object]]) -> None:
     """Each row alone, so that a failing row is told from the others; the paths of large frames and of deep trees too."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMES = range(6)
-FEW = many(25)
+FEW = many(15)
 """Cases of a test that runs pipelines."""
 WRITERS = {
     "parquet": pl.DataFrame.write_parquet,

@@ -7,7 +7,6 @@ import bz2
 import csv
 import gzip
 import json
-import os
 import pickle
 import random
 import re
@@ -33,9 +32,10 @@ from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables import text_syntax
 from ddcli.store.tables.dialect import Dialect
 from ddcli.store.tables.listing import list_input
+from tests.draws import many
 from tests.formats.support import Place
 
-CASES = int(os.environ.get("DD_CSV_CASES", "300"))
+CASES = many(150)
 TYPES = {
     "id": "int64",
     "name": "string?",

@@ -29,7 +29,7 @@ from ddcli.store.tables.listing import list_input
 from tests.draws import many
 from tests.formats.support import Place
 
-CASES = many(400)
+CASES = many(160)
 """Files of a kind; 20 000 take some minutes."""
 TYPES = {"id": "int64", "name": "string?", "amount": "decimal(9, 2)?", "note": "string?", "time": "int64"}
 CENT = Decimal("0.01")

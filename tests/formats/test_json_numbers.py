@@ -102,7 +102,7 @@ rows = st.lists(st.dictionaries(st.sampled_from(list(TYPES)), numbers(), max_siz
 
 
 @MODES
-@settings(max_examples=many(500))
+@settings(max_examples=many(180))
 @given(found=rows, most=st.sampled_from([None, 2]))
 @example(found=[{"d": LONG}, {"d": "0.12345678901234567890"}], most=None)
 @example(found=[{"i": "9007199254740993.0"}, {"u": "18446744073709551615.00", "i": "1e3"}, {"i": "1.0"}], most=2)

@@ -42,19 +42,27 @@ SOON = 9
 Log = dict[tuple["Record", "Time"], int]
 
 
-def judge(case: Case, root: Path, how: Callable[[], dict[str, Any]] = dict) -> None:
-    """Run a case in an empty directory; raise AssertionError if what it writes is wrong. `how` gives options, run by run."""
+def judge(
+    case: Case, root: Path, how: Callable[[], dict[str, Any]] = dict, once: dict[str, Log] | None = None
+) -> dict[str, Log] | None:
+    """Run a case in an empty directory; raise AssertionError if what it writes is wrong. `how` gives options, run by run.
+
+    Return the logs of a single run over everything, None where there are none: `once` of a case with the same rows that are cut in another way.
+    """
     meaning = Meaning(case)
     there = _Judged(case, meaning, root / "cut", how)
     if not there.run_all():
-        return
-    once = _Judged(case.at_once(), meaning, root / "once", how)
-    if once.run_all():
-        for name, log in once.logs.items():
-            closed = {row: diff for row, diff in log.items() if is_closed(there.upper, row[1])}
-            assert there.logs[name] == closed, f"the log of {name} depends on how the input was cut"
-    else:
-        assert once.told != there.upper, "one run over everything was refused"
+        return once
+    if once is None:
+        whole = _Judged(case.at_once(), meaning, root / "once", how)
+        if not whole.run_all():
+            assert whole.told != there.upper, "one run over everything was refused"
+            return None
+        once = whole.logs
+    for name, log in once.items():
+        closed = {row: diff for row, diff in log.items() if is_closed(there.upper, row[1])}
+        assert there.logs[name] == closed, f"the log of {name} depends on how the input was cut"
+    return once
 
 
 def graph_of(case: Case) -> Graph:

@@ -60,7 +60,7 @@ def asof(draw, nt: int = 1, *, looping: bool = False) -> Case:
     return Case(_text(inputs, sketch, list(sketch.collections)), draw(cuts(logs, nt)))
 
 
-@settings(max_examples=many(40))
+@settings(max_examples=many(25))
 @given(asof())
 def test_asof_joins_are_what_they_mean(case):
     """At every time, however the inputs are cut into files and runs."""
@@ -68,7 +68,7 @@ def test_asof_joins_are_what_they_mean(case):
         judge(case, Path(folder))
 
 
-@settings(max_examples=many(100))
+@settings(max_examples=many(60))
 @given(asof(), st.sampled_from([AS_THEY_ARE, 0, 5]), st.integers(1, 3), st.booleans())
 def test_asof_joins_in_memory(case, most, shards, finely):
     """On several workers, and in many small steps."""
@@ -76,7 +76,7 @@ def test_asof_joins_in_memory(case, most, shards, finely):
         judge_in_memory(case, shards, finely=finely)
 
 
-@settings(max_examples=many(40))
+@settings(max_examples=many(25))
 @given(
     st.sampled_from([1, 2, 2, 3]).flatmap(lambda nt: asof(nt, looping=nt % 2 == 1)), st.integers(1, 2), st.booleans()
 )

@@ -14,7 +14,7 @@ from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, cut, few
 
-SEARCH = settings(max_examples=many(20))
+SEARCH = settings(max_examples=many(12))
 
 
 @SEARCH
@@ -37,7 +37,7 @@ def test_shards_and_memory(case, shards, seed):
         judge(case, Path(folder))
 
 
-@settings(SEARCH, max_examples=many(10))
+@settings(SEARCH, max_examples=many(7))
 @given(st.sampled_from([2, 2, 3]).flatmap(lambda nt: cases(nt=nt)))
 def test_times_of_several_coordinates(case):
     """Ordered coordinate by coordinate, closed by boxes and by any other frontier that an input's progress says."""
@@ -45,7 +45,7 @@ def test_times_of_several_coordinates(case):
         judge(case, Path(folder))
 
 
-@settings(SEARCH, max_examples=many(10))
+@settings(SEARCH, max_examples=many(7))
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)), st.sampled_from([AS_THEY_ARE, 0, 5])
 )

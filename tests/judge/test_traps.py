@@ -34,7 +34,7 @@ def cuts(times: list):
 def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_ARE) -> None:
     """Judge a pipeline over logs of updates, cut at their times in many ways; `most` as in `few`."""
     times = sorted({time for rows in logs.values() for _, time, _ in rows})
-    number = 0
+    number, once = 0, None
     for order in orders(times):
         for cut in some(cuts(order)):
             runs = []
@@ -47,7 +47,7 @@ def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_A
                 runs.append(Run(files, progress=((next(iter(logs)), upper),)))
             number += 1
             with few(most):
-                judge(Case(head, tuple(runs)), tmp_path / str(number))
+                once = judge(Case(head, tuple(runs)), tmp_path / str(number), once=once)
 
 
 def head(columns: str, time: str, collections: str, *outputs: str) -> str:

@@ -66,7 +66,7 @@ def windowed(draw, nt: int = 1, *, looping: bool = False) -> Case:
     return Case(_text({"p": columns}, sketch, names), draw(cuts({"p": log}, nt)))
 
 
-@settings(max_examples=many(40))
+@settings(max_examples=many(25))
 @given(windowed())
 def test_windows_are_what_they_mean(case):
     """At every time, however the input is cut into files and runs."""
@@ -74,7 +74,7 @@ def test_windows_are_what_they_mean(case):
         judge(case, Path(folder))
 
 
-@settings(max_examples=many(60))
+@settings(max_examples=many(40))
 @given(windowed(), st.sampled_from([AS_THEY_ARE, 0, 5]), st.integers(1, 3), st.booleans())
 def test_windows_in_memory(case, most, shards, finely):
     """On several workers, and in many small steps."""
@@ -82,7 +82,7 @@ def test_windows_in_memory(case, most, shards, finely):
         judge_in_memory(case, shards, finely=finely)
 
 
-@settings(max_examples=many(30))
+@settings(max_examples=many(20))
 @given(
     st.sampled_from([1, 2, 2, 3]).flatmap(lambda nt: windowed(nt, looping=nt % 2 == 1)),
     st.integers(1, 2),

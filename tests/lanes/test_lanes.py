@@ -152,6 +152,7 @@ def before(one: Any, other: Any) -> int:
 
 
 @pytest.mark.parametrize("column", FIXED, ids=str)
+@settings(max_examples=many(20))
 @given(data=st.data())
 def test_lanes_are_ordered_as_values(column: Type, data: st.DataObject) -> None:
     """Sorting tuples of lanes sorts values, nulls last, and equal lanes are equal values."""
@@ -168,6 +169,7 @@ def test_lanes_are_ordered_as_values(column: Type, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("column", TYPES, ids=str)
+@settings(max_examples=many(20))
 @given(data=st.data())
 def test_lanes_are_equal_as_values(column: Type, data: st.DataObject) -> None:
     """Two values of a type share their lanes exactly when they are equal, in whichever batch they come."""

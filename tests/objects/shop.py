@@ -19,6 +19,7 @@ from tests.crash.shop import OUTPUTS, PIPELINE, Shop
 from tests.store.support import LOCKS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ddcli.store.files.objects import ObjectPath
@@ -43,11 +44,16 @@ class Remote:
     def place(self, part: str) -> Path:
         return locate(self.bucket if part.split("/", maxsplit=1)[0] in self.parts else self.local.folder, part)
 
-    def copy(self, bucket: ObjectPath) -> Remote:
-        """Return a copy of all its objects elsewhere."""
-        for path, _ in self.bucket.below():
-            (bucket / path.relative_to(self.bucket).inner).put(path.read_bytes())
-        return Remote(self.local, bucket, self.parts)
+    def copier(self) -> Callable[[ObjectPath], Remote]:
+        """Return what makes a copy of all its objects, as they are now, elsewhere."""
+        objects = {path.relative_to(self.bucket).inner: path.read_bytes() for path, _ in self.bucket.below()}
+
+        def copy(bucket: ObjectPath) -> Remote:
+            for name, data in objects.items():
+                (bucket / name).put(data)
+            return Remote(self.local, bucket, self.parts)
+
+        return copy
 
     @property
     def state(self) -> Path:

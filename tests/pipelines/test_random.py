@@ -65,7 +65,7 @@ def logs_of(draw, name):
     return logs
 
 
-@settings(max_examples=many(8))
+@settings(max_examples=many(5))
 @pytest.mark.parametrize("name", RECORDS)
 @given(data=st.data())
 def test_random_graphs(name, data):

@@ -51,7 +51,7 @@ QUERIES = (
 """Of one table: what is of all of its rows, and what is of those of a key."""
 
 
-@settings(max_examples=many(10))
+@settings(max_examples=many(6))
 @given(*PIPELINES)
 def test_a_collection_is_what_it_is_by_the_reference(case, history, seed):
     ask_after_runs(case, history, seed, ask, partial(ask, latest=True))
@@ -93,7 +93,7 @@ def ask(case, path, upper, rng, _history=None, *, latest=False):
             same(dict(got), dict(wanted), f"{name} as of {at}")
 
 
-@settings(max_examples=many(15))
+@settings(max_examples=many(9))
 @given(
     st.lists(ROWS, min_size=2, max_size=3).filter(lambda files: files[0]),
     st.lists(st.sampled_from(QUERIES), min_size=1, max_size=2, unique=True),

@@ -27,11 +27,17 @@ outputs: {b: out/b/}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Return the address of a server."""
+def serving(tmp_path_factory):
+    """Return the address of a server, and its process."""
     pytest.importorskip("grpc")
-    with connect_server(tmp_path_factory.mktemp("connect")) as (address, _):
-        yield address
+    with connect_server(tmp_path_factory.mktemp("connect")) as found:
+        yield found
+
+
+@pytest.fixture
+def server(serving):
+    """Return the address of the server."""
+    return serving[0]
 
 
 @pytest.fixture
@@ -119,18 +125,18 @@ def test_errors_are_told_in_a_line(server, path, monkeypatch):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_server_that_dies_is_told_of_and_leaves_nothing(path, tmp_path_factory, monkeypatch):
-    pytest.importorskip("grpc")
+def test_a_server_that_dies_is_told_of_and_leaves_nothing(serving, path, monkeypatch):
+    """It is the last test of the server."""
     monkeypatch.setattr(connect, "RETRIES", 2)
-    with connect_server(tmp_path_factory.mktemp("connect")) as (address, process):
-        ours = path.parent / "fatal.py"
-        ours.write_text(f"import os, signal\ndef fatal(record):\n    os.kill({process.pid}, signal.SIGKILL)\n")
-        odd = "{map: {function: fatal:fatal, columns: {word: string}}}"
-        path.write_text(PIPELINE.replace("[{count", f"[{odd}, {{count"))
-        started = time.monotonic()
-        with pytest.raises(EngineError, match="Spark does not answer any more"):
-            run(path, engine="spark", remote=address)
-        assert time.monotonic() - started < 60
+    address, process = serving
+    ours = path.parent / "fatal.py"
+    ours.write_text(f"import os, signal\ndef fatal(record):\n    os.kill({process.pid}, signal.SIGKILL)\n")
+    odd = "{map: {function: fatal:fatal, columns: {word: string}}}"
+    path.write_text(PIPELINE.replace("[{count", f"[{odd}, {{count"))
+    started = time.monotonic()
+    with pytest.raises(EngineError, match="Spark does not answer any more"):
+        run(path, engine="spark", remote=address)
+    assert time.monotonic() - started < 60
     path.write_text(PIPELINE)
     run(path, engine="local")
     assert len(counts(path)) == 30

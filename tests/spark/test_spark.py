@@ -93,7 +93,7 @@ def files(path):
     }
 
 
-@settings(SEARCH, max_examples=many(5))
+@settings(SEARCH, max_examples=many(3))
 @given(
     st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3]),

@@ -39,7 +39,7 @@ def test_tasks_are_right_whoever_did_the_run_before(case, shards, seed):
         judge(case, Path(folder), switching(seed))
 
 
-@settings(SEARCH, max_examples=many(10))
+@settings(SEARCH, max_examples=many(6))
 @given(
     st.sampled_from(list(FORMATS)),
     histories(),
@@ -53,7 +53,7 @@ def test_rows_that_arrive_are_right_whoever_did_the_run_before(format_, history,
         judge_arrivals(Path(folder), format_, history, kind, change, switching(seed))
 
 
-@settings(SEARCH, max_examples=many(10))
+@settings(SEARCH, max_examples=many(6))
 @given(
     st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3, 8]),
@@ -68,7 +68,7 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
         judge(case, Path(folder), dict)
 
 
-@settings(SEARCH, max_examples=many(10))
+@settings(SEARCH, max_examples=many(6))
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
     st.sampled_from([1, 3, 8]),

@@ -156,7 +156,7 @@ def test_a_subquery_that_equalities_tie_is_a_semijoin_with_its_table():
 
 
 def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
-    judged, statements = Judged(), many(25)
+    judged, statements = Judged(), many(15)
     draw = chance("statements")
     for seed in [draw.randrange(1 << 32) for _ in range(statements)]:
         assert judge(Statements(random.Random(seed)).statement(), seed, base, judged) is None
@@ -164,14 +164,14 @@ def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
 
 
 def test_random_windows_are_what_duckdb_makes_of_them(base):
-    judged, statements = Judged(), many(60)
+    judged, statements = Judged(), many(35)
     for seed in range(statements):
         assert judge(WindowStatements(chance("windows", seed)).statement(), seed, base, judged) is None
     assert judged.compared == statements, judged.refused + judged.left
 
 
 def test_random_asof_joins_are_what_duckdb_makes_of_them(base):
-    judged, statements = Judged(), many(60)
+    judged, statements = Judged(), many(35)
     for seed in range(statements):
         assert judge(AsofStatements(chance("asof", seed)).statement(), seed, base, judged) is None
     assert judged.compared == statements, judged.refused + judged.left

@@ -38,6 +38,11 @@ class Faulty(Files):
         self.dead = False
         self.noting = threading.Lock()
 
+    @property
+    def changes(self):
+        """The numbers of the operations that change files: to flush one does not, so who dies before that leaves what who dies after it does."""
+        return [at for at, (operation, _) in enumerate(self.log) if operation != "sync"]
+
     def do(self, operation, path, action):
         if self.dead:
             raise Dead

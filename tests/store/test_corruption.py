@@ -90,7 +90,7 @@ def test_damage_to_a_batch_is_noticed_or_harmless(state, how):
     whole = path.read_bytes()
     refused = right = 0
     try:
-        for data in some(damages(whole, 1 if how == "whole" else 7)):  # a step that meets every kind of byte
+        for data in some(damages(whole, 3 if how == "whole" else 11)):  # a step that meets every kind of byte
             path.write_bytes(data)
 
             def read():

@@ -25,7 +25,7 @@ def slowly(fuel):
 
 
 @pytest.mark.parametrize("nt", [1, 2])
-@settings(max_examples=many(150))
+@settings(max_examples=many(80))
 @given(data=st.data(), fuel=st.sampled_from([1, 4, 1000]))
 def test_holders_read_what_they_hold(nt, data, fuel):
     """Three holders who go forward each at his own pace."""
@@ -65,7 +65,7 @@ def test_holders_read_what_they_hold(nt, data, fuel):
 
 
 @pytest.mark.parametrize("nt", [1, 2])
-@settings(max_examples=many(250))
+@settings(max_examples=many(120))
 @given(data=st.data(), fuel=st.sampled_from([1, 4, 1000]))
 def test_an_import_sees_what_it_has_taken(nt, data, fuel):
     """And takes each update once, at its time or when it began, while the trace goes on, merges and advances."""

@@ -508,5 +508,5 @@ class Machine(RuleBasedStateMachine):
             assert all(batch.upper.dominates(self.upper) for batch in fresh)
 
 
-Machine.TestCase.settings = settings(max_examples=many(16), stateful_step_count=STEPS)
+Machine.TestCase.settings = settings(max_examples=many(10), stateful_step_count=STEPS)
 TestMachine = Machine.TestCase
