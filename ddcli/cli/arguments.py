@@ -143,6 +143,8 @@ STATE = click.option(
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory, or s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
+DRY_RUN = click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 NOW = click.option(
     "--now",
     metavar="T",

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, NO_CODE, NOW, PIPELINE, REPORT, STATE, VAR
-from ddcli.screen import json_text, say
+from ddcli.cli.arguments import NOW, PIPELINE
+from ddcli.cli.correction import correct, corrects
 
 
 @click.command("retract", short_help="Withdraw files that were taken in.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @NOW
-@STATE
-@click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
-@IF_LOCKED
-@NO_CODE
-@REPORT
-@VAR
-def command(
-    pipeline: Path,
-    files: tuple[str, ...],
-    now: str | None,
-    state: str | None,
-    dry_run: bool,
-    quiet: bool,
-    if_locked: str,
-    no_code: bool,
-    output: str,
-) -> None:
+@corrects
+def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: Any) -> None:
     """Take back what PIPELINE has from some files of its inputs, as if it had never taken them in.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in what is new, else at the first open time,
@@ -48,23 +32,6 @@ def command(
     Examples:
       dd retract pipelines/airborne.yaml fixtures/flights/flights/from-minute-000000.parquet --dry-run
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.cli.memory import keep_freed_memory
-    from ddcli.driver.run import run
     from ddcli.store.files.objects import locate
 
-    keep_freed_memory()
-    summary = run(
-        pipeline,
-        state=None if state is None else locate(Path.cwd(), state),
-        dry_run=dry_run,
-        if_locked=if_locked,  # type: ignore[arg-type]
-        no_code=no_code,
-        now=now,
-        withdraw=[locate(Path.cwd(), text) for text in files],
-        say=None if quiet else partial(say, err=True),
-    )
-    if output == "json":
-        say(json_text(summary.to_json()))
-    else:
-        for line in [] if quiet else summary.lines():
-            say(line, err=True)
+    correct(pipeline, now=now, withdraw=[locate(Path.cwd(), text) for text in files], **options)

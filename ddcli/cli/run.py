@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import CONF, NO_CODE, NOW, OUTPUT, PIPELINE, REMOTE, STATE, VAR, MemorySize, budget
+from ddcli.cli.arguments import (
+    CONF,
+    DRY_RUN,
+    NO_CODE,
+    NOW,
+    OUTPUT,
+    PIPELINE,
+    QUIET,
+    REMOTE,
+    STATE,
+    VAR,
+    MemorySize,
+    budget,
+)
 from ddcli.screen import columns, json_text, near, say
 
 if TYPE_CHECKING:
@@ -43,7 +56,7 @@ LEAST_MEMORY = 256 << 20
 )
 @NOW
 @STATE
-@click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
+@DRY_RUN
 @click.option(
     "--apply",
     is_flag=True,
@@ -103,7 +116,7 @@ LEAST_MEMORY = 256 << 20
 )
 @NO_CODE
 @click.option("--watch", is_flag=True, help="Then run again whenever inputs change, until Ctrl-C.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@QUIET
 @click.option("--profile", is_flag=True, help="Print each operator's time and rows.")
 @click.option("-v", "--verbose", is_flag=True, help="Print bytes read, and rows per second.")
 @click.option(

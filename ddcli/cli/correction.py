@@ -1,0 +1,57 @@
+"""What `dd retract` and `dd state reopen` share: their options, and the run that corrects a state."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ddcli.cli.arguments import DRY_RUN, IF_LOCKED, NO_CODE, QUIET, REPORT, STATE, VAR
+from ddcli.screen import json_text, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.store.files.lock_holder import IfLocked
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def corrects(command: F) -> F:
+    """Return a command with the options that `correct` takes."""
+    for option in (VAR, REPORT, NO_CODE, IF_LOCKED, QUIET, DRY_RUN, STATE):
+        command = option(command)
+    return command
+
+
+def correct(
+    pipeline: Path,
+    *,
+    state: str | None,
+    dry_run: bool,
+    quiet: bool,
+    if_locked: IfLocked,
+    no_code: bool,
+    output: str,
+    **asked: Any,
+) -> None:
+    """Run a pipeline as it is `asked` (see `ddcli.driver.run.run`), and print what was done."""
+    from ddcli.cli.memory import keep_freed_memory
+    from ddcli.driver.run import run
+    from ddcli.store.files.objects import locate
+
+    keep_freed_memory()
+    summary = run(
+        pipeline,
+        state=None if state is None else locate(Path.cwd(), state),
+        dry_run=dry_run,
+        if_locked=if_locked,
+        no_code=no_code,
+        say=None if quiet else partial(say, err=True),
+        **asked,
+    )
+    if output == "json":
+        say(json_text(summary.to_json()))
+    else:
+        for line in [] if quiet else summary.lines():
+            say(line, err=True)
