@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import ROWS
-from ddcli.screen import in_columns, json_text, say
+from ddcli.screen import in_columns, json_text, near, say
 
 if TYPE_CHECKING:
     from ddcli.feed.delivery import OutputFeed
@@ -30,6 +30,12 @@ LAST = "last"
     help="Acknowledge what was printed last, or up to POSITION, and print nothing.",
 )
 @click.option("--drop", is_flag=True, help="Forget the consumer; if it comes back, it begins anew.")
+@click.option(
+    "--into",
+    metavar="TARGET",
+    help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db or FILE.sqlite.",
+)
+@click.option("--table", metavar="NAME", help="The table of a database. [default: the name of OUTPUT's directory]")
 @click.option("--list", "listed", is_flag=True, help="List the consumers of OUTPUT.")
 @click.option("--state", metavar="DIRECTORY", help="The state's directory. [default: the one that OUTPUT names]")
 @ROWS
@@ -38,6 +44,8 @@ def command(
     consumer: str | None,
     ack: str | None,
     drop: bool,
+    into: str | None,
+    table: str | None,
     listed: bool,
     state: str | None,
     output: RowFormat,
@@ -49,6 +57,9 @@ def command(
     killed in between loses nothing. Of two processes of one consumer that were given the same changes, one can acknowledge them, and the
     other ends with 75.
 
+    With --into changes are committed to TARGET together with the position, and are acknowledged then: whoever is killed has delivered all or
+    nothing. Rows are added, with their `diff`, and `_position`, up to which they bring TARGET.
+
     JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files}], `files` being those still to
     come.
 
@@ -56,15 +67,19 @@ def command(
     Examples:
       dd feed out/airborne --consumer mail
       dd feed out/airborne --consumer mail --ack
+      dd feed out/airborne --consumer index --into out/changes.duckdb
       dd feed out/airborne --list
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import UsageError
     from ddcli.feed.delivery import OutputFeed, parse_token
+    from ddcli.job.summary import plural
     from ddcli.render.rows import write_rows
     from ddcli.store.files.objects import locate
 
-    if sum((ack is not None, drop, listed)) > 1:
-        raise UsageError("--ack, --drop and --list are three things to do", hint="name one of them")
+    if sum((ack is not None, drop, listed, into is not None)) > 1:
+        raise UsageError("--ack, --drop, --into and --list are four things to do", hint="name one of them")
+    if table is not None and into is None:
+        raise UsageError("--table is for --into", hint="name a database with --into FILE.duckdb")
     if listed == (consumer is not None):
         hint = "leave out --consumer: all are listed" if listed else "name it with --consumer NAME"
         raise UsageError("--list is about all consumers" if listed else "a consumer is missing", hint=hint)
@@ -79,6 +94,17 @@ def command(
     if ack is not None:
         now = feed.acknowledge(consumer) if ack == LAST else feed.acknowledge(consumer, *parse_token(ack))
         say(f"consumer '{consumer}' is at {now.acknowledged}", err=True)
+        return
+    if into is not None:
+        from ddcli.feed.target import open_target
+
+        name = table or feed.path.name
+        found, place = feed.transfer(consumer, lambda each: open_target(into, name, each, where))
+        rows = found.changes.height
+        what = (
+            f"{rows:,} {plural(rows, 'change')}, {found.token}" if found.files else f"nothing new since {found.since}"
+        )
+        say(f"{near(place)}: {what}", err=True)
         return
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")

@@ -7,6 +7,7 @@ says so, and what it is offered until then is offered again, with what is newer.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import sleep
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,13 @@ from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import polars as pl
 
     from ddcli.expressions.types import Schema
+    from ddcli.feed.target import Subscription, Target
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
 
@@ -145,6 +147,37 @@ class OutputFeed:
             if moved != known:
                 write_consumer(self.state, moved, Files())
             return moved
+
+    def transfer(self, consumer: str, target: Callable[[Subscription], Target]) -> tuple[Delivery, str]:
+        """Deliver to a target what changed since it was last delivered to, exactly once; return that, and the target's place.
+
+        The target's own position counts. The consumer's follows it: that holds in the log what is still to come.
+        """
+        from ddcli.feed.target import Subscription
+
+        manifest, output = self._newest()
+        known = self._find(consumer, output)
+        place = target(Subscription(consumer, manifest.identity, output.log))
+        at = place.position()
+        if at < known.acknowledged:
+            raise StateError(
+                f"the target is at {at}, and consumer '{consumer}' at {known.acknowledged}: it was fed elsewhere, or the target "
+                "was put back",
+                place=place.place,
+                hint="use another consumer; or drop this one, and begin anew with an empty target",
+            )
+        found = self.changes(at)
+        with consuming(self.state, Files()):
+            _, output = self._newest()
+            # Whoever delivered last may have died before it could move the consumer.
+            now = self._find(consumer, output)
+            if now.acknowledged < at:
+                now = replace(now, before=now.acknowledged, acknowledged=at, offered=())
+            write_consumer(self.state, now.offering(found.position) if found.files else now, Files())
+        if found.files:
+            place.add(found)
+            self.acknowledge(consumer, found.since, found.position)
+        return found, place.place
 
     def drop(self, consumer: str) -> Consumer:
         """Forget a consumer, and return where it was."""

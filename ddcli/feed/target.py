@@ -1,0 +1,94 @@
+"""Where changes are delivered exactly once: a directory of Parquet, or a table of DuckDB or SQLite, each with its position.
+
+The position of a target is committed together with the rows: of Parquet a file is both, in a database they are one transaction. So whoever
+is killed has delivered all or nothing, and of two that deliver the same changes one does. A target is of one consumer of one log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ddcli.errors import LockedError, StateError, UsageError
+from ddcli.store.files.objects import ObjectPath, locate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from ddcli.feed.delivery import Delivery
+
+POSITION = "_position"
+"""The column with the position up to which a row brings the target."""
+ENDINGS = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
+
+
+class Subscription(NamedTuple):
+    """Who is fed: a consumer, and the log of a state that it is fed from."""
+
+    consumer: str
+    state: str
+    log: str
+
+
+class Target(Protocol):
+    """A place that changes are delivered to."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+
+    def position(self) -> int:
+        """Return up to where it has all changes; 0: it has nothing. Raises StateError if it is somebody else's."""
+
+    def add(self, delivery: Delivery) -> None:
+        """Add changes and the position. Raises LockedError where it is not at the position that they begin at."""
+
+
+def open_target(text: str, table: str, subscription: Subscription, base: Path) -> Target:
+    """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database."""
+    path = locate(base, text)
+    if isinstance(path, ObjectPath):
+        raise UsageError(
+            "changes are delivered to this machine only", place=text, hint="name a directory or a database here"
+        )
+    kind = ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        from ddcli.feed.parquet_target import ParquetTarget
+
+        return ParquetTarget(path, subscription)
+    from ddcli.feed.database_target import DuckdbTarget, SqliteTarget
+
+    return (DuckdbTarget if kind == "duckdb" else SqliteTarget)(path, table, subscription)
+
+
+def check_subscription(found: tuple[str, ...], subscription: Subscription, place: str) -> None:
+    """Refuse a target of another consumer or another log (StateError)."""
+    if found == tuple(subscription):
+        return
+    same = found[:1] == subscription[:1]
+    raise StateError(
+        "the output was written anew since this was delivered, or is another one"
+        if same
+        else f"it is of consumer '{found[0]}'",
+        place=place,
+        hint="deliver to another place"
+        + (", or remove this one and `--drop` the consumer: both begin anew" if same else ""),
+    )
+
+
+def numbered(delivery: Delivery) -> pl.DataFrame:
+    """Return the changes with their position."""
+    import polars as pl
+
+    if POSITION in delivery.changes.columns:
+        raise UsageError(
+            f"the output has a column '{POSITION}', as a target has", hint="give the output's column another name"
+        )
+    return delivery.changes.with_columns(pl.lit(delivery.position, pl.Int64).alias(POSITION))
+
+
+def overtaken(place: str) -> LockedError:
+    """Return the error for a target that is not at the position any more from which changes go on."""
+    hint = "run again to deliver what is new since"
+    return LockedError("another process has delivered these changes first", place=place, hint=hint)

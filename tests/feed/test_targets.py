@@ -1,0 +1,253 @@
+"""`dd feed --into`: each change is delivered once, whoever dies or races; what a target can't hold is refused."""
+
+import datetime as dt
+import sqlite3
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from decimal import Decimal
+
+import duckdb
+import polars as pl
+import pytest
+
+from ddcli.errors import EngineError, LockedError, StateError, UsageError
+from ddcli.feed.delivery import Delivery, OutputFeed
+from ddcli.feed.target import Subscription, open_target
+from ddcli.store.state.consumers import read_consumers
+from tests import draws
+from tests.draws import many
+from tests.feed.test_histories import History
+from tests.harness import contents
+
+TARGETS = ["changes", "changes.duckdb", "changes.sqlite"]
+ME = Subscription("index", "0" * 32, "1" * 16)
+FRAME = pl.DataFrame({"k": [1, 2], "region": ["a", None], "diff": [1, -1]})
+
+
+def rows_in(path, table="totals"):
+    """Return the rows of a target, without their positions: what glob and SQL see."""
+    if path.suffix == ".duckdb":
+        with closing(duckdb.connect(path)) as database:
+            rows = database.execute(f'from "{table}"').fetchall()
+    elif path.suffix == ".sqlite":
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute(f'select * from "{table}"').fetchall()
+    else:
+        rows = pl.read_parquet(path / "*.parquet").rows()
+    return [row[:-1] for row in rows]
+
+
+def held(path):
+    """Return what the changes in a target add up to."""
+    found = Counter()
+    for row in rows_in(path):
+        found[row[:-1]] += row[-1]
+    return {record: count for record, count in found.items() if count}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_each_change_is_delivered_once_whoever_dies(tmp_path, kind, monkeypatch):
+    """A process dies before the target's commit, after it, or not at all; then the output goes on."""
+    for case in range(many(2)):
+        history = History(tmp_path / str(case), draws.chance(f"into {kind} {case}"))
+        folder, chance = history.folder, history.chance
+        history.supply()
+        target = folder / kind
+
+        def deliver(dies=None, folder=folder):
+            feed = OutputFeed.open("out/totals", folder)
+            opened = lambda each: open_target(kind, "totals", each, folder)  # noqa: E731
+            if dies is None:
+                return feed.transfer("index", opened)
+            with monkeypatch.context() as patch:
+                patch.setattr(*dies, _die)
+                with pytest.raises(KeyboardInterrupt):
+                    feed.transfer("index", opened)
+            return None
+
+        deaths = [
+            (OutputFeed, "acknowledge"),
+            *([("os.fsync",), ("pathlib.Path.hardlink_to",)] if kind == "changes" else []),
+        ]
+        for _ in range(8):
+            chance.choice([history.supply, history.supply, history.edit, history.reopen, history.compact])()
+            number = len(rows_in(target)) if target.exists() else -1
+            if chance.random() < 0.5:
+                deliver(chance.choice(deaths) if _has_news(folder, target, kind) else None)
+                continue
+            deliver()
+            assert held(target) == contents(folder / "out/totals")
+            number = len(rows_in(target))
+            deliver()
+            assert len(rows_in(target)) == number
+        deliver()
+        assert held(target) == contents(folder / "out/totals")
+        assert [*folder.glob(f"{kind}/.*")] == []
+
+
+def _die(*_arguments, **_named):
+    raise KeyboardInterrupt
+
+
+def _has_news(folder, target, kind):
+    """Say whether a delivery has something to write."""
+    feed = OutputFeed.open("out/totals", folder)
+    manifest, output = feed._newest()
+    at = open_target(kind, "totals", Subscription("index", manifest.identity, output.log), folder).position()
+    return feed.changes(at).files > 0
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_of_many_who_race_one_delivers(tmp_path, kind):
+    def deliver(_):
+        try:
+            open_target(kind, "t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+        except LockedError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(deliver, range(8))) == 1
+    assert rows_in(tmp_path / kind, "t") == [(1, "a", 1), (2, None, -1)]
+    with pytest.raises(LockedError):
+        open_target(kind, "t", ME, tmp_path).add(Delivery(1, 4, FRAME, 1))
+    open_target(kind, "t", ME, tmp_path).add(Delivery(3, 4, FRAME, 1))
+    assert open_target(kind, "t", ME, tmp_path).position() == 4
+    assert len(rows_in(tmp_path / kind, "t")) == 4
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("other", [("mail", *ME[1:]), (ME[0], "2" * 32, ME[2]), (*ME[:2], "2" * 16)])
+def test_a_target_of_somebody_else_is_refused(tmp_path, kind, other):
+    open_target(kind, "t", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+    theirs = open_target(kind, "t", Subscription(*other), tmp_path)
+    with pytest.raises(StateError, match=r"consumer 'index'|written anew"):
+        theirs.position()
+    with pytest.raises(StateError):
+        theirs.add(Delivery(3, 4, FRAME, 1))
+    assert len(rows_in(tmp_path / kind, "t")) == 2
+
+
+def test_a_database_has_several_tables_with_names_of_any_kind(tmp_path):
+    names = ["totals", 'a "b"', "x; drop table totals", "ü", "select"]
+    for kind in TARGETS[1:]:
+        for name in names:
+            open_target(kind, name, ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+            assert open_target(kind, name, ME, tmp_path).position() == 3
+        with pytest.raises(UsageError, match="table of `dd feed` itself"):
+            open_target(kind, "DD_feeds", ME, tmp_path)
+    with pytest.raises(EngineError, match="SQLite refuses the changes"):
+        open_target(TARGETS[2], "sqlite_x", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+
+
+def test_a_table_that_no_feed_made_or_with_other_columns_is_refused(tmp_path):
+    with (
+        closing(duckdb.connect(tmp_path / "changes.duckdb")) as one,
+        closing(sqlite3.connect(tmp_path / "changes.sqlite")) as other,
+    ):
+        one.execute("create table t (k integer)")
+        other.execute("create table t (k integer)")
+    for kind in TARGETS[1:]:
+        with pytest.raises(StateError, match="nobody knows up to where"):
+            open_target(kind, "T", ME, tmp_path).position()
+        open_target(kind, "u", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
+        for frame in (FRAME.with_columns(k=pl.lit("x")), FRAME.rename({"k": "j"}), FRAME.drop("k")):
+            with pytest.raises(StateError, match="other columns"):
+                open_target(kind, "u", ME, tmp_path).add(Delivery(3, 4, frame, 1))
+        assert open_target(kind, "u", ME, tmp_path).position() == 3
+
+
+@pytest.mark.parametrize("text", ["", "no parquet", "PAR1PAR1"])
+def test_a_file_that_no_feed_wrote_is_refused(tmp_path, text):
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes/changes-000000007.parquet").write_text(text)
+    with pytest.raises(StateError, match="none that `dd feed` wrote"):
+        open_target("changes", "", ME, tmp_path).position()
+    pl.DataFrame({"k": [1]}).write_parquet(tmp_path / "changes/changes-000000007.parquet")
+    with pytest.raises(StateError, match="none that `dd feed` wrote"):
+        open_target("changes", "", ME, tmp_path).position()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match="can't be read"):
+        open_target("file", "", ME, tmp_path).position()
+
+
+VALUES = pl.DataFrame(
+    {
+        "b": [True, None],
+        "i": [-(1 << 63), (1 << 63) - 1],
+        "f": [0.1, float("inf")],
+        "s": ["a\0'\n", ""],
+        "x": [b"\0\xff", b""],
+        "m": pl.Series([Decimal("-12345678901234567890.123456789"), None], dtype=pl.Decimal(38, 9)),
+        "d": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+        "t": pl.Series([1, None], dtype=pl.Int64).cast(pl.Datetime("us")),
+        "n": pl.Series([1, None], dtype=pl.Int64).cast(pl.Datetime("ns")),
+        "z": pl.Series([1, None], dtype=pl.Int64).cast(pl.Datetime("us", "UTC")),
+        "l": [[1, None], []],
+        "diff": [1, 2],
+    }
+)
+
+
+def test_values_survive(tmp_path):
+    for kind in TARGETS:
+        open_target(kind, "t", ME, tmp_path).add(Delivery(0, 3, VALUES, 1))
+    back = pl.read_parquet(tmp_path / "changes/*.parquet").drop("_position")
+    assert back.equals(VALUES)
+    assert back.schema == VALUES.schema
+    with closing(duckdb.connect(tmp_path / "changes.duckdb")) as database:
+        database.execute("set timezone = 'UTC'")
+        found = pl.from_arrow(database.sql("select * exclude _position from t").to_arrow_table())
+    assert found.cast(dict(VALUES.schema)).equals(VALUES)
+    texts = rows_in(tmp_path / "changes.sqlite", "t")
+    assert texts[0] == (
+        *(1, -(1 << 63), 0.1, "a\0'\n", b"\0\xff", "-12345678901234567890.123456789", "0001-01-01"),
+        *(
+            "1970-01-01 00:00:00.000001",
+            "1970-01-01 00:00:00.000000001",
+            "1970-01-01 00:00:00.000001+00:00",
+            "[1, null]",
+            1,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("changes.duckdb", pl.Series([1]).cast(pl.Datetime("ns", "UTC"))),
+        ("changes.duckdb", pl.Series([1]).cast(pl.Duration("ns"))),
+        ("changes.duckdb", pl.Series([[1]]).cast(pl.List(pl.Duration("us")))),
+        ("changes.sqlite", pl.Series([float("nan")])),
+        ("changes.sqlite", pl.Series([1 << 63], dtype=pl.UInt64)),
+    ],
+)
+def test_what_a_database_can_not_hold_is_refused(tmp_path, kind, values):
+    target = open_target(kind, "t", ME, tmp_path)
+    with pytest.raises(UsageError, match="can't hold the column 'k' as it is"):
+        target.add(Delivery(0, 3, values.alias("k").to_frame(), 1))
+    assert target.position() == 0
+    with pytest.raises(UsageError, match="has a column '_position'"):
+        target.add(Delivery(0, 3, FRAME.rename({"k": "_position"}), 1))
+
+
+def test_the_command_delivers_and_keeps_the_consumer_where_the_target_is(orders):
+    assert orders("run", "orders.yaml", "--quiet").code == 0
+    line = ("feed", "out/totals", "--consumer", "index", "--into")
+    for kind in TARGETS:
+        place = orders.folder / "to" / kind
+        place.parent.mkdir(exist_ok=True)
+        line = ("feed", "out/totals", "--consumer", f"c.{place.suffix[1:]}x", "--into", f"to/{kind}")
+        first = orders(*line)
+        assert (first.code, first.out) == (0, ""), first.err
+        assert first.err.endswith(": 2 changes, 0-1\n")
+        assert orders(*line).err.endswith(": nothing new since 1\n")
+        assert held(place) == contents(orders.folder / "out/totals")
+        assert {each.acknowledged for each in read_consumers(orders.folder / ".dd/orders")} == {1}
+        elsewhere = orders(*line[:-1], f"to/other-{kind}")
+        assert elsewhere.code == 4
+        assert "the target is at 0, and consumer" in elsewhere.err
+    assert orders(*line, "--ack").code == 2
+    assert orders("feed", "out/totals", "--consumer", "m", "--table", "t").code == 2
+    assert orders("feed", "out/totals", "--consumer", "m", "--into", "s3://bucket/x").code == 2
