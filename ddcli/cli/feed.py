@@ -12,6 +12,10 @@ from ddcli.cli.arguments import ROWS
 from ddcli.screen import in_columns, json_text, near, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
     from ddcli.feed.delivery import OutputFeed
     from ddcli.render.rows import RowFormat
 
@@ -36,6 +40,9 @@ LAST = "last"
     help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db or FILE.sqlite.",
 )
 @click.option("--table", metavar="NAME", help="The table of a database. [default: the name of OUTPUT's directory]")
+@click.option("-f", "--follow", is_flag=True, help="Then go on with the changes of each commit, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after SECONDS.")
 @click.option("--list", "listed", is_flag=True, help="List the consumers of OUTPUT.")
 @click.option("--state", metavar="DIRECTORY", help="The state's directory. [default: the one that OUTPUT names]")
 @ROWS
@@ -46,6 +53,9 @@ def command(
     drop: bool,
     into: str | None,
     table: str | None,
+    follow: bool,
+    count: int | None,
+    timeout: float | None,
     listed: bool,
     state: str | None,
     output: RowFormat,
@@ -61,23 +71,27 @@ def command(
     nothing. Rows are added, with their `diff`, and `_position`, up to which they bring TARGET.
 
     JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files}], `files` being those still to
-    come.
+    come. With --follow one such object a line.
 
     \b
     Examples:
       dd feed out/airborne --consumer mail
       dd feed out/airborne --consumer mail --ack
-      dd feed out/airborne --consumer index --into out/changes.duckdb
+      dd feed out/airborne --consumer index --into out/changes.duckdb --follow --timeout 1
       dd feed out/airborne --list
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import UsageError
     from ddcli.feed.delivery import OutputFeed, parse_token
-    from ddcli.job.summary import plural
     from ddcli.render.rows import write_rows
     from ddcli.store.files.objects import locate
+    from ddcli.store.state.commits import commits
 
     if sum((ack is not None, drop, listed, into is not None)) > 1:
         raise UsageError("--ack, --drop, --into and --list are four things to do", hint="name one of them")
+    if (count is not None or timeout is not None) and not follow:
+        raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
+    if follow and (listed or drop or ack is not None):
+        raise UsageError("--follow waits for changes", hint="leave it out")
     if table is not None and into is None:
         raise UsageError("--table is for --into", hint="name a database with --into FILE.duckdb")
     if listed == (consumer is not None):
@@ -95,25 +109,37 @@ def command(
         now = feed.acknowledge(consumer) if ack == LAST else feed.acknowledge(consumer, *parse_token(ack))
         say(f"consumer '{consumer}' is at {now.acknowledged}", err=True)
         return
+    if output == "parquet" and (follow or sys.stdout.isatty()) and into is None:
+        problem = "Parquet has an end" if follow else "a terminal can't show Parquet"
+        raise UsageError(problem, hint="write it to a file: `-o parquet > changes.parquet`")
+    waits = commits(feed.state, feed.newer(), count, timeout) if follow else iter([None])
     if into is not None:
-        from ddcli.feed.target import open_target
-
-        name = table or feed.path.name
-        found, place = feed.transfer(consumer, lambda each: open_target(into, name, each, where))
-        rows = found.changes.height
-        what = (
-            f"{rows:,} {plural(rows, 'change')}, {found.token}" if found.files else f"nothing new since {found.since}"
-        )
-        say(f"{near(place)}: {what}", err=True)
+        _transfer(feed, consumer, waits, into, table or feed.path.name)
         return
-    if output == "parquet" and sys.stdout.isatty():
-        raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")
-    found = feed.deliver(consumer)
-    write_rows([found.changes], output, sys.stdout.buffer)
-    if found.files:
-        say(f"position {found.token}: acknowledge it with `--ack {found.token}`, or `--ack` for the last", err=True)
-    else:
-        say(f"nothing new since {found.since}", err=True)
+    write_rows(_changes(feed, consumer, waits), "jsonl" if follow and output == "json" else output, sys.stdout.buffer)
+
+
+def _changes(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator[pl.DataFrame]:
+    """Yield the changes of each delivery, and say after each how to acknowledge it."""
+    for found in feed.follow(consumer, waits):
+        yield found.changes
+        sys.stdout.flush()
+        if found.files:
+            say(f"position {found.token}: acknowledge it with `--ack {found.token}`, or `--ack` for the last", err=True)
+        else:
+            say(f"nothing new since {found.position}", err=True)
+
+
+def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str, table: str) -> None:
+    """Deliver changes to a target, each time."""
+    from ddcli.feed.targets import open_target
+    from ddcli.job.summary import plural
+
+    for _ in waits:
+        found, place = feed.transfer(consumer, lambda each: open_target(into, table, each, Path.cwd()))
+        rows = found.changes.height
+        what = f"{rows:,} {plural(rows, 'change')}, {found.token}"
+        say(f"{near(place)}: {what if found.files else f'nothing new since {found.since}'}", err=True)
 
 
 def _list(feed: OutputFeed, output: RowFormat) -> None:

@@ -89,10 +89,10 @@ def changes(lookup: Lookup, key: dict[str, Any], count: int | None, timeout: flo
     """Yield the records of a key, then after each commit what changed; each batch is to be shown before the next is asked for."""
     import polars as pl
 
-    from ddcli.query.commits import commits
+    from ddcli.store.state.commits import commits
 
     before: pl.DataFrame | None = None
-    for _ in commits(lookup, count, timeout):
+    for _ in commits(lookup.request.state, lookup.refresh, count, timeout):
         now = lookup.rows(key)
         found = now if before is None else difference(before, now, lookup.diff)
         before = now

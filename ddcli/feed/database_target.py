@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.feed.delivery import Delivery
+    from ddcli.feed.changes import Delivery
     from ddcli.feed.target import Subscription
 
 FEEDS = "dd_feeds"
@@ -34,7 +34,7 @@ SECONDS = 30
 """How long a process waits for another one's transaction in SQLite."""
 
 
-class DatabaseTarget:
+class DatabaseFeed:
     """A table in a database's file: its rows and its position, in the table `dd_feeds`, are one transaction."""
 
     def __init__(self, path: Path, table: str, subscription: Subscription) -> None:
@@ -93,7 +93,7 @@ class DatabaseTarget:
         raise NotImplementedError
 
 
-class DuckdbTarget(DatabaseTarget):
+class DuckdbFeed(DatabaseFeed):
     """A table of DuckDB."""
 
     def __init__(self, path: Path, table: str, subscription: Subscription) -> None:
@@ -141,7 +141,7 @@ class DuckdbTarget(DatabaseTarget):
         database.execute(f"insert into {table} from {CHANGES}")
 
 
-class SqliteTarget(DatabaseTarget):
+class SqliteFeed(DatabaseFeed):
     """A table of SQLite: numbers and texts; what it has no type for is text, as in CSV."""
 
     begin = "begin immediate"

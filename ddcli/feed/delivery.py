@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, did_you_mean
+from ddcli.feed.changes import Delivery
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
@@ -23,7 +24,6 @@ from ddcli.store.state.consumers import (
     consuming,
     read_consumers,
     remove_consumer,
-    token,
     write_consumer,
 )
 from ddcli.store.state.contents import unpublished
@@ -32,34 +32,19 @@ from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.verify import check_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.feed.target import Subscription, Target
+    from ddcli.feed.target import FeedTarget, Subscription
     from ddcli.store.state.entries import FileEntry, OutputEntry
     from ddcli.store.state.manifest import Manifest
 
 ATTEMPTS, PATIENCE = 100, 0.05
 """How often one looks whether the newest commit can be read, and the seconds in between."""
 BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """The changes of an output from one position to another, netted: each record once, with how often it came or went."""
-
-    since: int
-    position: int
-    changes: pl.DataFrame
-    files: int
-
-    @property
-    def token(self) -> str:
-        """What acknowledges it."""
-        return token(self.since, self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +80,44 @@ class OutputFeed:
 
         A consumer that nobody knows is at the beginning, and gets the whole contents. Without new files nothing is offered.
         """
-        since, log = self._position(consumer)
-        found = self.changes(since)
-        if found.files:
-            with consuming(self.state, Files()):
-                _, output = self._newest()
-                known = self._find(consumer, output)
-                if output.log == log and known.acknowledged == since:  # else there is nothing to acknowledge
-                    write_consumer(self.state, known.offering(found.position), Files())
-        return found
+        return next(self.follow(consumer, [None]))
 
-    def changes(self, since: int) -> Delivery:
-        """Return what changed since a position."""
+    def follow(self, consumer: str, commits: Iterable[None]) -> Iterator[Delivery]:
+        """Yield what changed since a consumer last acknowledged, and at each further commit what changed since the one before.
+
+        All that it was given until then may be acknowledged together.
+        """
+        _, output = self._newest()
+        since = at = self._find(consumer, output).acknowledged
+        for _ in commits:
+            found = self.changes(at, output.log)
+            at = found.position
+            if found.files:
+                with consuming(self.state, Files()):
+                    _, now = self._newest()
+                    known = self._find(consumer, now)
+                    if now.log == output.log and known.acknowledged == since:  # else there is nothing to acknowledge
+                        write_consumer(self.state, known.offering(at), Files())
+            yield replace(found, since=since)
+
+    def newer(self) -> Callable[[], bool]:
+        """Return what says whether there has been a commit since it was last asked, or made."""
+        seen = [self._newest()[0].number]
+
+        def look() -> bool:
+            before, seen[0] = seen[0], self._newest()[0].number
+            return seen[0] != before
+
+        return look
+
+    def changes(self, since: int, log: str) -> Delivery:
+        """Return what changed in a log since a position."""
         from ddcli.store.tables.files import READ_ERRORS
 
         for _ in range(ATTEMPTS):
             manifest, output = self._newest()
+            if output.log != log:
+                raise self._written_anew("it was read")
             if since > manifest.number:
                 raise StateError(
                     f"the consumer is at {since}, and the output at {manifest.number}: it was put back to what it was before",
@@ -148,7 +155,7 @@ class OutputFeed:
                 write_consumer(self.state, moved, Files())
             return moved
 
-    def transfer(self, consumer: str, target: Callable[[Subscription], Target]) -> tuple[Delivery, str]:
+    def transfer(self, consumer: str, target: Callable[[Subscription], FeedTarget]) -> tuple[Delivery, str]:
         """Deliver to a target what changed since it was last delivered to, exactly once; return that, and the target's place.
 
         The target's own position counts. The consumer's follows it: that holds in the log what is still to come.
@@ -166,7 +173,7 @@ class OutputFeed:
                 place=place.place,
                 hint="use another consumer; or drop this one, and begin anew with an empty target",
             )
-        found = self.changes(at)
+        found = self.changes(at, output.log)
         with consuming(self.state, Files()):
             _, output = self._newest()
             # Whoever delivered last may have died before it could move the consumer.
@@ -195,11 +202,6 @@ class OutputFeed:
             raise UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
         return found[-1]
 
-    def _position(self, consumer: str) -> tuple[int, str]:
-        """Return where a consumer is, and of which log."""
-        _, output = self._newest()
-        return self._find(consumer, output).acknowledged, output.log
-
     def _find(self, consumer: str, output: OutputEntry) -> Consumer:
         """Return a consumer of the output's log; one that nobody knows, at its beginning. Refuses one of what the log was before."""
         _name(consumer)
@@ -212,12 +214,12 @@ class OutputFeed:
         logs = {each.log for each in manifest.outputs.values()}
         for each in others:
             if each.log not in logs and each.output == name and each.acknowledged:
-                raise StateError(
-                    f"the output was written anew since consumer '{consumer}' got it: what changed can't be told",
-                    place=str(self.path),
-                    hint=BEGIN,
-                )
+                raise self._written_anew(f"consumer '{consumer}' got it")
         return Consumer(consumer, output.log, name)
+
+    def _written_anew(self, since: str) -> StateError:
+        problem = f"the output was written anew since {since}: what changed can't be told"
+        return StateError(problem, place=str(self.path), hint=BEGIN)
 
     def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
         """Say whether a consumer is of this output, or of what it was before it was written anew."""

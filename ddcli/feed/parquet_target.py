@@ -15,7 +15,7 @@ from ddcli.store.state.names import count_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.feed.delivery import Delivery
+    from ddcli.feed.changes import Delivery
 
 META = b"dd.feed"
 """What a file's metadata has its positions and its subscription under."""
@@ -24,7 +24,7 @@ WAITING = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}", 
 """The name that a file has until it is whole."""
 
 
-class ParquetTarget:
+class ParquetFeed:
     """A directory of Parquet: a file a delivery, named by the position from which it goes on, so that no two go on from one.
 
     A file appears whole, under a name that must not be there yet. Who reads all files, as a glob does, sees whole deliveries.

@@ -9,18 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ddcli.errors import LockedError, StateError, UsageError
-from ddcli.store.files.objects import ObjectPath, locate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
 
-    from ddcli.feed.delivery import Delivery
+    from ddcli.feed.changes import Delivery
 
 POSITION = "_position"
 """The column with the position up to which a row brings the target."""
-ENDINGS = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
 
 
 class Subscription(NamedTuple):
@@ -31,7 +27,7 @@ class Subscription(NamedTuple):
     log: str
 
 
-class Target(Protocol):
+class FeedTarget(Protocol):
     """A place that changes are delivered to."""
 
     @property
@@ -43,23 +39,6 @@ class Target(Protocol):
 
     def add(self, delivery: Delivery) -> None:
         """Add changes and the position. Raises LockedError where it is not at the position that they begin at."""
-
-
-def open_target(text: str, table: str, subscription: Subscription, base: Path) -> Target:
-    """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database."""
-    path = locate(base, text)
-    if isinstance(path, ObjectPath):
-        raise UsageError(
-            "changes are delivered to this machine only", place=text, hint="name a directory or a database here"
-        )
-    kind = ENDINGS.get(path.suffix.lower())
-    if kind is None:
-        from ddcli.feed.parquet_target import ParquetTarget
-
-        return ParquetTarget(path, subscription)
-    from ddcli.feed.database_target import DuckdbTarget, SqliteTarget
-
-    return (DuckdbTarget if kind == "duckdb" else SqliteTarget)(path, table, subscription)
 
 
 def check_subscription(found: tuple[str, ...], subscription: Subscription, place: str) -> None:

@@ -8,7 +8,6 @@ asked for, of those below it: a join's rows of both of its sides, a reduction's 
 do it are the ones that runs use.
 
 * answer: the records of a collection for some keys
-* commits: waits for commits
 * contents: what a statement reads of the state and of the inputs
 * files: files that a query names, as inputs
 * kept: records of arrangements, read from files by key

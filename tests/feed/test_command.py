@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 import pytest
 
-from ddcli.errors import LockedError, UsageError
+from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.feed.delivery import OutputFeed
 from ddcli.store.state.consumers import Consumer, read_consumers
 from ddcli.store.state.contents import UPDATES
@@ -98,6 +98,35 @@ def test_many_who_race_get_the_changes_and_acknowledge_once(fed):
     assert positions[-1][1] == 4
 
 
+def test_who_follows_gets_each_commit_and_acknowledges_all_of_them(fed):
+    """Each time what is new since the time before; a log that is written anew meanwhile ends it."""
+
+    def commits():
+        yield
+        more(fed, ("south", 1))
+        yield
+        more(fed, ("south", 1))
+        more(fed, ("west", 2))
+        yield
+        fed("run", "orders.yaml", "--rewrite", "totals", "--quiet")
+        yield
+
+    found = OutputFeed.open("out/totals", fed.folder).follow("mail", commits())
+    assert [next(found).token for _ in range(2)] == ["0-1", "0-2"]
+    last = next(found)
+    assert last.changes.rows() == [("south", 2, 8, -1), ("south", 3, 9, 1), ("west", 1, 2, 1)]
+    assert fed(*FEED, "--ack", last.token).err == "consumer 'mail' is at 4\n"
+    with pytest.raises(StateError, match="written anew"):
+        next(found)
+
+
+def test_following_ends_after_some_time(fed):
+    result = fed(*FEED, "--follow", "--timeout", "0.05", "-o", "json")
+    assert [json.loads(line)["region"] for line in result.out.splitlines()] == ["north", "south"]
+    result = fed(*FEED, "--follow", "--timeout", "0.05", "--into", "to")
+    assert result.err == "to: 2 changes, 0-1\n"
+
+
 def test_consumers_are_listed_and_dropped(fed):
     csv(fed)
     fed("feed", "out/totals", "--consumer", "index")
@@ -135,7 +164,10 @@ def test_a_name_that_is_no_files_is_refused(fed, name):
         (["--ack", "1"], "'1' is no position"),
         (["--ack", "0-" + "9" * 99], "its numbers are too large"),
         (["--ack", "0-9"], "was not offered 0-9"),
-        (["--ack", "--drop"], "three things to do"),
+        (["--ack", "--drop"], "four things to do"),
+        (["--ack", "--follow"], "--follow waits for changes"),
+        (["--follow", "-o", "parquet"], "Parquet has an end"),
+        (["--count", "1"], "need --follow"),
         (["--list"], "--list is about all consumers"),
     ],
 )

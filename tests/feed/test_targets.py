@@ -12,8 +12,10 @@ import polars as pl
 import pytest
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
-from ddcli.feed.delivery import Delivery, OutputFeed
-from ddcli.feed.target import Subscription, open_target
+from ddcli.feed.changes import Delivery
+from ddcli.feed.delivery import OutputFeed
+from ddcli.feed.target import Subscription
+from ddcli.feed.targets import open_target
 from ddcli.store.state.consumers import read_consumers
 from tests import draws
 from tests.draws import many
@@ -95,7 +97,7 @@ def _has_news(folder, target, kind):
     feed = OutputFeed.open("out/totals", folder)
     manifest, output = feed._newest()
     at = open_target(kind, "totals", Subscription("index", manifest.identity, output.log), folder).position()
-    return feed.changes(at).files > 0
+    return feed.changes(at, output.log).files > 0
 
 
 @pytest.mark.parametrize("kind", TARGETS)

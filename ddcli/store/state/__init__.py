@@ -1,6 +1,7 @@
 """The state directory and its commits.
 
 * bundles: the small batches of a commit in one file, and when what is left of one moves on
+* commits: waits for commits
 * consumers: how far those who are fed from outputs have acknowledged what they got
 * contents: where files lie, which of them a manifest names, and which go
 * directory: opened under the lock; a dead run finished, the next manifest committed

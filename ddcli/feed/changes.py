@@ -1,0 +1,26 @@
+"""The changes of an output from one position to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.store.state.consumers import token
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The changes of an output from one position to another, netted: each record once, with how often it came or went."""
+
+    since: int
+    position: int
+    changes: pl.DataFrame
+    files: int
+
+    @property
+    def token(self) -> str:
+        """What acknowledges it."""
+        return token(self.since, self.position)

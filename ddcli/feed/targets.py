@@ -1,0 +1,30 @@
+"""The target that a name means: a database by its ending, else a directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.errors import UsageError
+from ddcli.feed.database_target import DuckdbFeed, SqliteFeed
+from ddcli.feed.parquet_target import ParquetFeed
+from ddcli.store.files.objects import ObjectPath, locate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.feed.target import FeedTarget, Subscription
+
+ENDINGS = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
+
+
+def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:
+    """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database."""
+    path = locate(base, text)
+    if isinstance(path, ObjectPath):
+        raise UsageError(
+            "changes are delivered to this machine only", place=text, hint="name a directory or a database here"
+        )
+    kind = ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        return ParquetFeed(path, subscription)
+    return (DuckdbFeed if kind == "duckdb" else SqliteFeed)(path, table, subscription)
