@@ -70,13 +70,14 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     if known is not None and (known.log, known.upto) == (identity, upto):
         write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
         return
-    files = None if known is None or known.log != identity else _newer(log.files, known.upto)
-    if files is None:
+    path = output_paths(request.state, manifest)[name]
+    newer = None if known is None or known.log != identity else _newer(path, log.files, known.upto)
+    if newer is None:
         target.check(None)
-        known, files = None, list(log.files)
+        known, newer = None, (list(log.files), 0)
     from ddcli.store.targets.change import Change
 
-    path = output_paths(request.state, manifest)[name]
+    files, rows = newer
     change = Change(
         name,
         path,
@@ -86,6 +87,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         bytes.fromhex(state.identity),
         whole=known is None,
         table=spec.table,
+        known=rows,
     )
     number = number_after(max(held or 0, marks.done.number if marks.done else 0))
     coming = CommitMark(number, identity, upto)
@@ -99,10 +101,18 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
 
 
-def _newer(files: Sequence[FileEntry], upto: int) -> list[FileEntry] | None:
-    """Return the files of a log with updates of commits after one; None if one has others, too."""
+def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:
+    """Return the files of a log with updates of commits after one, and how many rows of the first are of commits up to it: it has grown.
+
+    None if that can't be told.
+    """
     newer = [file for file in files if file.commit > upto]
-    return newer if all(file.first > upto for file in newer) else None
+    if all(file.first > upto for file in newer):
+        return newer, 0
+    from ddcli.store.log.lineage import rows_through
+
+    known = rows_through(log / newer[0].name, upto)
+    return None if known is None or any(file.first <= upto for file in newer[1:]) else (newer, known)
 
 
 def _settled(marks: FollowerMarks, held: int | None, target: Target, directory: Path, files: Files) -> FollowerMarks:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.store.log import lineage
 from ddcli.store.targets.delta import DeltaTarget
 from ddcli.store.targets.iceberg import IcebergTarget
 from tests.draws import chance, many
@@ -33,8 +34,10 @@ def follower(request, tmp_path):
     return Follower(tmp_path / "shop", *request.param)
 
 
-def test_random_histories(follower):
+def test_random_histories(follower, monkeypatch):
+    """Of a log with a file a commit, and of one whose file grows."""
     for seed in range(many(2)):
+        monkeypatch.setattr(lineage, "APART", [0, 64][seed % 2])
         draw, each = chance("followers", seed), Follower(follower.folder, follower.kind, follower.form)
         for _ in range(6):
             for _ in range(draw.choice([1, 1, 2])):

@@ -32,7 +32,9 @@ MOST = 1 << 32
 
 @dataclass
 class Change:
-    """Some files of an output's log, oldest first. `whole`: they are all, and take the place of what the table has.
+    """Some files of an output's log, oldest first, without the rows of the first that the table has: so many are `known`.
+
+    `whole`: they are all, and take the place of what the table has.
 
     `table`: it has the contents of the log, and no times. `schema` are the columns of the contents, `time` those of times.
     """
@@ -45,6 +47,7 @@ class Change:
     secret: bytes
     whole: bool
     table: bool
+    known: int = 0
     layout: Layout = field(init=False)
     pool: Pool = field(init=False)
 
@@ -58,8 +61,8 @@ class Change:
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the updates of each file: data, times, diff."""
-        for file in self.files:
-            yield pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))
+        for at, file in enumerate(self.files):
+            yield pl.read_parquet(io.BytesIO(read_checked(self.log / file.name, file)))[0 if at else self.known :]
 
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.
