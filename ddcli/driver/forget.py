@@ -67,7 +67,11 @@ def forget(
         nullcontext()
         if dry_run
         else State.open(
-            request.state, request.outputs, written=request.written, anew=request.rewrite, if_locked=if_locked
+            request.state,
+            request.outputs,
+            written=request.written,
+            anew=request.rewrite,
+            if_locked=if_locked,
         )
     )
     with opened as held:

@@ -41,6 +41,7 @@ from ddcli.job.request import error_directory, find_inputs, find_seen, refuse_be
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, PlanChanges
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
+from ddcli.sinks.archives import replace_archived
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import Correction, ErrorLog, replace_side_logs
 from ddcli.sources.imported import SharedReader
@@ -209,6 +210,7 @@ class _Rebuild:
                 entries = self._outputs(publishing)
                 if forgetting:
                     replace_side_logs(self.request, transaction, errors, in_files(readers), self.time, times, called)
+                    inputs |= replace_archived(forgetting, transaction, in_files(readers), inputs)
                 else:
                     self._retire(transaction)
                     self._correct_side_logs(readers, transaction, errors, called, anew=not known)

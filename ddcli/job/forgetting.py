@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.log.condition import RowCondition
-    from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.entries import FileEntry, InputFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,12 @@ class Forgetting:
     kept: list[FileEntry] = field(default_factory=list)
     still_in: list[str] = field(default_factory=list)
     unclean: dict[str, dict[str, str]] = field(default_factory=dict)
+    archived: dict[str, list[tuple[InputFile, list[int]]]] = field(default_factory=dict)
+    """By input the archived files that hold such rows, with the numbers of these."""
 
     def begin(self) -> None:
         """Forget what an attempt before has found."""
-        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean):
+        for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean, self.archived):
             each.clear()
 
     def note(self, was: Path | None, before: int, file: Path | None, size: int) -> None:

@@ -485,6 +485,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             listing = replace(listing, growing=True)
         if begins:
             listing = listing.anew()
+        if request.forgetting is not None:
+            listing = listing.archived_as_now()
         if request.withdrawn or request.reopened is not None:
             left = {file.path for file in listing.new if file.path not in named or request.clock.arrival}
             listing = listing.without(left, consumed)

@@ -1,5 +1,6 @@
 """What a run writes beside its state.
 
+* archives: archived files of inputs without rows that are forgotten
 * followers: tables of other programs that follow outputs' logs
 * inspect: the lines that an `inspect` shows
 * outputs: one file of updates for each output and commit

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier, box, join
-from ddcli.errors import InputError, RewrittenError, SpecError, StateError, UsageError
+from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.request import find_seen, find_time
@@ -87,14 +87,10 @@ def find_forgotten(forgetting: Forgetting, readers: Mapping[str, Reader], most: 
         reader.without = condition
         rows, unclean = 0, {}
         for file, numbers in reader.where(condition, most):
+            rows += len(numbers)
             if numbers and file.archived:
-                raise UsageError(
-                    f"an archived file of the input '{name}' has such rows: these are not forgotten yet",
-                    place=str(reader.listing.path(file)),
-                    hint="remove the rows from the file, and repeat the command",
-                )
-            if numbers:
-                rows += len(numbers)
+                forgetting.archived.setdefault(name, []).append((file, numbers))
+            elif numbers:
                 unclean[file.key] = file.fingerprint
                 forgetting.still_in.append(str(reader.listing.path(file)))
         undecided = sum(each.drop(condition)[1] for each in reader.unparsed.values())

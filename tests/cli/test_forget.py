@@ -1,10 +1,14 @@
 """`dd forget`: what it reports and refuses, and that nothing of forgotten rows is left in any byte."""
 
+import io
 import json
 
+import polars as pl
 import pytest
 
 from ddcli.store.state.runs import RUNS
+from ddcli.store.tables.packing import packed, unpacked
+from tests.harness import read_log
 
 PIPELINE = """\
 dd: 1
@@ -64,8 +68,6 @@ def marked(shop):
 
 def with_marks(folder):
     """Return the files of state and outputs in which a mark is, in their bytes or in what these are when they are decoded."""
-    import polars as pl
-
     found = set()
     for place in (".dd", "out"):
         for path in (folder.folder / place).rglob("*"):
@@ -88,7 +90,7 @@ def test_nothing_is_left_in_any_byte(marked):
     done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people", "-o", "json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["inputs"] == {"sales": {"rows": 5, "undecided": 0}, "people": {"rows": 2, "undecided": 0}}
+    assert found["inputs"] == {"sales": {"rows": 6, "undecided": 0}, "people": {"rows": 2, "undecided": 0}}
     assert {path.rsplit("/", 1)[1] for path in found["still_in"]} == {"1.csv", "2.csv", "3.csv"}
     assert not with_marks(marked)
     rewritten = {each["was"].partition("/out/")[2] for each in found["rewritten"] if "/out/" in (each["was"] or "")}
@@ -209,7 +211,7 @@ def test_importing(marked):
 def test_a_dry_run_changes_nothing(marked):
     before = with_marks(marked)
     done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "-n", "-o", "json")
-    assert json.loads(done.out)["inputs"]["sales"]["rows"] == 5
+    assert json.loads(done.out)["inputs"]["sales"]["rows"] == 6
     assert with_marks(marked) == before
 
 
@@ -264,3 +266,67 @@ def test_no_state(shop):
     shop.write("in/people/1.csv", RUNS_OF[0]["people/1.csv"])
     done = shop("forget", "shop.yaml", *WHERE)
     assert done.code == 4
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".ndjson", ".parquet", ".arrow"])
+def test_archived_files(shop, ending):
+    """Archived files lose the rows, and nothing else; the state knows them as they are then."""
+    shop.write(
+        "p.yaml",
+        """\
+name: p
+inputs:
+  a: {path: in/, format: append, time: t, columns: {k: string, v: "string?"}, consumed: {archive: done/}}
+outputs:
+  a: out/
+""",
+    )
+    rows = [("bob", "x\ny", 1), ("ann-MARK", 'quoted, "MARK"\nline', 1), ("eve", None, 2)]
+    frame = pl.DataFrame(rows, ["k", "v", "t"], orient="row")
+    write = {".csv": pl.DataFrame.write_csv, ".ndj": pl.DataFrame.write_ndjson, ".par": pl.DataFrame.write_parquet}
+    path = shop.folder / f"in/sub/1{ending}"
+    path.parent.mkdir(parents=True)
+    data = io.BytesIO()
+    write.get(ending[:4], pl.DataFrame.write_ipc)(frame, data)
+    path.write_bytes(packed(data.getvalue(), path.name))
+    assert shop("run", "p.yaml").code == 0
+    archived = shop.folder / f"done/sub/1{ending}"
+    done = shop("forget", "p.yaml", "--where", "k = 'ann-MARK'", "-o", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["still_in"] == []
+    assert str(archived) in {each["was"] for each in json.loads(done.out)["rewritten"]}
+    with unpacked(archived) as file:
+        text = file.read()
+    assert b"MARK" not in text
+    left = frame.filter(pl.col("k") != "ann-MARK")
+    if ending.startswith((".csv", ".ndj")):
+        data = io.BytesIO()
+        write[ending[:4]](left, data)
+        assert text == data.getvalue()
+    else:
+        assert (pl.read_parquet if ending == ".parquet" else pl.read_ipc)(archived).equals(left)
+    assert shop("run", "p.yaml", "--full-refresh", "all").code == 0
+    assert sorted(read_log(shop.folder / "out")["k"]) == ["bob", "eve"]
+    # A person may have removed rows from the archive, too.
+    if ending == ".csv":
+        archived.write_text("k,v,t\nbob,,1\n")
+        assert shop("forget", "p.yaml", "--where", "k = 'eve'").code == 0
+        assert read_log(shop.folder / "out").rows() == [("bob", None, 1, 1)]
+
+
+def test_archived_files_of_other_kinds_are_refused(shop):
+    shop.write(
+        "p.yaml",
+        """\
+name: p
+inputs: {a: {path: in/, format: append, time: t, columns: {k: string}, consumed: {archive: done/}}}
+outputs: {a: out/}
+""",
+    )
+    (shop.folder / "in").mkdir()
+    pl.DataFrame({"k": ["ann-MARK", "bob"], "t": [1, 1]}).write_avro(shop.folder / "in/1.avro")
+    assert shop("run", "p.yaml").code == 0
+    refused = shop("forget", "p.yaml", "--where", "k = 'bob'")
+    assert refused.code == 3
+    assert "rows can't be left out of a file of this kind" in refused.err
+    assert read_log(shop.folder / "out").height == 2

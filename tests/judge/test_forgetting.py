@@ -162,7 +162,7 @@ ROWS = {
 """The rows for which a condition holds: one that deletes a key has no other values."""
 
 
-def arrive(folder, format_, kind, clock):
+def arrive(folder, format_, kind, clock, consumed):
     """Make a folder with a pipeline over files of a format."""
     (folder / "in").mkdir(parents=True)
     keys = (NESTED if format_ in NESTED else arrival.FORMATS)[format_][0]
@@ -174,7 +174,7 @@ def arrive(folder, format_, kind, clock):
         "name": "p",
         "clock": clock,
         "errors": "quarantine",
-        "inputs": {"a": {"path": "in/", "columns": columns, **keys, **late}},
+        "inputs": {"a": {"path": "in/", "columns": columns, "consumed": consumed, **keys, **late}},
         "collections": {
             "c": {"from": "a", "apply": [{"project": ["k", "v"]}]},
             "n": {"from": "c", "apply": [{"reduce": {"by": ["v"], "n": "count(*)", "least": "min(k)"}}]},
@@ -209,15 +209,16 @@ def asides(root):
     where=st.sampled_from(list(ROWS)),
     number=st.integers(0, 4),
     clock=st.sampled_from(["arrival", "arrival", "event"]),
+    consumed=st.sampled_from(["keep", {"archive": "done/"}]),
 )
-def test_formats(history, format_, kind, where, number, clock):
+def test_formats(history, format_, kind, where, number, clock, consumed):
     kind = kind if format_ not in NESTED or kind != "csv" else "ndjson"
-    clock = "arrival" if format_ in NESTED else clock
     keyed = "key" in (NESTED if format_ in NESTED else arrival.FORMATS)[format_][0]
+    clock = "arrival" if keyed or format_ in NESTED else clock  # rows of a key at one time are refused
     with tempfile.TemporaryDirectory() as place:
         root, clean = Path(place) / "cut", Path(place) / "clean"
         for folder in (root, clean):
-            arrive(folder, format_, kind, clock)
+            arrive(folder, format_, kind, clock, consumed)
         number, now = number % len(history), 0
         for at, (files, death) in enumerate(history):
             now += 7
@@ -236,7 +237,13 @@ def test_formats(history, format_, kind, where, number, clock):
             forgotten(root, where, ["a"], death)
             assert logs_of(root) == logs_of(clean)
             assert asides(root) == asides(clean)
-            for files_, _ in history[: at + 1]:
+            for path in (clean / "done").rglob("*.*"):
+                other = root / path.relative_to(clean)
+                if kind == "parquet":
+                    assert pl.read_parquet(path).equals(pl.read_parquet(other))
+                else:
+                    assert path.read_bytes() == other.read_bytes()
+            for files_, _ in history[: at + 1] if consumed == "keep" else ():
                 for path, rows in files_:
                     bring(root, format_, kind, path, [row for row in rows if not ROWS[where](row, keyed)])
             assert not forgotten(root, where, ["a"], None).still_in

@@ -32,7 +32,7 @@ from ddcli.store.tables.files import Tables
 from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -429,9 +429,23 @@ class LogReader:
         )
 
     def where(self, condition: RowCondition, most: int) -> Iterator[tuple[InputFile, list[int]]]:
-        """Yield each file to read, with the numbers of its rows for which a condition holds; at most `most` rows are read at once."""
+        """Yield each file to read, with the numbers of its rows for which a condition holds, also of those that can't be read as a whole.
+
+        At most `most` rows are read at once.
+        """
         for at, file in enumerate(self.listing.to_read):
-            yield file, sorted(self._numbers(at, condition, most))
+            path, numbers = self._paths[at], sorted(self._numbers(at, condition, most))
+            if (unparsed := self.unparsed.get(path)) is not None:
+                left = unparsed.drop(condition)[0].numbers
+                numbers = [self._tables.number(path, number) for number in numbers]
+                numbers = sorted({*numbers, *unparsed.numbers} - {*left})
+            yield file, numbers
+
+    def without_rows(self, path: Path, numbers: Collection[int]) -> bytes:
+        """Return what a file holds without rows that `where` has found."""
+        from ddcli.store.tables.erasure import without_rows
+
+        return without_rows(path, self._tables.kind(path), numbers, self.log.dialect)
 
     def _numbers(self, at: int, condition: RowCondition, most: int) -> set[int]:
         """Return the numbers of a file's rows for which a condition holds."""

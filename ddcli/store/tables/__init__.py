@@ -4,6 +4,7 @@
 * csv_records: the records of CSV, with their lines
 * dialect: how CSV is written
 * endings: the kind of a file by its name
+* erasure: files without some of their rows
 * files: reads tables; an error names file and row
 * first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages

@@ -144,10 +144,13 @@ class Tables:
 
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row of a file."""
-        if (passed := self.passed.get(path)) is not None:
-            for number in passed:
-                row += number <= row
-        return self.kind(path).place(path, row)
+        return self.kind(path).place(path, self.number(path, row))
+
+    def number(self, path: Path, row: int) -> int:
+        """Return the number that a row of a file has if those are counted, too, that can't be read."""
+        for passed in self.passed.get(path, ()):
+            row += passed <= row
+        return row
 
     def flagged(self, path: Path, columns: Sequence[str], rows: tuple[int, int]) -> pl.DataFrame:
         """Return some rows of a file with the flags of values that failed to be of their types."""

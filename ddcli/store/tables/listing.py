@@ -10,7 +10,7 @@ import glob
 import hashlib
 import os
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
@@ -133,6 +133,17 @@ class Listing:
                 for file in self.new
             ),
         )
+
+    def archived_as_now(self) -> Listing:
+        """Return the listing with what archived files of its new ones are now, whatever they were when they were taken in."""
+        return replace(self, new=tuple(self._as_now(file) if file.archived else file for file in self.new))
+
+    def _as_now(self, file: InputFile) -> InputFile:
+        path = self.path(file)
+        if isinstance(path, ObjectPath) or not path.is_file():
+            return file
+        size = path.stat().st_size
+        return replace(file, size=size, fingerprint=fingerprint(path, size))
 
     def known(self, before: Iterable[InputFile]) -> Listing:
         """Return the listing of those of its new files that have been taken in before, whatever their content. Refuse a file that is gone."""
@@ -401,9 +412,14 @@ def mark_of(path: Path, size: int) -> str:
 
 def fingerprint(path: Path, size: int) -> str:
     """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
-    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
     with path.open("rb", buffering=0) as file:
-        digest.update(file.read(HEAD))
-        file.seek(max(HEAD, size - TAIL))
-        digest.update(file.read(TAIL))
+        return fingerprint_of(file, size)
+
+
+def fingerprint_of(file: IO[bytes], size: int) -> str:
+    """Return the fingerprint of a file's content of so many bytes."""
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    digest.update(file.read(HEAD))
+    file.seek(max(HEAD, size - TAIL))
+    digest.update(file.read(TAIL))
     return digest.hexdigest()

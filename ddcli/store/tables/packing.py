@@ -46,6 +46,25 @@ def unpacked(path: Path) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(_Unpacking(_opened(file, packing), NAMES[packing])))
 
 
+def packed(data: bytes, name: str) -> bytes:
+    """Return data packed as the ending of a file's name says."""
+    packing = packing_of(name)
+    if packing == ".gz":
+        import gzip
+
+        return gzip.compress(data, mtime=0)
+    if packing == ".bz2":
+        import bz2
+
+        return bz2.compress(data)
+    if packing == ".zst":
+        import pyarrow as pa
+
+        whole: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+        return whole
+    return data
+
+
 def _opened(file: Any, packing: str) -> Any:
     if packing == ".gz":
         import gzip

@@ -1,0 +1,53 @@
+"""The content of a file without some of its rows: all else is as it was written, of text to the byte."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import InputError
+from ddcli.store.parquet import footers
+from ddcli.store.tables.csv_records import records
+from ddcli.store.tables.dialect import WIDE
+from ddcli.store.tables.packing import packed, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from ddcli.store.tables.dialect import Dialect
+    from ddcli.store.tables.kinds import Kind
+
+
+def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect) -> bytes:
+    """Return what a file of a kind holds without the rows of these numbers. Raises InputError for a kind of which no rows can be left out."""
+    if kind.name in (footers.PARQUET, footers.IPC):
+        left = kind.scan([path]).with_row_index("$row").filter(~pl.col("$row").is_in(list(rows))).drop("$row").collect()
+        data = io.BytesIO()
+        if kind.name == footers.PARQUET:
+            left.write_parquet(data)
+        else:
+            left.write_ipc(data, compression="zstd")
+        return data.getvalue()
+    lines = {line for line in kind.lines(path, sorted(rows)) if line is not None}
+    with unpacked(path) as file:
+        text = file.read()
+    parts = text.split(b"\n")
+    written = [*(part + b"\n" for part in parts[:-1]), *parts[-1:]]
+    if kind.name == footers.CSV and dialect.encoding not in WIDE:
+        ends = {record.last: record.first for record in records(path, dialect)}
+        lines = {line for last in lines for line in range(ends[last], last + 1)}
+    elif kind.name != footers.NDJSON or _first(text) != b"{":
+        raise InputError(
+            "rows can't be left out of a file of this kind",
+            place=str(path),
+            hint="remove the rows from the file, and repeat the command",
+        )
+    return packed(b"".join(part for line, part in enumerate(written, start=1) if line not in lines), path.name)
+
+
+def _first(text: bytes) -> bytes:
+    """Return the first byte that is no space: of a file of objects, one a line, a brace."""
+    return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
