@@ -16,10 +16,12 @@ from tests.harness import same_environment
 
 NUMBERS = count()
 SERVER = """
-from moto.server import main
-from werkzeug.serving import WSGIRequestHandler
+import sys
+from moto.server import create_backend_app
+from werkzeug.serving import WSGIRequestHandler, run_simple
 WSGIRequestHandler.protocol_version = "HTTP/1.1"  # a connection is kept, as real servers do: there are thousands of requests
-main()
+WSGIRequestHandler.log_request = lambda *_: None
+run_simple("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=True)  # moto's own `main` finds out for each request what it is for
 """
 
 
@@ -30,7 +32,7 @@ def endpoint(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     said = (tmp_path_factory.mktemp("server") / "log").open("wb")
-    command = [sys.executable, "-c", SERVER, "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", SERVER, str(port)]
     with said, subprocess.Popen(command, stdout=said, stderr=said) as server:
         found = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
