@@ -26,7 +26,7 @@ from ddcli.job.summary import RunSummary
 from ddcli.progress import SILENT, Progress
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
-from ddcli.spec.model import catalog_of
+from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
@@ -379,7 +379,18 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     """Return the errors of tables that outputs are, where an input, a log, the state or another table lies in them or around them."""
     errors = []
-    targets = {name: one.target for name, one in spec.outputs.items() if one.target and one.target.catalog is None}
+    named: dict[tuple[str, str], str] = {}
+    for name, one in spec.outputs.items():
+        if one.target and one.target.kind == DATABASE:
+            first = named.setdefault((one.target.place.value, one.target.called), name)
+            if first != name:
+                problem = f"outputs.{name}.to: the output '{first}' is in the table '{one.target.called}', too"
+                errors.append(SpecError(problem, span=one.target.place.span, hint="give each a table of its own"))
+    targets = {
+        name: one.target
+        for name, one in spec.outputs.items()
+        if one.target and one.target.catalog is None and one.target.kind != DATABASE
+    }
     places = {name: locate(base, target.place.value) for name, target in targets.items()}
     taken = {
         f"the input '{name}'": locate(base, given.path.value) for name, given in spec.inputs.items() if given.in_files

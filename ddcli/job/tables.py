@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
-from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES, catalog_of
+from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
 from ddcli.store.files.access import read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
@@ -123,17 +123,12 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
     elif uri.startswith("duckdb"):
         from ddcli.store.mirrors.duckdb_reader import DuckdbReader
 
-        reader = DuckdbReader(uri, real(locate(base, path_of(uri))), query, named)
+        reader = DuckdbReader(uri, real(locate(base, database_file(uri))), query, named)
     else:
         from ddcli.store.mirrors.sqlite_reader import SqliteReader
 
-        reader = SqliteReader(uri, real(locate(base, path_of(uri))), query, declared, named)
+        reader = SqliteReader(uri, real(locate(base, database_file(uri))), query, declared, named)
     return DatabaseSource(reader, query, cursor, key)
-
-
-def path_of(uri: str) -> str:
-    """Return the path of a database that lies in a file; empty of others."""
-    return "" if uri.startswith("postgres") else uri.partition(":///")[2]
 
 
 def is_behind(spec: Spec, base: Path) -> bool:

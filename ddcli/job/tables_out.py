@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.spec.model import DATABASE, database_file
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.register import keys_of, pick
@@ -40,8 +41,14 @@ def place_in(log: OutputEntry) -> tuple[str, int]:
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:
-    """Return where a table is that is no name in a catalog."""
-    return real(locate(base, target.place.value))
+    """Return where a table is that is no name in a catalog, or the file of the database in which it is."""
+    path = database_file(target.place.value) if target.kind == DATABASE else target.place.value
+    return real(locate(base, path))
+
+
+def stated(target: TargetSpec) -> dict[str, str]:
+    """Return what a file states of the place of a table in a database: others can't be seen without asking a server."""
+    return {"to": target.place.value, "table": target.called}
 
 
 def _is_as_left(target: TargetSpec, base: Path, mark: CommitMark) -> bool:
@@ -49,6 +56,8 @@ def _is_as_left(target: TargetSpec, base: Path, mark: CommitMark) -> bool:
         from ddcli.store.targets.delta import is_as_left
 
         return is_as_left(place_of(target, base), mark)
+    if target.kind == DATABASE:
+        return mark.left == stated(target) and (target.product == "postgres" or is_there(place_of(target, base)))
     if target.kind == "parquet":
         return is_there(place_of(target, base))
     return True

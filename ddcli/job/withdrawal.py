@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
-from ddcli.job.tables import path_of
 from ddcli.screen import near
+from ddcli.spec.model import database_file
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import places_of
@@ -78,7 +78,7 @@ def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
         return False
     places = [given.path.value]
     if given.table != "iceberg":  # that is named in a catalog
-        places.append(path_of(given.origin.value) if given.table == "database" else given.origin.value)
+        places.append(database_file(given.origin.value) if given.table == "database" else given.origin.value)
     whole = [str(real(locate(request.base, place))) for place in places if place]
     return any(name == place or name.startswith(f"{place}/") for place in whole for name in _names(path))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError
+from ddcli.errors import SpecError, did_you_mean
+from ddcli.spec.model import DATABASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,9 +14,23 @@ if TYPE_CHECKING:
     from ddcli.spec.model import OutputSpec
 
 SHARED = frozenset({"int32", "int64", "float32", "float64", "bool", "date", "string", "binary", "decimal"})
-KINDS = {"delta": SHARED | {"int8", "int16"}, "iceberg": SHARED}
+KINDS = {
+    "delta": SHARED | {"int8", "int16"},
+    "iceberg": SHARED,
+    "duckdb": SHARED | {"int8", "int16", "uint8", "uint16", "uint32", "uint64"},
+    "sqlite": SHARED | {"int8", "int16", "uint8", "uint16", "uint32"},
+    "postgres": SHARED | {"int16"},
+}
 """Kinds of types that a table holds as they are, beside lists of them and timestamps in microseconds, without a zone or in UTC."""
-NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg", "duckdb": "DuckDB", "sqlite": "SQLite", "postgres": "Postgres"}
+OWN = {
+    **dict.fromkeys(("sqlite", "duckdb"), frozenset({"rowid"})),
+    "postgres": frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
+}
+"""Columns that each table of a database has."""
+OURS = frozenset({"dd_at", "dd_diff"})
+"""Columns that rows of a change have on their way into a database."""
+LONGEST = 63
 UNFIT = frozenset(" ,;{}()\n\t=")
 """Characters that names of Delta's columns don't have."""
 
@@ -23,7 +38,7 @@ UNFIT = frozenset(" ,;{}()\n\t=")
 def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterator[SpecError]:
     """Yield an error for each column of an output that its table can't hold. `schema` are the columns of its contents, `time` those of its log's times."""
     target = output.target
-    if target is None or target.kind not in KINDS:
+    if target is None or target.product not in KINDS:
         return
     columns = schema if target.table else schema | time
     place = f"outputs.{output.name.value}.{target.kind}"
@@ -33,6 +48,12 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
 
     if not columns:
         yield refused("a table has columns, and this output has none", "select one")
+    for text in target.key:
+        if text.value not in columns:
+            near = did_you_mean(text.value, columns)
+            hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(columns)}"
+            problem = f"outputs.{output.name.value}.key: there is no column '{text.value}'"
+            yield SpecError(problem, span=text.span, hint=hint)
     seen: dict[str, str] = {}
     for name, kind in columns.items():
         if target.kind == "delta" and UNFIT & {*name}:
@@ -40,20 +61,26 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
                 f"Delta Lake has no column with a name such as '{name}'",
                 "rename it: without spaces and any of `,;{}()=`",
             )
-        if (other := seen.setdefault(name.casefold(), name)) != name:
+        if name.casefold() in OWN.get(target.product, ()) or (target.kind == DATABASE and name in OURS):
+            yield refused(f"a table of {NAMES[target.product]} has a column '{name}' of its own", "rename it")
+        if target.product == "postgres" and len(name.encode()) > LONGEST:
+            yield refused(f"Postgres has no names of more than {LONGEST} bytes, as '{name}' is", "rename it")
+        if target.product != "postgres" and (other := seen.setdefault(name.casefold(), name)) != name:
             yield refused(
-                f"'{name}' and '{other}' are one column to readers of {NAMES[target.kind]}", "rename one of them"
+                f"'{name}' and '{other}' are one column to readers of {NAMES[target.product]}", "rename one of them"
             )
-        if not _holds(target.kind, kind):
+        if not _holds(target.product, kind):
             yield refused(
-                f"{NAMES[target.kind]} can't hold the column '{name}' of type {kind.required()}",
+                f"{NAMES[target.product]} can't hold the column '{name}' of type {kind.required()}",
                 _hint(kind),
             )
 
 
 def _holds(target: str, kind: Type) -> bool:
     if kind.kind == "list":
-        return kind.inner is not None and _holds(target, kind.inner)
+        assert kind.inner is not None
+        flat = target == "postgres" and kind.inner.kind == "list"
+        return target != "sqlite" and not flat and _holds(target, kind.inner)
     if kind.kind == "datetime":
         return kind.unit == "us" and kind.zone in (None, "UTC")
     return kind.kind in KINDS[target]

@@ -1,6 +1,7 @@
 """What a run writes beside its state.
 
 * archives: archived files of inputs without rows that are forgotten
+* databases: which table of a database follows an output
 * followers: tables of other programs that follow outputs' logs
 * inspect: the lines that an `inspect` shows
 * outputs: one file of updates for each output and commit

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import DdError
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables_out import is_followed, place_in, place_of
-from ddcli.spec.model import catalog_of
+from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey
@@ -144,6 +144,10 @@ def _open(spec: TargetSpec, base: Path, key: CommitKey, files: Files, known: Com
         from ddcli.store.targets.iceberg import IcebergTarget
 
         return IcebergTarget(spec.place.value, *catalog_of(spec.catalog), key, contents=spec.table)
+    if spec.kind == DATABASE:
+        from ddcli.sinks.databases import open_table
+
+        return open_table(spec, base, key)
     from ddcli.store.targets.delta import DeltaTarget, check_package
 
     check_package()

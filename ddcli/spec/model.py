@@ -466,17 +466,36 @@ def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[st
     return properties.pop("name", "default"), properties
 
 
+def database_file(uri: str) -> str:
+    """Return the path of a database that lies in a file; empty of one that a server has."""
+    return "" if uri.startswith("postgres") else uri.partition(":///")[2]
+
+
+DATABASE = "to"
+"""The kind of tables of outputs that are in databases."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
     """A table of another program that follows an output's log: in its `place`, a path or a name in a `catalog`, which is named as inputs name it.
 
-    It has the log's updates; as a `table` the contents as of now.
+    It has the log's updates; as a `table` the contents as of now. Of a database `place` is the URI, `called` the table's name, and of the columns
+    of its `key` no two rows have the same values.
     """
 
     kind: str
     place: Text
     catalog: Text | tuple[tuple[Text, Text], ...] | None = None
     table: bool = False
+    called: str = ""
+    key: tuple[Text, ...] = ()
+
+    @property
+    def product(self) -> str:
+        """What keeps the table: `delta`, `parquet`, `iceberg`, or a kind of database."""
+        if self.kind != DATABASE:
+            return self.kind
+        return "postgres" if self.place.value.startswith("postgres") else self.place.value.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)

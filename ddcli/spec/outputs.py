@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.spec import model
-from ddcli.spec.operators import REFERENCE
+from ddcli.spec.operators import COLUMNS, REFERENCE
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
-from ddcli.spec.tables import IN_CATALOG, PLACE
+from ddcli.spec.tables import DATABASE_URI, IN_CATALOG, PLACE
 from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
@@ -20,12 +21,18 @@ HISTORY = Words(
     "write a number of times, `7 days` (weeks, hours, minutes, seconds), or `all`",
 )
 PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`")
-TARGETS: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "parquet": PARQUET_FILE}
+TARGETS: dict[str, Shape[Any]] = {
+    "delta": PLACE,
+    "iceberg": IN_CATALOG,
+    "parquet": PARQUET_FILE,
+    model.DATABASE: DATABASE_URI,
+}
 """Where an output can be beside its log, and how the place is written."""
 ABOUT = {
     "delta": "directory of a table of Delta Lake that is written, relative to this file, or in an object store",
     "iceberg": "the table of Iceberg that is written, in a catalog",
     "parquet": "the Parquet file that is written, relative to this file, or in an object store; with `as: table`",
+    model.DATABASE: "the database that the table is in: sqlite:///shop.db, duckdb:///shop.duckdb, postgresql://user@host/shop; with `as: table`",
 }
 KEYS = {
     "path": Key("path", PLACE, about="directory for the change log, relative to this file"),
@@ -34,16 +41,20 @@ KEYS = {
     "as": Key(
         "form",
         Choice("form", ("log", "table")),
-        about="what the table of `delta`, `iceberg` or `parquet` has: the log of updates (default), or the contents as of now",
+        about="what the table of `delta`, `iceberg`, `parquet` or `to` has: the log of updates (default), or the contents as of now",
     ),
     **{kind: Key(kind, shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
+    "table": Key("called", Words("a name"), about="the name of the table in the database; default: the output's"),
+    "key": Key("key", COLUMNS, about="columns of which no two rows of the table in the database have the same values"),
 }
 EXAMPLE = "{path: marts/orders/}"
 
 
 def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
     form = arguments.pop("form", "log")
+    called, key = arguments.pop("called", place.word).value, arguments.pop("key", ())
     found = [_target(kind, arguments.pop(kind), form) for kind in TARGETS if kind in arguments]
+    found = [replace(each, called=called, key=key) if each.kind == model.DATABASE else each for each in found]
     return model.OutputSpec(place.word, **({"source": place.word} | arguments), target=found[0] if found else None)
 
 
@@ -74,6 +85,12 @@ class _Mapping(Shape[model.OutputSpec]):
         if kinds == ["parquet"] and arguments.get("form") != "table":
             hint = "add `as: table`; a log is a directory of Parquet files: `path: marts/orders/`"
             raise notes.refuse(place.path, "a Parquet file has contents, and no log", place.word.span, hint)
+        if kinds == [model.DATABASE] and arguments.get("form") != "table":
+            raise notes.refuse(place.path, "a database has contents, and no log", place.word.span, "add `as: table`")
+        if kinds != [model.DATABASE] and (named := [name for name in ("called", "key") if name in arguments]):
+            wrong = "table" if named[0] == "called" else "key"
+            hint = "leave it out, or name a database: `to: postgresql://user@host/shop`"
+            raise notes.refuse(place.path, f"`{wrong}` is for tables in databases", place.word.span, hint)
         if not kinds and "path" not in arguments:
             raise notes.refuse(place.path, "the key 'path' is missing", place.word.span, f"for example `{EXAMPLE}`")
         return _output(place, arguments)

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from psycopg import Connection
 
 SETTINGS = "set TimeZone = 'UTC'; set DateStyle = 'ISO'; set bytea_output = 'hex'; set extra_float_digits = 1"
 """What the text depends on that Postgres writes of values."""
 WAIT = 10
 """Seconds in which a server must answer, unless the database's URI or PGCONNECT_TIMEOUT say otherwise."""
+
+
+@contextmanager
+def connected(uri: str) -> Iterator[Connection[Any]]:
+    """Open a database of Postgres."""
+    from psycopg import connect
+
+    timed = "connect_timeout" in uri or "PGCONNECT_TIMEOUT" in os.environ
+    more: dict[str, Any] = {} if timed else {"connect_timeout": WAIT}
+    opened = connect(uri, prepare_threshold=None, client_encoding="UTF8", fallback_application_name="dd", **more)
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 class Connections:
@@ -32,14 +48,9 @@ class Connections:
     def to(self, uri: str) -> Connection[Any]:
         """Return the connection to a database, in a transaction that only reads."""
         if uri not in self._open:
-            from psycopg import IsolationLevel, connect
+            from psycopg import IsolationLevel
 
-            timed = "connect_timeout" in uri or "PGCONNECT_TIMEOUT" in os.environ
-            more: dict[str, Any] = {} if timed else {"connect_timeout": WAIT}
-            opened = connect(
-                uri, prepare_threshold=None, client_encoding="UTF8", fallback_application_name="dd", **more
-            )
-            self._stack.callback(opened.close)
+            opened = self._stack.enter_context(connected(uri))
             opened.read_only, opened.isolation_level = True, IsolationLevel.REPEATABLE_READ
             opened.execute(SETTINGS)
             self._open[uri] = opened

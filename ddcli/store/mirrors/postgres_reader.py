@@ -44,9 +44,9 @@ class PostgresReader(QueryReader):
         if importlib.util.find_spec("psycopg") is None:
             raise UsageError("databases of Postgres need the package psycopg", hint="pip install 'ddcli[postgres]'")
         self._conninfo, self._query, self._connections = uri, enclosed(query), connections
-        self.place = _place(uri)
+        self.place = place_of(uri)
         with self._connected() as connection:
-            self.uri = _place(uri, connection)
+            self.uri = place_of(uri, connection)
             self.stamp = f"{self.uri} {connection.execute(STAMP).fetchall()[0][0]}"
             self.kinds = self._kinds(connection, declared, named)
 
@@ -90,7 +90,7 @@ class PostgresReader(QueryReader):
             raise InputError(f"the database can't be read: {problem}", place=self.place, hint=hint) from None
 
 
-def _place(uri: str, connection: Connection[Any] | None = None) -> str:
+def place_of(uri: str, connection: Connection[Any] | None = None) -> str:
     """Return a database's URI without what it is opened by; what it leaves open is that of the connection, if there is one."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict

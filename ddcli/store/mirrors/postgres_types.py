@@ -154,5 +154,5 @@ def _load(connection: Connection[Any], oid: int, inner: int, dtype: pl.DataType)
 
     if dtype not in VALUES.values():
         connection.adapters.register_loader(inner or oid, TextLoader)
-    if inner:
+    if inner and connection.adapters.types.get(inner) is None:  # an enum or a type of an extension
         TypeInfo("", inner, oid).register(connection)

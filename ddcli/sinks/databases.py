@@ -1,0 +1,34 @@
+"""Which table of a database follows an output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.job.tables_out import place_of, stated
+from ddcli.store.targets.database_table import DatabaseTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.spec.model import TargetSpec
+    from ddcli.store.targets.database import Database
+    from ddcli.store.targets.target import CommitKey
+
+
+def open_table(spec: TargetSpec, base: Path, key: CommitKey) -> DatabaseTable:
+    """Return the table that an output names. Only the modules of its database are imported."""
+    database: Database
+    if spec.product == "postgres":
+        from ddcli.store.targets.postgres_database import PostgresDatabase
+
+        database = PostgresDatabase(spec.place.value)
+    elif spec.product == "duckdb":
+        from ddcli.store.targets.duckdb_database import DuckdbDatabase
+
+        database = DuckdbDatabase(place_of(spec, base))
+    else:
+        from ddcli.store.targets.sqlite_database import SqliteDatabase
+
+        database = SqliteDatabase(place_of(spec, base))
+    parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
+    return DatabaseTable(database, parts, key, [text.value for text in spec.key], stated(spec))

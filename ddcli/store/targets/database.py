@@ -1,0 +1,85 @@
+"""Kinds of databases that hold tables of outputs, and how the SQL of one differs from that of others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from ddcli.store.mirrors.query_reader import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    import polars as pl
+
+    from ddcli.expressions.types import Schema, Type
+
+CHANGES, FOUND = "dd_changes", "dd_found"
+"""Tables of a transaction: rows that a change adds or retracts, and those of the table that it retracts."""
+AT, TIMES = "dd_at", "dd_diff"
+"""Columns of these: the number of a row of the change, and its diff."""
+
+
+class Database(ABC):
+    """A database at `place` in which there are tables of outputs."""
+
+    place: str
+    row: str
+    """The column that tells a row of a table from all others."""
+    mark = "?"
+    """What stands for a value in a statement."""
+    keeps_keys = True
+    """Whether a key is one of the table's, by which a row may take the place of another."""
+    beside = "join"
+    """How a table is joined to that of the changes, so that these are gone through."""
+    fleeting = ""
+    """What has a temporary table go with its transaction, where the connection may be another's then."""
+    errors: tuple[type[Exception], ...]
+
+    @abstractmethod
+    def transaction(self, *, write: bool) -> AbstractContextManager[Any]:
+        """Return a connection in a transaction, which is committed unless something is raised. To `write` a database is made if there is none."""
+
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Say whether there is a database to look into."""
+
+    @abstractmethod
+    def exists(self, connection: Any, name: Sequence[str]) -> bool:
+        """Say whether there is a table."""
+
+    @abstractmethod
+    def type_of(self, kind: Type) -> str:
+        """Return the type of a column."""
+
+    @abstractmethod
+    def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
+        """Add rows to a table, by the names of their columns."""
+
+    def changed(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> int:
+        """Execute a statement, and return how many rows it has changed."""
+        return int(connection.execute(statement, values).rowcount)
+
+    def temporary(self, connection: Any, columns: Schema) -> None:
+        """Make the table of the changes; it goes with the connection."""
+        kinds = [f"{quoted(name)} {self.type_of(kind)}" for name, kind in columns.items()]
+        listed = ", ".join([f"{AT} bigint", f"{TIMES} bigint", *kinds])
+        connection.execute(f"create temporary table {CHANGES} ({listed}){self.fleeting}")
+
+    def same(self, names: Sequence[str]) -> str:
+        """Return the condition that a row `t` of the table and one `c` of the changes have the same values, nulls too."""
+        return " and ".join(f"t.{quoted(name)} is not distinct from c.{quoted(name)}" for name in names)
+
+    def among(self, rows: str) -> str:
+        """Return the condition that a row of the table is one of those that a query returns."""
+        return f"{self.row} in ({rows})"
+
+    @abstractmethod
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
+        """Make an index that leads to rows by all their values, if that is of use."""
+
+
+def full_name(table: Sequence[str]) -> str:
+    """Return the name of a table as statements have it."""
+    return ".".join(map(quoted, table))

@@ -1,0 +1,81 @@
+"""Databases of DuckDB in which there are tables of outputs."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import UsageError
+from ddcli.store.mirrors.query_reader import quoted
+from ddcli.store.targets.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    from ddcli.expressions.types import Type
+
+# fmt: off
+TYPES = {
+    "int8": "tinyint", "int16": "smallint", "int32": "integer", "int64": "bigint",
+    "uint8": "utinyint", "uint16": "usmallint", "uint32": "uinteger", "uint64": "ubigint",
+    "float32": "float", "float64": "double", "bool": "boolean", "string": "varchar", "binary": "blob", "date": "date",
+}
+# fmt: on
+
+
+class DuckdbDatabase(Database):
+    """A database in a file. Its keys refuse rows that take the place of others in one transaction, so there are none."""
+
+    row = "rowid"
+    keeps_keys = False
+
+    def __init__(self, file: Path) -> None:
+        if importlib.util.find_spec("duckdb") is None:
+            raise UsageError("databases of DuckDB need the package duckdb", hint="pip install 'ddcli[duckdb]'")
+        import duckdb
+
+        self.place, self._file, self.errors = str(file), file, (duckdb.Error, OSError)
+
+    def is_there(self) -> bool:
+        return self._file.exists()
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Any]:
+        import duckdb
+
+        if write:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        with closing(duckdb.connect(self.place, read_only=not write)) as connection:
+            connection.execute("set TimeZone = 'UTC'")
+            connection.execute("begin")
+            yield connection
+            connection.execute("commit")
+
+    def exists(self, connection: Any, name: Sequence[str]) -> bool:
+        query = "select 1 from information_schema.tables where lower(table_name) = lower(?) and table_schema = "
+        space = "lower(?)" if len(name) > 1 else "current_schema()"
+        return bool(connection.execute(query + space, [*name[::-1]]).fetchall())
+
+    def changed(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> int:
+        return int(connection.execute(statement, values).fetchall()[0][0])
+
+    def type_of(self, kind: Type) -> str:
+        if kind.kind == "list":
+            assert kind.inner is not None
+            return f"{self.type_of(kind.inner)}[]"
+        if kind.kind == "datetime":
+            return "timestamptz" if kind.zone else "timestamp"
+        return TYPES.get(kind.kind) or f"decimal({kind.precision}, {kind.scale})"
+
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
+        """Make none: a few columns are looked through faster."""
+
+    def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
+        connection.register("dd_frame", frame.to_arrow())
+        listed = ", ".join(map(quoted, frame.columns))
+        connection.execute(f"insert into {table} ({listed}) select {listed} from dd_frame")
+        connection.unregister("dd_frame")

@@ -1,0 +1,88 @@
+"""Databases of Postgres in which there are tables of outputs."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import UsageError
+from ddcli.store.mirrors.connections import connected
+from ddcli.store.mirrors.query_reader import quoted
+from ddcli.store.targets.database import CHANGES, Database, full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from ddcli.expressions.types import Type
+
+# fmt: off
+TYPES = {
+    "int16": "smallint", "int32": "integer", "int64": "bigint", "float32": "real", "float64": "double precision",
+    "bool": "boolean", "string": "text", "binary": "bytea", "date": "date",
+}
+# fmt: on
+HASHED = 140_000
+"""The version of servers from which on a row has a hash, by which it is found."""
+
+
+class PostgresDatabase(Database):
+    """A database that a URI of libpq's names."""
+
+    row, mark, fleeting = "ctid", "%s", " on commit drop"
+
+    def __init__(self, uri: str) -> None:
+        if importlib.util.find_spec("psycopg") is None:
+            raise UsageError("databases of Postgres need the package psycopg", hint="pip install 'ddcli[postgres]'")
+        from psycopg import Error
+
+        from ddcli.store.mirrors.postgres_reader import place_of
+
+        self.place, self._uri, self.errors = place_of(uri), uri, (Error,)
+        self._hashed = True
+
+    def is_there(self) -> bool:
+        return True
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Any]:
+        with connected(self._uri) as connection:
+            connection.read_only = not write
+            self._hashed = connection.info.server_version >= HASHED
+            with connection.transaction():
+                yield connection
+
+    def exists(self, connection: Any, name: Sequence[str]) -> bool:
+        return bool(connection.execute("select to_regclass(%s) is not null", [full_name(name)]).fetchall()[0][0])
+
+    def type_of(self, kind: Type) -> str:
+        if kind.kind == "list":
+            assert kind.inner is not None
+            return f"{self.type_of(kind.inner)}[]"
+        if kind.kind == "datetime":
+            return "timestamptz" if kind.zone else "timestamp"
+        return TYPES.get(kind.kind) or f"numeric({kind.precision}, {kind.scale})"
+
+    def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
+        listed = ", ".join(map(quoted, frame.columns))
+        with connection.cursor() as cursor, cursor.copy(f"copy {table} ({listed}) from stdin") as copy:
+            for row in frame.iter_rows():
+                copy.write_row(row)
+        if table == CHANGES:
+            connection.execute(f"analyze {CHANGES}")  # else its rows are thought to be many
+
+    def same(self, names: Sequence[str]) -> str:
+        return f"{self._hash('t.', names)} = {self._hash('c.', names)} and {super().same(names)}"
+
+    def among(self, rows: str) -> str:
+        return f"ctid = any(array({rows}))"
+
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
+        if self._hashed:
+            connection.execute(f"create index on {full_name(table)} (({self._hash('', names)}))")
+
+    def _hash(self, before: str, names: Sequence[str]) -> str:
+        row = f"row({', '.join(before + quoted(name) for name in names)})"
+        return f"hash_record_extended({row}, 0)" if self._hashed else f"{row}::text"

@@ -1,0 +1,87 @@
+"""Databases of SQLite in which there are tables of outputs. Decimals and times are texts there, truths 0 and 1."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.errors import EngineError
+from ddcli.store.mirrors.query_reader import quoted
+from ddcli.store.targets.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Type
+
+WAIT = 30.0
+"""Seconds to wait for another program that writes."""
+
+
+class SqliteDatabase(Database):
+    """A database in a file."""
+
+    row = "rowid"
+    beside = "cross join"  # SQLite goes through the left side of it
+    errors = (sqlite3.Error, OSError)
+
+    def __init__(self, file: Path) -> None:
+        self.place, self._file = str(file), file
+
+    def is_there(self) -> bool:
+        return self._file.exists()
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        if write:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(self._file, timeout=WAIT, isolation_level=None)) as connection:
+            connection.execute("begin immediate" if write else "begin")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("rollback")
+                raise
+            connection.execute("commit")
+
+    def exists(self, connection: Any, name: Sequence[str]) -> bool:
+        query = "select 1 from sqlite_master where type in ('table', 'view') and lower(name) = lower(?)"
+        return bool(connection.execute(query, [name[-1]]).fetchall())
+
+    def type_of(self, kind: Type) -> str:
+        if kind.is_integer or kind.kind == "bool":
+            return "integer"
+        return "real" if kind.is_float else "blob" if kind.kind == "binary" else "text"
+
+    def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
+        plain = frame.select(_plain(frame[name]) for name in frame.columns)
+        listed, marks = ", ".join(map(quoted, plain.columns)), ", ".join("?" * plain.width)
+        connection.executemany(f"insert into {table} ({listed}) values ({marks})", plain.iter_rows())
+
+    def same(self, names: Sequence[str]) -> str:
+        return " and ".join(f"t.{quoted(name)} is c.{quoted(name)}" for name in names)
+
+    def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
+        listed = ", ".join(map(quoted, names))
+        connection.execute(f"create index {quoted(f'dd_rows_of_{table[-1]}')} on {quoted(table[-1])} ({listed})")
+
+
+def _plain(values: pl.Series) -> pl.Series:
+    """Return values in types that SQLite has."""
+    dtype = values.dtype
+    if dtype.is_float() and values.is_nan().any():
+        problem = f"SQLite has no NaN, and the column '{values.name}' has one"
+        hint = "the run is committed, and the table stays as it was; have `case when is_nan(x) ...` put another value there"
+        raise EngineError(problem, hint=hint)
+    if dtype == pl.Boolean():
+        return values.cast(pl.Int64)
+    if isinstance(dtype, pl.Datetime):
+        zone = "+00:00" if dtype.time_zone else ""
+        return values.dt.strftime(f"%Y-%m-%d %H:%M:%S%.6f{zone}")
+    if dtype == pl.Date():
+        return values.dt.strftime("%Y-%m-%d")
+    return values.cast(pl.String) if dtype.is_decimal() else values

@@ -1,0 +1,141 @@
+"""Outputs that are tables of Postgres."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
+import polars as pl
+import pytest
+
+from ddcli.driver.run import run
+from ddcli.errors import DdError, EngineError
+from ddcli.store.mirrors.database import DatabaseSource
+from ddcli.store.mirrors.postgres_reader import PostgresReader
+from tests.draws import chance
+from tests.tables import database_followers as judges
+from tests.tables.database_followers import DatabaseFollower
+from tests.tables.test_output_types import HELD, write
+
+
+@pytest.fixture(params=[False, True], ids=["rows", "keyed"])
+def make(request, tmp_path, database, execute):
+    """Return what makes a pipeline in a folder of its own, over an empty database."""
+
+    def made(at):
+        execute("drop schema if exists marts cascade", "create schema marts")
+        return DatabaseFollower(tmp_path / f"shop{at}", database, keyed=request.param)
+
+    return made
+
+
+def test_random_histories(make):
+    judges.judge_histories(make, 3)
+
+
+def test_deaths(make, tmp_path, execute):
+    tables = ("t", "dd_commits")
+
+    def clear(first, rows):
+        shutil.rmtree(tmp_path / "dead", ignore_errors=True)
+        if not execute("select 1 from pg_namespace where nspname = 'saved'"):
+            execute("create schema saved", *(f"create table saved.{one} as table marts.{one}" for one in tables))
+        execute(*(f"truncate marts.{one}" for one in tables))
+        execute(*(f"insert into marts.{one} select * from saved.{one}" for one in tables))
+        assert len(execute("select * from marts.t")) == len(rows)
+        return first.copy(tmp_path / "dead")
+
+    judges.judge_deaths(make, clear)
+
+
+def test_racing_runs(make):
+    judges.judge_races(make(0))
+
+
+def test_a_copy_of_the_state(make, tmp_path):
+    judges.judge_copies(make(0), tmp_path / "behind")
+
+
+def test_two_copies_of_a_state_at_once(make, tmp_path):
+    """Both write the table; each commit is whole, and who comes second sees that, or writes all."""
+    one = make(0)
+    draw = chance("two copies")
+    one.supply(draw)
+    one.run()
+    one.supply(draw)
+    other = one.copy(tmp_path / "other")
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(each.run) for each in (one, other)]:
+            try:
+                done.result()
+            except DdError as error:
+                assert "another run writes the table" in error.problem  # noqa: PT017 - one of them may win
+    for each in (one, other):
+        each.run()
+        each.check()
+
+
+def test_rows_of_others(make):
+    judges.judge_others(make(0))
+
+
+def test_a_table_that_was_dropped(make):
+    judges.judge_removal(make(0))
+
+
+def test_a_change_is_found_by_an_index(make, execute):
+    """So it costs as much as it is large, however many rows the table has."""
+    each = make(0)
+    each.supply(chance("index"))
+    each.run()
+    (definition,) = [
+        row[0] for row in execute("select indexdef from pg_indexes where schemaname = 'marts' and tablename = 't'")
+    ]
+    assert ("(city)" if each.keyed else "hash_record_extended(ROW(city, amount), (0)::bigint)") in definition
+
+
+def test_keys_that_are_none(tmp_path, database, execute):
+    execute("create schema marts")
+    judges.judge_keys(DatabaseFollower(tmp_path / "shop", database, keyed=True))
+
+
+def test_types_come_back(tmp_path, database, execute):
+    columns = {name: each for name, each in HELD.items() if name not in ("i8", "lists")}
+    columns["text"] = ("string?", pl.String, ["ä\n\\N\t", None])
+    columns["numbers"] = ("list[decimal(9, 2)?]?", pl.List(pl.Decimal(9, 2)), [[Decimal("1.50"), None], None])
+    columns["flags"] = ("list[bool?]", pl.List(pl.Boolean), [[True, None], []])
+    execute("create schema marts")
+
+    def read(columns):
+        reader = PostgresReader(database, "select * from marts.t", {}, None, None)
+        return pl.concat(DatabaseSource(reader, "", None, ()).whole()[1]).select(*columns)
+
+    judges.judge_types(tmp_path, database, "marts.t", columns, read)
+
+
+def test_names_that_need_quotes(shop, database, execute):
+    execute("""create schema "x%s"" {0}" """)
+    names = judges.judge_names(shop, database, 'x%s" {0}.a"b; %s {0}')
+    for at in range(2):
+        assert execute(f"""select * from "x%s"" {{0}}"."a""b; %s {{0}}{at}" """) == [tuple(range(6, 12))]
+    listed = "select column_name from information_schema.columns where table_schema like 'x%' and table_name like 'a%0' order by ordinal_position"
+    assert [row[0] for row in execute(listed)] == names
+
+
+def test_what_can_not_be_written(tmp_path, database, execute):
+    """The run is committed, the error names the table, and the next run goes on."""
+    frame = write(tmp_path, {"x": ("string?", pl.String, ["a\0b", None])}, f"to: '{database}', table: marts.t")
+    with pytest.raises(EngineError, match=r"the table can't be written: .*marts") as caught:
+        run(tmp_path / "p.yaml")
+    assert "table marts.t" in str(caught.value)
+    assert database.partition("?")[0] not in str(caught.value)
+    execute("create schema marts")
+    with pytest.raises(EngineError, match="NUL"):
+        run(tmp_path / "p.yaml")
+    gone = frame.head(1).with_columns(time=pl.lit(1, pl.Int64), diff=pl.lit(-1, pl.Int64))
+    gone.write_parquet(tmp_path / "in/1.parquet")
+    run(tmp_path / "p.yaml")
+    assert execute("select * from marts.t") == [(None,)]
+    text = (tmp_path / "p.yaml").read_text()
+    (tmp_path / "p.yaml").write_text(text.replace("postgres@", "guest@").replace("marts.t", "other"))
+    with pytest.raises(EngineError, match="permission denied"):
+        run(tmp_path / "p.yaml")

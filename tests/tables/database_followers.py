@@ -1,0 +1,275 @@
+"""Pipelines whose outputs are tables of databases, and what every database is judged by."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import duckdb
+import polars as pl
+import psycopg
+import pytest
+
+from ddcli.driver.run import run
+from ddcli.errors import EngineError, StateError
+from ddcli.store.targets.database_table import DatabaseTable
+from tests.draws import chance, many, some
+from tests.harness import contents, write_log
+from tests.store.support import Dead, Faulty
+from tests.tables.followers import COLUMNS, Follower
+from tests.tables.test_output_types import same, write
+
+PIPELINE = """\
+dd: 1
+name: shop
+inputs: {{sales: in/}}
+collections:
+  totals: {{from: sales, apply: [{{reduce: {{by: [city], n: count(*), total: sum(amount)}}}}]}}
+outputs:
+  t: {{from: {source}, as: table, to: "{uri}", table: '{table}'{key}}}
+"""
+
+
+class DatabaseFollower(Follower):
+    """A folder with a pipeline whose output is a table of the database at a URI: the input's rows, or of each city one, by this key."""
+
+    def __init__(self, folder, uri, *, keyed):
+        super().__init__(folder, "parquet")
+        self.uri, self.keyed = uri, keyed
+        self.table = "t" if uri.startswith("sqlite") else "marts.t" if uri.startswith("postgres") else "main.t"
+        key, source = (", key: city", "totals") if keyed else ("", "sales")
+        (folder / "shop.yaml").write_text(PIPELINE.format(source=source, uri=uri, table=self.table, key=key))
+        if not uri.startswith("postgres"):
+            (folder / "lake").mkdir(exist_ok=True)
+
+    def copy(self, folder):
+        shutil.copytree(self.folder, folder)
+        found = DatabaseFollower(folder, self.uri, keyed=self.keyed)
+        found.step = self.step
+        return found
+
+    def execute(self, *statements):
+        """Execute statements by the database's own client, and return the rows of the last one."""
+        path = str(self.folder / "lake/t.db")
+        if self.uri.startswith("postgres"):
+            opened = psycopg.connect(self.uri, autocommit=True)
+        else:
+            opened = (
+                duckdb.connect(path) if self.uri.startswith("duckdb") else sqlite3.connect(path, isolation_level=None)
+            )
+        with contextlib.closing(opened):
+            for statement in statements:
+                found = opened.execute(statement)
+            if self.uri.startswith("postgres") and found.description is None:
+                return []
+            return found.fetchall()
+
+    def read(self):
+        return Counter(map(tuple, self.execute(f"select * from {self.table}")))
+
+    def commits(self):
+        space = "marts." if self.uri.startswith("postgres") else ""
+        return [row[0] for row in self.execute(f"select number from {space}dd_commits")]
+
+    def meant(self):
+        rows = Counter(contents(self.folder / "in"))
+        if not self.keyed:
+            return rows
+        cities = {city for city, _ in rows}
+        totals = [(each, [(n, amount) for (city, amount), n in rows.items() if city == each]) for each in cities]
+        return Counter(
+            [(city, sum(n for n, _ in found), sum(n * amount for n, amount in found)) for city, found in totals]
+        )
+
+
+@contextlib.contextmanager
+def dying(at, *, after):
+    """Have the run die before the transaction with this number ends, or after it; yield a list with something if it did."""
+    died, numbers, real = [], count(), DatabaseTable._transaction
+
+    @contextlib.contextmanager
+    def transaction(self, *, write):
+        here = next(numbers) == at
+        with real(self, write=write) as connection:
+            yield connection
+            if here and not after:
+                died.append(True)
+                raise Dead
+        if here:
+            died.append(True)
+            raise Dead
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseTable, "_transaction", transaction)
+        yield died
+
+
+def judge_histories(make, cases):
+    """After each run the table has what its log adds up to, and one more commit if there is something new."""
+    for seed in range(many(cases)):
+        draw, each = chance("databases", seed), make(seed)
+        for _ in range(6):
+            for _ in range(draw.choice([1, 1, 2])):
+                each.supply(draw)
+            before = each.commits() if each.step > 2 else []
+            each.run()
+            each.check()
+            assert not each.run().changed
+            (number,) = each.commits()
+            assert not before or number >> 20 in (before[0] >> 20, (before[0] >> 20) + 1)
+
+
+def judge_deaths(make, clear):
+    """Have a run die anywhere, before or after any transaction's end too: the commit is made once."""
+    draw = chance("deaths")
+    first = make(0)
+    first.supply(draw)
+    first.run()
+    first.supply(draw)
+    saved = first.execute(f"select * from {first.table}")
+    assert saved
+    for place in ("files", "transactions"):
+        for after in (False, True):
+            for at in some(count()):
+                each = clear(first, saved)
+                if place == "files":
+                    files = Faulty(at, after=after)
+                    with contextlib.suppress(Dead):
+                        each.run(files)
+                    died = files.dead
+                else:
+                    with dying(at, after=after) as found, contextlib.suppress(Dead):
+                        each.run()
+                    died = bool(found)
+                each.run()
+                each.check()
+                assert len(each.commits()) == 1
+                assert each.commits()[0] >> 20 == 2, (place, after, at)
+                shutil.rmtree(each.folder)
+                if not died:
+                    break
+
+
+def judge_races(each):
+    draw = chance("races")
+    for _ in range(3):
+        each.supply(draw)
+        with ThreadPoolExecutor(2) as threads:
+            for done in [threads.submit(each.run, if_locked="wait") for _ in range(2)]:
+                done.result()
+        each.check()
+    assert each.commits()[0] >> 20 == 3
+
+
+def judge_copies(each, folder):
+    """Judge a copy of the state that was left behind: it brings the table to what it knows, and takes no other's commit for its own."""
+    draw = chance("copies")
+    each.supply(draw)
+    each.run()
+    shutil.copytree(each.folder / ".dd", folder)
+    each.supply(draw)
+    with dying(2, after=True), contextlib.suppress(Dead):
+        each.run()
+    shutil.rmtree(each.folder / ".dd")
+    shutil.move(folder, each.folder / ".dd")
+    each.supply(draw)
+    each.run()
+    each.check()
+
+
+def judge_others(each):
+    """Rows of others are refused before the first commit; rows that are gone as soon as they are to go."""
+    draw = chance("others")
+    each.supply(draw)
+    columns = "city text, n bigint, total bigint" if each.keyed else "city text, amount bigint"
+    each.execute(f"create table {each.table} ({columns})", f"insert into {each.table} (city) values ('x')")
+    for _ in range(2):
+        with pytest.raises(StateError, match="that this pipeline has not written"):
+            each.run()
+    assert sum(each.read().values()) == 1
+    each.execute(f"drop table {each.table}")
+    each.run()
+    each.check()
+    each.execute(f"delete from {each.table}")
+    found = [(*record, each.step, -n) for record, n in contents(each.folder / "in").items()]
+    write_log(each.folder / f"in/{each.step:03d}.parquet", found, COLUMNS)
+    with pytest.raises(EngineError, match="a negative multiplicity, and a table can't hold it"):
+        each.run()
+    each.execute(f"drop table {each.table}")
+    each.run()
+    each.check()
+
+
+def judge_removal(each):
+    """Have a table be written anew that was dropped, or whose log is."""
+    draw = chance("removed")
+    each.supply(draw)
+    each.run()
+    each.execute(f"drop table {each.table}")
+    each.supply(draw)
+    each.run()
+    each.check()
+    each.supply(draw)
+    each.run(rewrite=frozenset({"t"}))
+    each.check()
+
+
+def judge_types(folder, uri, table, columns, read):
+    """Have values come back as what they were, and a row be found again that has them all."""
+    frame = write(folder, columns, f"to: '{uri}', table: '{table}'")
+    run(folder / "p.yaml")
+    assert same(read(columns), frame)
+    gone = frame.head(1).with_columns(time=pl.lit(1, pl.Int64), diff=pl.lit(-1, pl.Int64))
+    gone.write_parquet(folder / "in/1.parquet")
+    run(folder / "p.yaml")
+    assert same(read(columns), frame.tail(1))
+
+
+def judge_names(shop, uri, table):
+    """Have hostile names of tables and columns be names."""
+    names = ['x"; drop table t; --', "a b", "%s", "{0}", "sElect", "ä'"]
+    shop.log("in/0.parquet", [(*range(6), 0, 1)], **dict.fromkeys([*names, "time", "diff"], pl.Int64))
+    for at, key in enumerate(("", ", key: ['%s', 'x\"; drop table t; --']")):
+        name = f"{table}{at}"
+        text = f"dd: 1\nname: p{at}\ninputs: {{given: in/}}\n"
+        shop.write(f"p{at}.yaml", f"{text}outputs: {{given: {{as: table, to: '{uri}', table: '{name}'{key}}}}}\n")
+        run(shop.folder / f"p{at}.yaml")
+    shop.log(
+        "in/1.parquet",
+        [(*range(6), 1, -1), (*range(6, 12), 1, 1)],
+        **dict.fromkeys([*names, "time", "diff"], pl.Int64),
+    )
+    for at in range(2):
+        run(shop.folder / f"p{at}.yaml")
+    return names
+
+
+def judge_keys(each):
+    """Refuse two records of one key, and a key without a value, also where one of them was there; the table stays, and goes on later."""
+    text = (each.folder / "shop.yaml").read_text()
+    (each.folder / "shop.yaml").write_text(text.replace("{from: totals, as", "{from: sales, as"))
+
+    def supply(*rows):
+        write_log(each.folder / f"in/{each.step:03d}.parquet", [(*row[:2], each.step, row[2]) for row in rows], COLUMNS)
+        each.step += 1
+
+    supply(("a", 1, 1), ("b", 1, 1))
+    each.run()
+    before = each.read()
+    for wrong, mended, problem in (
+        ([("c", 1, 1), ("c", 2, 1)], [("c", 2, -1)], "several records have one key: city = c"),
+        ([("d", 1, 2)], [("d", 1, -1)], "several records have one key: city = d"),
+        ([("a", 2, 1)], [("a", 1, -1)], "several records have one key: city = a"),
+        ([(None, 2, 1)], [(None, 2, -1)], "a record has a null in its key: city = None"),
+    ):
+        supply(*wrong)
+        for _ in range(2):
+            with pytest.raises(EngineError, match=problem):
+                each.run()
+            assert each.read() == before
+        supply(*mended)
+        each.run()
+        before = each.read()
+        assert before == Counter(contents(each.folder / "in"))

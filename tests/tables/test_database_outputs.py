@@ -1,0 +1,157 @@
+"""Outputs that are tables of SQLite and DuckDB."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import duckdb
+import polars as pl
+import pytest
+
+from ddcli.driver.run import run
+from ddcli.errors import DdError, EngineError, StateError
+from ddcli.expressions.types import parse_type
+from ddcli.store.mirrors.database import DatabaseSource
+from ddcli.store.mirrors.duckdb_reader import DuckdbReader
+from ddcli.store.mirrors.sqlite_reader import SqliteReader
+from tests.tables import database_followers as judges
+from tests.tables.database_followers import DatabaseFollower
+from tests.tables.test_output_types import HELD, ONLY_PARQUET, write
+
+KINDS = ["sqlite", "duckdb"]
+
+
+@pytest.fixture(
+    params=[(kind, keyed) for kind in KINDS for keyed in (False, True)], ids=lambda each: f"{each[0]}-{each[1]}"
+)
+def make(request, tmp_path):
+    """Return what makes a pipeline in a folder of its own."""
+    kind, keyed = request.param
+    return lambda at: DatabaseFollower(tmp_path / f"shop{at}", f"{kind}:///lake/t.db", keyed=keyed)
+
+
+def test_random_histories(make):
+    judges.judge_histories(make, 3)
+
+
+def test_deaths(make, tmp_path):
+    def clear(first, _rows):
+        shutil.rmtree(tmp_path / "dead", ignore_errors=True)
+        return first.copy(tmp_path / "dead")
+
+    judges.judge_deaths(make, clear)
+
+
+def test_racing_runs(make):
+    judges.judge_races(make(0))
+
+
+def test_a_copy_of_the_state(make, tmp_path):
+    judges.judge_copies(make(0), tmp_path / "behind")
+
+
+def test_rows_of_others(make):
+    judges.judge_others(make(0))
+
+
+def test_a_table_that_was_dropped(make):
+    judges.judge_removal(make(0))
+
+
+def test_keys_that_are_none(tmp_path):
+    for kind in KINDS:
+        judges.judge_keys(DatabaseFollower(tmp_path / kind, f"{kind}:///lake/t.db", keyed=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_come_back(tmp_path, kind):
+    columns = {name: each for name, each in HELD.items() if kind == "duckdb" or not each[0].startswith("list")}
+    if kind == "sqlite":
+        columns["f32"] = ("float32?", pl.Float32, [float("inf"), None])
+    else:
+        columns["u64"] = ONLY_PARQUET["u64"]
+    reader = DuckdbReader if kind == "duckdb" else SqliteReader
+
+    def read(columns):
+        kinds = {name: parse_type(each[0]).or_null() for name, each in columns.items()}
+        more = [kinds, {*kinds}] if kind == "sqlite" else [{*kinds}]
+        found = reader(f"{kind}:///t.db", tmp_path / "t.db", "select * from t", *more)
+        return pl.concat(DatabaseSource(found, "", None, ()).whole()[1]).select(*columns)
+
+    judges.judge_types(tmp_path, f"{kind}:///t.db", "t", columns, read)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_that_need_quotes(shop, kind):
+    names = judges.judge_names(shop, f"{kind}:///t.db", 'a"b; %s {0}')
+    path = str(shop.folder / "t.db")
+    with closing(duckdb.connect(path) if kind == "duckdb" else sqlite3.connect(path)) as database:
+        for at in range(2):
+            found = database.execute(f'select * from "a""b; %s {{0}}{at}"')
+            assert [each[0] for each in found.description] == names
+            assert found.fetchall() == [tuple(range(6, 12))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_can_not_be_written(shop, kind):
+    """Other columns than the table has; a value that SQLite hasn't; a file that is no database."""
+    write(shop.folder, {"x": ("float64?", pl.Float64, [1.0, None])}, f"to: '{kind}:///t.db'")
+    run(shop.folder / "p.yaml")
+    text = (shop.folder / "p.yaml").read_text()
+    if kind == "sqlite":
+        (shop.folder / "nan").mkdir()
+        write(shop.folder / "nan", {"x": ("float64?", pl.Float64, [float("nan"), None])}, "to: 'sqlite:///n.db'")
+        with pytest.raises(EngineError, match="SQLite has no NaN, and the column 'x' has one"):
+            run(shop.folder / "nan/p.yaml")
+    renamed = "collections: {y: {from: given, apply: [{map: {y: x}}]}}\noutputs:"
+    shop.write("p.yaml", text.replace("outputs:", renamed).replace("{as:", "{from: y, as:"))
+    with pytest.raises(StateError, match="the table has other columns than the output"):
+        run(shop.folder / "p.yaml", apply=True, rewrite=frozenset({"given"}))
+    (shop.folder / "t.db").write_bytes(b"no database" * 500)
+    with pytest.raises(DdError, match="the table can't be read"):
+        run(shop.folder / "p.yaml")
+
+
+WRONG = {
+    "{to: 'sqlite:///t.db'}": "a database has contents, and no log",
+    "{as: table, delta: t/, key: a}": "`key` is for tables in databases",
+    "{path: out/, table: t}": "`table` is for tables in databases",
+    "{as: table, to: 'sqlite:///t.db', key: z}": "outputs.given.key: there is no column 'z'",
+    "{as: table, to: 'mysql://h/d'}": "'mysql://h/d' can't be a database",
+    "{as: table, to: 'postgresql://me:secret@h/d'}": "a database's URI has no password in it",
+    "{as: table, to: 'sqlite:///t.db'}\n  other: {from: given, as: table, to: 'sqlite:///t.db', table: given}": "the output 'given' is in the table 'given', too",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_refused_at_its_place(shop, text):
+    shop.log("in/0.parquet", [("x", 0, 1)], a=pl.String, time=pl.Int64, diff=pl.Int64)
+    shop.write("p.yaml", f"dd: 1\nname: p\ninputs: {{given: in/}}\noutputs:\n  given: {text}\n")
+    found = shop("check", "p.yaml")
+    assert found.code == 2
+    assert WRONG[text] in found.out + found.err
+    assert "p.yaml:" in found.out + found.err
+    assert "secret" not in found.out + found.err
+
+
+REFUSED = {
+    "sqlite": [("a", "list[int64]"), ("a", "uint64"), ("a", "datetime[ns]"), ("rowid", "int64"), ("dd_at", "int64")],
+    "duckdb": [("a", "duration[us]"), ("a", "time"), ("RowId", "int64")],
+    "postgres": [("a", "list[list[int64]]"), ("a", "int8"), ("a", "uint32"), ("ctid", "int64"), ("ä" * 32, "int64")],
+}
+
+
+def test_columns_that_a_table_can_not_have_are_refused(shop):
+    for kind, columns in REFUSED.items():
+        uri = "postgresql://h/d" if kind == "postgres" else f"{kind}:///t.db"
+        for name, typed in columns:
+            given = f'{{path: in/, columns: {{"{name}": "{typed}", b: int64}}}}'
+            shop.write(
+                "p.yaml",
+                f"dd: 1\nname: p\ninputs: {{given: {given}}}\noutputs: {{given: {{as: table, to: '{uri}'}}}}\n",
+            )
+            found = shop("check", "p.yaml")
+            assert found.code == 2, (kind, name, typed)
+            assert f"outputs.given.to: { ({'sqlite': 'SQLite', 'duckdb': 'DuckDB'}.get(kind, 'Postgres')) }" in (
+                found.out + found.err
+            ).replace("a table of ", ""), found
