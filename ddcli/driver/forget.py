@@ -13,7 +13,7 @@ from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, Usage
 from ddcli.job.consumed import archive
 from ddcli.job.forgetting import Forgetting, ForgettingSummary
 from ddcli.job.functions import refuse_code
-from ddcli.job.request import newest_of, read_request
+from ddcli.job.request import imports, newest_of, read_request
 from ddcli.store.log.condition import RowCondition
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.directory import State
@@ -21,6 +21,7 @@ from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import check_aside
 from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.runs import forget_examples
+from ddcli.store.state.sharing import advance_holds, reading, taken_of
 from ddcli.store.state.upkeep import Size, files_of
 
 if TYPE_CHECKING:
@@ -81,9 +82,13 @@ def forget(
             request = forgetting(plain, held.manifest, where, inputs)
             _refuse_readers(request.state)
         before = held.manifest if held is not None else known
-        execute(request, before, held)
+        wanted = {} if held is None else imports(request)
+        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
+            execute(replace(request, shared=shared), before, held)
         after = held.manifest if held is not None else before
         if held is not None:
+            if after is not None and wanted:
+                advance_holds(request.spec.name.value, request.state, taken_of(after, wanted))
             forget_examples(request.state, held.files)
             _refuse_readers(request.state)
     found = request.forgetting
@@ -178,7 +183,7 @@ def _condition(request: Request, manifest: Manifest, name: str, where: str) -> R
 
     span = Span("--where", 1, 1, len(where), where)
     given = request.spec.inputs[name]
-    columns = LogSchema.from_json(manifest.inputs[name].schema).columns if given.arrangement is None else {}
+    columns = LogSchema.from_json(manifest.inputs[name].schema).columns
     expression = parse_scalar(Text(where, span), ColumnScope(columns))
     if expression.type.kind != "bool":
         raise SpecError(f"the condition is {expression.type}, not true or false", span=span)
@@ -189,7 +194,7 @@ def _condition(request: Request, manifest: Manifest, name: str, where: str) -> R
 
 
 def _refuse_others(request: Request) -> None:
-    """Raise UsageError for a pipeline with tables, or inputs that are taken in anew in no other way than by their own pipeline."""
+    """Raise UsageError for a pipeline with tables as inputs or outputs: they, and their mirrors, have versions of their own."""
     for name, output in request.spec.outputs.items():
         if output.target is not None:
             raise UsageError(
@@ -198,10 +203,9 @@ def _refuse_others(request: Request) -> None:
                 hint="remove the rows from the inputs, the table, and the state with `dd reset PIPELINE --outputs`; then `dd run PIPELINE`",
             )
     for name, given in request.spec.inputs.items():
-        if given.arrangement is not None or given.table:
-            what = "an arrangement of another pipeline" if given.arrangement is not None else "a table"
+        if given.table:
             raise UsageError(
-                f"the input '{name}' is {what}: what a state has of such is not forgotten by a condition yet",
+                f"the input '{name}' is a table: what a state has of it is not forgotten by a condition yet",
                 span=given.name.span,
                 hint="remove the rows there, and begin anew here: `dd reset PIPELINE --outputs`, then `dd run PIPELINE`",
             )

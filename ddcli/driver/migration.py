@@ -21,6 +21,7 @@ from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.requested_changes import (
     find_changes,
+    refuse_later_imports,
     refuse_other_frontiers,
     refuse_rewriting,
     refuse_taking_back,
@@ -107,8 +108,9 @@ def rebuild(
     if not changes.known.inputs:
         found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
     if request.forgetting is not None:
+        refuse_later_imports(manifest, found)
         found = {
-            name: given.known(manifest.inputs[name]) if given.progress is None else given
+            name: given if given.shared or given.progress is not None else given.known(manifest.inputs[name])
             for name, given in found.items()
         }
     if request.clock.arrival:
@@ -232,7 +234,7 @@ class _Rebuild:
                     | ({"reopenings": count} if self.reopens else {})
                     | {"seen": self._seen(readers)}
                     | self._built(transaction.number)
-                    | ({UNCLEAN: forgetting.unclean} if forgetting else {}),
+                    | ({UNCLEAN: forgetting.unclean, "forgot": transaction.number} if forgetting else {}),
                 )
                 if self.request.budget is not None:
                     self.planning.check_written(transaction, counts, traces.entries(self.upper), publishing)
@@ -371,7 +373,8 @@ class _Rebuild:
         again = past if self.reopens else self.request.withdrawn
         read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
         before = self.manifest.read_anew() if known or self.request.forgetting is not None else None
-        if before is not None and self.reopens:  # an import begins anew, as of its frontier now
+        if before is not None and (self.reopens or self.request.forgetting is not None):
+            # An import begins anew, as of its frontier now.
             own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
             before = replace(before, inputs=own)
         readers = open_logs(self.request, before, read, rows_held(self.request.memory))

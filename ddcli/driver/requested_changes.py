@@ -121,3 +121,14 @@ def refuse_other_frontiers(reopened: Frontier, found: dict[str, InputFiles], tim
                 place=str(given.shared.state),
                 hint="reopen that pipeline from this time first, or this one from where that one is",
             )
+
+
+def refuse_later_imports(manifest: Manifest, found: dict[str, InputFiles]) -> None:
+    """Raise StateError where a pipeline from which an arrangement is imported has gone on: what it had before is no more kept apart."""
+    for name, given in found.items():
+        if given.shared is not None and not Frontier(given.shared.manifest.upper).dominates(Frontier(manifest.upper)):
+            raise StateError(
+                f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has gone on since the last run",
+                place=str(given.shared.state),
+                hint="run this pipeline first, and forget then",
+            )

@@ -18,7 +18,7 @@ from ddcli.errors import EngineError
 from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
-from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
+from ddcli.job.request import find_inputs, imports, is_idle, newest_of, nothing_new, read_request
 from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
 from ddcli.store.state.contents import unpublished
@@ -163,6 +163,7 @@ def run(
         ):
             try:
                 request = replace(request, shared=shared, progress=progress)
+                request = _beginning_anew(request, opened.manifest if opened else None)
                 with errors_at_tables(request), followed(request, opened):
                     summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
@@ -187,6 +188,23 @@ def _bounded(request: Request, budget: Mapping[str, str] | None) -> Request:
     from ddcli.job.budget import run_budget
 
     return replace(request, budget=run_budget(request.spec.budget, budget or {}))
+
+
+def _beginning_anew(request: Request, manifest: Manifest | None) -> Request:
+    """Return a request that computes all anew where an arrangement that it imports was built anew to forget rows: it goes on with the difference.
+
+    Raises InputError where a file of another input is not as it was taken in.
+    """
+    as_made = manifest is not None and (request.apply or manifest.pipeline == request.digest)
+    if manifest is None or not as_made or request.refresh is not None or request.withdrawn or request.reopened:
+        return request
+    for name, shared in request.shared.items():
+        entry = manifest.inputs.get(name)
+        if entry and entry.identity == shared.identity and entry.built != shared.built == shared.forgot:
+            find_inputs(request, manifest)
+            request.say(f"inputs.{name}: rows of it were forgotten: all is computed anew; outputs get the difference")
+            return replace(request, refresh=frozenset(), apply=True)
+    return request
 
 
 def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:

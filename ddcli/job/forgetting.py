@@ -102,4 +102,4 @@ class ForgettingSummary:
                 f"  state  built anew: {size_of(self.state_bytes_before)} before, {size_of(self.state_bytes)} now"
             )
         lines += [f"  still in {near(path)}: remove the rows there, and repeat this command" for path in self.still_in]
-        return lines + [f"  read by {name}: it begins anew, and forgets them too" for name in self.readers]
+        return lines + [f"  read by {name}: its next run begins anew; forget them there, too" for name in self.readers]

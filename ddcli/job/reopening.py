@@ -41,7 +41,7 @@ def carried(manifest: Manifest | None) -> dict[str, Any]:
     rows that were forgotten.
     """
     cache = manifest.cache if manifest is not None else {}
-    return {name: cache[name] for name in ("reopenings", "built", "unclean") if name in cache}
+    return {name: cache[name] for name in ("reopenings", "built", "forgot", "unclean") if name in cache}
 
 
 def reopenings(manifest: Manifest | None) -> int:

@@ -31,7 +31,9 @@ from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import polars as pl
 
     from ddcli.job.request import InputFiles
     from ddcli.plan.physical import PhysicalGraph
@@ -148,6 +150,14 @@ class SharedReader:
         groups = [(at,) for at in wanted] if most is not None else [tuple(wanted)] if wanted else []
         slices = [SharedSlice(self, group, since, until) for group in groups]
         return Taken(cast("list[LogSlice]", slices), ())  # they are read as slices of logs are
+
+    def frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Yield what files have in some columns, also in updates that cancel each other."""
+        layout = Layout({name: self.schema.columns[name] for name in columns})
+        for at in range(len(self._files)):
+            pool = Pool(self.shared.manifest.secret_bytes)
+            slice_ = SharedSlice(self, (at,), None, Frontier())
+            yield decode(slice_.matrix(layout, pool), layout, pool)
 
     def rows(self, at: int) -> int:
         """Return how many rows a file has."""

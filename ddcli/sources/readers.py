@@ -83,7 +83,15 @@ def find_forgotten(forgetting: Forgetting, readers: Mapping[str, Reader], most: 
     forgetting.begin()
     for name, condition in forgetting.conditions.items():
         reader = readers[name]
-        assert isinstance(reader, LogReader), "a condition is of an input in files"
+        if isinstance(reader, SharedReader):
+            if any(condition.of(frame).any() for frame in reader.frames(condition.columns)):
+                raise StateError(
+                    f"the input '{name}' is an arrangement of the pipeline '{reader.shared.manifest.name}', which has such rows",
+                    place=str(reader.shared.state),
+                    hint="have that pipeline forget them first; then run this one, and repeat the command",
+                )
+            forgetting.inputs[name] = ForgottenRows()
+            continue
         reader.without = condition
         rows, unclean = 0, {}
         for file, numbers in reader.where(condition, most):

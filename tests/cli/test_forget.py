@@ -66,10 +66,10 @@ def marked(shop):
     return shop
 
 
-def with_marks(folder):
+def with_marks(folder, places=(".dd", "out")):
     """Return the files of state and outputs in which a mark is, in their bytes or in what these are when they are decoded."""
     found = set()
-    for place in (".dd", "out"):
+    for place in places:
         for path in (folder.folder / place).rglob("*"):
             if path.is_file():
                 data = path.read_bytes()
@@ -200,12 +200,50 @@ def test_importing(marked):
     done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "-o", "json")
     (reader,) = json.loads(done.out)["readers"]
     assert reader.startswith("importing-")
-    assert marked("run", "importing.yaml").code == 4
-    assert marked("run", "importing.yaml", "--full-refresh", "all").code == 0
-    assert "ann-MARK" not in marked("log", "counted", "--as-of", "latest").out
+    marked.write("in/sales/4.csv", "customer,region,amount,day\nbob,north,1,9\n")
+    went = marked("run", "importing.yaml")
+    assert went.code == 0, went.err
+    assert "rows of it were forgotten" in went.err
+    assert marked("log", "counted", "--as-of", "latest", "-o", "csv").out.split() == [
+        "customer,orders,diff",
+        "bob,2,1",
+        "eve,1,1",
+    ]
+    assert marked("run", "importing.yaml").code == 0
+    assert any(mark in path.read_bytes() for path in (marked.folder / "counted").iterdir() for mark in MARKS)
+    clean(marked)
+    assert marked("forget", "shop.yaml", *WHERE, "--input", "sales").code == 0
+    assert marked("run", "shop.yaml").code == 0
+    assert marked("forget", "importing.yaml", *WHERE).code == 4  # the other has gone on
+    assert marked("run", "importing.yaml").code == 0
+    done = marked("forget", "importing.yaml", *WHERE)
+    assert done.code == 0, done.err
+    assert not with_marks(marked, ("counted", ".dd/importing"))
+    assert marked("log", "counted", "--as-of", "latest", "-o", "csv").out.split() == [
+        "customer,orders,diff",
+        "bob,3,1",
+        "eve,1,1",
+    ]
+    marked.write("in/sales/5.csv", "customer,region,amount,day\nbob,north,1,11\n")
+    assert marked("run", "shop.yaml").code == 0
+    assert marked("run", "importing.yaml").code == 0
+    assert marked("log", "counted", "--as-of", "latest", "-o", "csv").out.split() == [
+        "customer,orders,diff",
+        "bob,4,1",
+        "eve,1,1",
+    ]
+
+
+def test_rows_that_an_exporter_has_are_refused(marked):
+    path = marked.folder / "shop.yaml"
+    export = "  kept: {from: sold, apply: [{arrange: {by: [customer], export: sold}}]}\n  totals:\n    from: sold\n"
+    path.write_text(path.read_text().replace("  totals:\n    from: sold\n", export, 1))
+    assert marked("run", "shop.yaml").code == 0
+    marked.write("importing.yaml", IMPORTING)
+    assert marked("run", "importing.yaml").code == 0
     refused = marked("forget", "importing.yaml", *WHERE)
-    assert refused.code == 2
-    assert "an arrangement of another pipeline" in refused.err
+    assert refused.code == 4
+    assert "have that pipeline forget them first" in refused.err
 
 
 def test_a_dry_run_changes_nothing(marked):

@@ -187,7 +187,7 @@ def check_cache(cache: Mapping[str, Any]) -> None:
         raise ValueError("as many times seen as there are coordinates")
     if cache.get("due") is not None:
         integer_of(cache["due"])
-    count_of(cache.get("reopenings", 0))
+    count_of(cache.get("reopenings", 0)), count_of(cache.get("forgot", 0))
     for identity, number in mapping_of(cache.get("built", {})).items():
         named(ARRANGEMENT, identity), count_of(number)
     for files in mapping_of(cache.get("unclean", {})).values():

@@ -50,6 +50,11 @@ class Shared:
         return int(self.manifest.cache.get("built", {}).get(self.identity, 0))
 
     @property
+    def forgot(self) -> int:
+        """The last commit of that state that has built all anew to forget rows; 0, none."""
+        return int(self.manifest.cache.get("forgot", 0))
+
+    @property
     def entry(self) -> ArrangementEntry:
         """Its batches."""
         return self.manifest.arrangements[self.identity]
