@@ -1,13 +1,16 @@
 """The contents of a table in files, of which a change rewrites those that have rows which it retracts.
 
-The rows that commits add are dealt to files by their hash. So a row that is retracted is in one file of each run of files, and no other is
-read; the newest are looked at first. A run of files is merged with newer ones that are not much smaller: there are few runs, and
+The rows that a commit adds are sorted by their lanes and cut into files, a run of them. So a row that is retracted is in one file of a run, and no other is
+read; the newest runs are looked at first. Rows that are near each other, as numbers and times are that follow each other, are in few files. A run of files is merged with newer ones that are not much smaller: there are few runs, and
 a row is written again a logarithmic number of times. A retracted row costs one file, whose size is bounded.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ddcli.engine import kernels
 
@@ -27,11 +30,10 @@ SPARSE = 8
 
 
 class FilePart(NamedTuple):
-    """Rows that become a file, with their multiplicities: those of one part of a run."""
+    """Sorted rows that become a file of a run, with their multiplicities, and the lanes from which on rows are in it."""
 
     run: int
-    part: int
-    parts: int
+    first: tuple[int, ...]
     rows: Lanes
 
 
@@ -48,7 +50,7 @@ def rewriting(
     pieces: Iterable[TableFile], updates: Lanes, read: Callable[[TableFile], Lanes], number: int
 ) -> Rewriting:
     """Return what a commit with this number makes of a table's files. `read` returns a file's rows, consolidated; not all are read."""
-    before = sorted(pieces, key=lambda piece: (-piece.run, piece.part))
+    before = sorted(pieces, key=lambda piece: (-piece.run, piece.first))
     touched, missing = _retracted(before, updates[updates[:, -1] < 0], read)
     parts = [part for part in touched.values() if len(part.rows)]
     kept = [piece for piece in before if piece not in touched]
@@ -63,14 +65,14 @@ def rewriting(
 
 
 def dealt(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:
-    """Return rows as the files of a run, of a table that has some rows `beside`."""
-    most = max(SMALL, (_count(rows) + beside) // MANY)
-    parts = 1
-    while parts * most < _count(rows):
-        parts *= 2
-    shards = kernels.shard_of(rows, rows.shape[1] - 1, parts)
-    found = [FilePart(run, at, parts, rows[shards == at]) for at in range(parts)]
-    return [part for part in found if len(part.rows)]
+    """Return sorted rows as the files of a run, about equally large, of a table that has some rows `beside`."""
+    total = _count(rows)
+    if not total:
+        return []
+    size = -(-total // -(-total // max(SMALL, (total + beside) // MANY)))
+    files = (np.cumsum(rows[:, -1]) - 1) // size
+    parts = np.split(rows, np.flatnonzero(np.diff(files)) + 1)
+    return [FilePart(run, tuple(part[0, :-1].tolist()), part) for part in parts]
 
 
 def _retracted(
@@ -78,19 +80,28 @@ def _retracted(
 ) -> tuple[dict[TableFile, FilePart], Lanes]:
     """Return the files with rows that go, each with what is left of it, and what none of them has."""
     touched: dict[TableFile, FilePart] = {}
-    for piece in pieces:
+    for run in dict.fromkeys(piece.run for piece in pieces):
+        files = [piece for piece in pieces if piece.run == run]
+        starts = [_start(gone, piece.first) for piece in files]
+        rest = [gone[: starts[0]]]
+        for piece, start, end in zip(files, starts, [*starts[1:], len(gone)], strict=True):
+            here = gone[start:end]
+            if len(here):
+                rows = read(piece)
+                both = kernels.consolidate(kernels.concat([rows, here]))
+                left, here = both[both[:, -1] > 0], both[both[:, -1] < 0]
+                if _count(left) < _count(rows):
+                    touched[piece] = FilePart(run, piece.first, left)
+            rest.append(here)
+        gone = kernels.concat(rest)
         if not len(gone):
             break
-        here = kernels.shard_of(gone, gone.shape[1] - 1, piece.parts) == piece.part
-        if not here.any():
-            continue
-        rows = read(piece)
-        both = kernels.consolidate(kernels.concat([rows, gone[here]]))
-        left, still = both[both[:, -1] > 0], both[both[:, -1] < 0]
-        if _count(left) < _count(rows):
-            touched[piece] = FilePart(piece.run, piece.part, piece.parts, left)
-            gone = kernels.concat([gone[~here], still])
     return touched, gone
+
+
+def _start(rows: Lanes, first: tuple[int, ...]) -> int:
+    """Return where in sorted rows those begin that have these lanes or greater ones."""
+    return bisect_left(range(len(rows)), first, key=lambda at: tuple(rows[at, :-1].tolist()))
 
 
 def _merged(kept: Sequence[TableFile], parts: Sequence[FilePart], added: int) -> set[int]:

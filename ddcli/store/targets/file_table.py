@@ -114,7 +114,7 @@ class FileTable(ABC):
         new: Frames = []
         for at, part in enumerate(found.new):
             count = int(part.rows[:, -1].sum())
-            piece = TableFile(self._name(number, at), part.run, part.part, part.parts, count)
+            piece = TableFile(self._name(number, at), part.run, count, part.first)
             new.append((piece, partial(change.decoded, part.rows)))
         return found.kept, new
 
@@ -122,7 +122,7 @@ class FileTable(ABC):
         """Return the files of a log's updates."""
         new: Frames = []
         for rows in _gathered(change.frames()):
-            piece = TableFile(self._name(number, len(new)), number, 0, 1, rows.height)
+            piece = TableFile(self._name(number, len(new)), number, rows.height)
             new.append((piece, partial(pl.DataFrame.clone, rows)))
         return new
 

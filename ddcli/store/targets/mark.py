@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import StateError
 from ddcli.store.files.access import read_bytes
 from ddcli.store.state.contents import TABLES_OUT
-from ddcli.store.state.names import TABLE, count_of, mapping_of, text_of
+from ddcli.store.state.names import TABLE, count_of, integer_of, mapping_of, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,22 +30,22 @@ DAMAGED = "remove the file and the table: the next run writes the table anew"
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A Parquet file of a table: of the rows that the commit `run` dealt to so many `parts`, those of one."""
+    """A Parquet file of a table, with rows that the commit `run` sorted and cut into files: those from the one with the lanes `first` on."""
 
     name: str
     run: int
-    part: int
-    parts: int
     rows: int
+    first: tuple[int, ...] = ()
+
+    def to_row(self) -> list[Any]:
+        """Return it as a mark has it."""
+        return [self.name, self.run, self.rows, *self.first]
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
-        """Return the piece that a mark holds as a row. Raises TypeError or ValueError for what `dd` never writes."""
-        found = cls(*row)
-        text_of(found.name)
-        for value in (found.run, found.part, found.parts, found.rows):
-            count_of(value)
-        return found
+        """Return the file that a mark holds as a row. Raises TypeError or ValueError for what `dd` never writes."""
+        name, run, rows, *first = row
+        return cls(text_of(name), count_of(run), count_of(rows), tuple(integer_of(lane) for lane in first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def write_marks(directory: Path, files: Files, marks: FollowerMarks) -> None:
 def _tree(mark: CommitMark | None) -> dict[str, Any] | None:
     if mark is None:
         return None
-    tree = asdict(mark)
-    return tree | {"pieces": [[one.name, one.run, one.part, one.parts, one.rows] for one in mark.pieces]}
+    tree = {name: getattr(mark, name) for name in ("number", "log", "upto", "left")}
+    return tree | {"pieces": [one.to_row() for one in mark.pieces]}
 
 
 def number_after(number: int) -> int:
