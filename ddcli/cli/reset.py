@@ -66,6 +66,11 @@ def command(
     if output == "text":
         for line in _lines(found):
             say(line)
+        for name, one in request.spec.outputs.items():
+            if one.target is not None:
+                say(
+                    f"note: the table that output '{name}' is stays, and a new state refuses to write to it: {one.place.value}"
+                )
     removes = bool(found.count) and not dry_run
     if removes and not yes:
         if not sys.stdin.isatty():

@@ -164,7 +164,7 @@ def run(
             try:
                 request = replace(request, shared=shared, progress=progress)
                 request = _beginning_anew(request, opened.manifest if opened else None)
-                with errors_at_tables(request), followed(request, opened):
+                with errors_at_tables(request), followed(request, opened) as tables:
                     summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
                 progress.end()
@@ -175,7 +175,7 @@ def run(
         if summary.changed or standby is None:
             for name, note in left.items():
                 say(f"inputs.{name}: {note}")
-        summary = replace(summary, seconds=clock.perf_counter() - started)
+        summary = replace(summary, seconds=clock.perf_counter() - started, tables=tables)
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)
     return summary

@@ -40,20 +40,24 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
 
 
 @contextmanager
-def followed(request: Request, state: State | None) -> Iterator[None]:
-    """Bring the tables that outputs are up to their logs, whether what is done here succeeds or not: a run may be the next after one that died."""
+def followed(request: Request, state: State | None) -> Iterator[dict[str, str]]:
+    """Bring the tables that outputs are up to their logs, whether what is done here succeeds or not: a run may be the next after one that died.
+
+    Return a mapping that has them and their places when all is done.
+    """
+    done: dict[str, str] = {}
     if state is None or not request.spec.has_targets:
-        yield
+        yield done
         return
     from ddcli.sinks.followers import follow
 
     try:
-        yield
+        yield done
     except DdError:
         with suppress(DdError):  # the first error is the one to report
             follow(request, state)
         raise
-    follow(request, state)
+    done.update(follow(request, state))
 
 
 ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")

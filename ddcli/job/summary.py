@@ -103,6 +103,8 @@ class RunSummary:
     """The files that were withdrawn from each input, before what is new was taken in."""
     reopened: str | None = None
     """Where the state was taken back to a time: the times that are closed still."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """The tables that outputs are and that the run has brought up to their logs: where each is."""
     counts: Counts | None = None
     """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
 
@@ -128,8 +130,9 @@ class RunSummary:
 
     def lines(self, *, rates: bool = False) -> list[str]:
         """Return the summary as lines of text; with `rates`, how large what was read is, and how fast it went."""
+        tables = [f"  table  {name} -> {near(place)}" for name, place in self.tables.items()]
         if not self.changed:
-            return [self.head]
+            return [self.head, *tables]
         lines = [self.head]
         lines += [f"  withdrew {near(path)} from {name}" for name, files in self.withdrawn.items() for path in files]
         for name, given in self.inputs.items():
@@ -148,6 +151,7 @@ class RunSummary:
                 f"  wrote  {name}: {change if made.rows else 'no change'}"
                 + (f" -> {near(made.file)}" if made.file else "")
             )
+        lines += tables
         if self.failed:
             lines.append(self._failed())
         if self.spark:

@@ -33,20 +33,25 @@ if TYPE_CHECKING:
     from ddcli.store.targets.target import Target
 
 
-def follow(request: Request, state: State) -> None:
-    """Bring the tables of all outputs up to their logs. Under the state's lock. Raises the first error when all were tried."""
-    manifest = state.manifest
+def follow(request: Request, state: State) -> dict[str, str]:
+    """Bring the tables of all outputs up to their logs; return where those are that had to be. Under the state's lock.
+
+    Raises the first error when all were tried.
+    """
+    manifest, done = state.manifest, dict[str, str]()
     if manifest is None or is_followed(request.spec, request.base, request.state, manifest):
-        return
+        return done
     errors: list[DdError] = []
     for name, output in request.spec.outputs.items():
         if output.target is not None and name in manifest.outputs:
             try:
-                _follow(name, output.target, request, state, manifest)
+                if _follow(name, output.target, request, state, manifest):
+                    done[name] = output.target.place.value
             except DdError as error:
                 errors.append(_at_the_output(error, name, output.target))
     if errors:
         raise errors[0]
+    return done
 
 
 def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
@@ -56,8 +61,8 @@ def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
     return error
 
 
-def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifest: Manifest) -> None:
-    """Bring a table up to its log, in a commit at most."""
+def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifest: Manifest) -> bool:
+    """Bring a table up to its log, in a commit at most; return whether there was one."""
     log, directory = manifest.outputs[name], directory_of(request.state, name)
     marks = read_marks(directory)
     key = CommitKey(state.identity, name)
@@ -69,7 +74,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     identity, upto = place_in(log)
     if known is not None and (known.log, known.upto) == (identity, upto):
         write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
-        return
+        return False
     path = output_paths(request.state, manifest)[name]
     newer = None if known is None or known.log != identity else _newer(path, log.files, known.upto)
     if newer is None:
@@ -99,6 +104,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
 
     target.publish(number, change, known, announce)
     write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
+    return True
 
 
 def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:

@@ -215,6 +215,7 @@ def test_the_summary_as_json(orders):
         "spark": None,
         "withdrawn": {},
         "reopened": None,
+        "tables": {},
     }
     again = summary(orders("run", "orders.yaml", "-o", "json"))
     assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})
