@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.spec.model import DATABASE, database_file
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.objects import locate
+from ddcli.store.mirrors.delta_commits import is_as_left
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.targets.mark import directory_of, read_marks
 
@@ -53,9 +54,7 @@ def stated(target: TargetSpec) -> dict[str, str]:
 
 def _is_as_left(target: TargetSpec, base: Path, mark: CommitMark) -> bool:
     if target.kind == "delta":
-        from ddcli.store.targets.delta import is_as_left
-
-        return is_as_left(place_of(target, base), mark)
+        return is_as_left(place_of(target, base), mark.left)
     if target.kind == DATABASE:
         return mark.left == stated(target) and (target.product == "postgres" or is_there(place_of(target, base)))
     if target.kind == "parquet":

@@ -60,6 +60,11 @@ def has_changed(table: Path, version: int, tip: str) -> bool:
         return False
 
 
+def is_as_left(table: Path, left: dict[str, Any]) -> bool:
+    """Say whether a table is as a commit left it that was noted so: with this version, and its tip."""
+    return {*left} == {"version", "tip"} and not has_changed(table, left["version"], left["tip"])
+
+
 def tip_of(table: Path, version: int) -> str:
     """Return the checksum of a commit; of one that the log does not have any more an empty text."""
     try:

@@ -20,7 +20,7 @@ from ddcli.errors import EngineError, LockedError, StateError, UsageError
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import open_delta
-from ddcli.store.mirrors.delta_commits import LOG, has_changed, tip_of
+from ddcli.store.mirrors.delta_commits import LOG, is_as_left, tip_of
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.version import __version__
@@ -52,7 +52,7 @@ class DeltaTarget(FileTable):
     ) -> None:
         super().__init__(str(directory), key, contents=contents)
         self._directory, self._files = directory, files
-        self._known = known if known is not None and is_as_left(directory, known) else None
+        self._known = known if known is not None and is_as_left(directory, known.left) else None
         self._version = self._known.left["version"] if self._known else -1
         self._opened: DeltaTable | None = None
         self._sizes: dict[str, int] = {}
@@ -173,12 +173,6 @@ class DeltaTarget(FileTable):
         except (DeltaError, OSError, ValueError) as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise EngineError(f"the table of Delta Lake can't be written: {lines[0]}", place=self.place) from None
-
-
-def is_as_left(directory: Path, mark: CommitMark) -> bool:
-    """Say whether a table is as the commit of a mark left it. That is a look at two names."""
-    left = mark.left
-    return {*left} == {"version", "tip"} and not has_changed(directory, left["version"], left["tip"])
 
 
 def check_package() -> None:
