@@ -50,7 +50,7 @@ def command(
     Where it is killed, repeat it: it has been done wholly or not at all, but for files that are still to be removed.
 
     JSON: {name, seconds, dry, inputs: {NAME: {rows, undecided}}, rewritten: [{was: FILE or null, file: FILE or null, bytes_before, bytes}],
-    kept_files, kept_bytes, state_bytes_before, state_bytes, still_in: [FILE], readers: [NAME]}.
+    kept_files, kept_bytes, state_bytes_before, state_bytes, still_in: [FILE], versions_in: [OUTPUT], readers: [NAME]}.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.execute import execute
+from ddcli.driver.tables import followed
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
 from ddcli.job.consumed import archive
@@ -83,7 +84,10 @@ def forget(
             _refuse_readers(request.state)
         before = held.manifest if held is not None else known
         wanted = {} if held is None else imports(request)
-        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
+        with (
+            reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
+            followed(request, held),
+        ):
             execute(replace(request, shared=shared), before, held)
         after = held.manifest if held is not None else before
         if held is not None:
@@ -106,6 +110,11 @@ def forget(
         Size.of(files_of(before)).bytes,
         Size.of(files_of(after)).bytes,
         found.still_in,
+        [
+            name
+            for name, output in request.spec.outputs.items()
+            if output.target is not None and output.target.kind != "parquet"
+        ],
         [hold.reader for hold in read_holds(request.state)],
     )
 
@@ -130,7 +139,7 @@ def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: 
     if manifest is None:
         hint = "the first `dd run` makes a state; there is nothing to be forgotten"
         raise StateError("there is no state here", place=str(request.state), hint=hint)
-    _refuse_others(request)
+    _refuse_tables(request)
     chosen = _chosen(request, manifest, where, inputs)
     conditions = {name: _condition(request, manifest, name, where) for name in chosen}
     return replace(
@@ -193,15 +202,8 @@ def _condition(request: Request, manifest: Manifest, name: str, where: str) -> R
     return RowCondition(expression, frozenset(columns), frozenset(text.value for text in given.key))
 
 
-def _refuse_others(request: Request) -> None:
-    """Raise UsageError for a pipeline with tables as inputs or outputs: they, and their mirrors, have versions of their own."""
-    for name, output in request.spec.outputs.items():
-        if output.target is not None:
-            raise UsageError(
-                f"the output '{name}' is a table: what its older versions hold is not forgotten yet",
-                span=output.target.place.span,
-                hint="remove the rows from the inputs, the table, and the state with `dd reset PIPELINE --outputs`; then `dd run PIPELINE`",
-            )
+def _refuse_tables(request: Request) -> None:
+    """Raise UsageError for a pipeline with tables as inputs: their mirrors in the state are no log that is built anew."""
     for name, given in request.spec.inputs.items():
         if given.table:
             raise UsageError(

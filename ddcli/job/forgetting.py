@@ -73,6 +73,8 @@ class ForgettingSummary:
     state_bytes_before: int
     state_bytes: int
     still_in: list[str]
+    versions_in: list[str]
+    """The outputs whose tables have the other rows now, and may keep older versions of themselves."""
     readers: list[str]
 
     def to_json(self) -> dict[str, Any]:
@@ -102,4 +104,7 @@ class ForgettingSummary:
                 f"  state  built anew: {size_of(self.state_bytes_before)} before, {size_of(self.state_bytes)} now"
             )
         lines += [f"  still in {near(path)}: remove the rows there, and repeat this command" for path in self.still_in]
+        lines += [
+            f"  older versions of the table of {name} may be left: remove them there" for name in self.versions_in
+        ]
         return lines + [f"  read by {name}: its next run begins anew; forget them there, too" for name in self.readers]

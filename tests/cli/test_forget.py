@@ -368,3 +368,21 @@ outputs: {a: out/}
     assert refused.code == 3
     assert "rows can't be left out of a file of this kind" in refused.err
     assert read_log(shop.folder / "out").height == 2
+
+
+def test_tables_follow(marked):
+    """A table has the other rows after the command; a Parquet file no byte of those that were forgotten, a database may have pages of them."""
+    path = marked.folder / "shop.yaml"
+    tables = (
+        "  lake: {from: named, as: table, parquet: lake/named.parquet}\n"
+        "  base: {from: named, as: table, to: 'sqlite:///lake/base.db'}\n"
+    )
+    path.write_text(path.read_text() + tables)
+    assert marked("run", "shop.yaml").code == 0
+    assert with_marks(marked, ["lake"]) >= {"lake/named.parquet"}
+    done = marked("forget", "shop.yaml", *WHERE, "--input", "sales", "--input", "people", "-o", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["versions_in"] == ["base"]
+    assert "lake/named.parquet" not in with_marks(marked, ["lake"])
+    assert not with_marks(marked)
+    assert pl.read_parquet(marked.folder / "lake/named.parquet")["customer"].sort().to_list() == ["bob", "bob", "eve"]
