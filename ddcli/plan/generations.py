@@ -128,7 +128,7 @@ class Generation:
     def lowered(self, written: Graph) -> physical.PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
         graph = self.moved(written).graph
-        return lower(graph, self.least(graph), self._read_once(graph))
+        return lower(graph, self.least(graph), self._read_once(graph), alike=self.several is not None)
 
     def nodes(self, written: Graph) -> dict[str, Node]:
         """Return what each node of that graph is lowered to, by fingerprint; none of which there is a part only, as its readers filter it."""
@@ -142,7 +142,8 @@ class Generation:
 
     def _lowered(self, moved: MovedFilters, names: Mapping[str, Node]) -> dict[str, Node]:
         graph = moved.graph
-        found = lowered_nodes(graph, self.least(graph), self._read_once(graph))
+        alike = self.several is not None
+        found = lowered_nodes(graph, self.least(graph), self._read_once(graph), alike=alike)
         return {name: found[node.fingerprint] for name, node in names.items() if node.fingerprint in found}
 
     def _read_once(self, graph: Graph) -> frozenset[str]:

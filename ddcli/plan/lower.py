@@ -18,7 +18,7 @@ from ddcli.plan.asof import lower_asof
 from ddcli.plan.engines import Engines, carried
 from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.reductions import INT64, UNORDERED_LANES, grouped, lower_reduction, ranked
-from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear
+from ddcli.plan.shape import arrange, column_as, conform, is_choice, is_not_null, linear
 from ddcli.plan.unique import Keys, is_unique, unique_columns
 from ddcli.plan.windows import lower_window
 
@@ -29,14 +29,19 @@ if TYPE_CHECKING:
 
 
 def lower(
-    graph: logical.Graph, columns: Mapping[str, frozenset[str]] | None = None, once: frozenset[str] | None = None
+    graph: logical.Graph,
+    columns: Mapping[str, frozenset[str]] | None = None,
+    once: frozenset[str] | None = None,
+    *,
+    alike: bool = False,
 ) -> physical.PhysicalGraph:
     """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside.
 
     `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
-    that `columns` doesn't know, both are as the graph has them.
+    that `columns` doesn't know, both are as the graph has them. With `alike`, arrangements of the same columns are one, whoever else
+    reads what they are of; states that are older have them apart.
     """
-    lowering = _lowering(graph, columns or {}, once)
+    lowering = _lowering(graph, columns or {}, once, alike=alike)
     for node in graph.outputs.values():
         if node.free:
             raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
@@ -52,21 +57,27 @@ def lower(
 
 
 def lowered_nodes(
-    graph: logical.Graph, columns: Mapping[str, frozenset[str]] | None = None, once: frozenset[str] | None = None
+    graph: logical.Graph,
+    columns: Mapping[str, frozenset[str]] | None = None,
+    once: frozenset[str] | None = None,
+    *,
+    alike: bool = False,
 ) -> dict[str, logical.Node]:
     """Return what each node of a graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
 
     What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
     """
-    lowering = _lowering(graph, columns or {}, once)
+    lowering = _lowering(graph, columns or {}, once, alike=alike)
     return {node.fingerprint: lowering.node(node) for node in graph.nodes()}
 
 
-def _lowering(graph: logical.Graph, columns: Mapping[str, frozenset[str]], once: frozenset[str] | None) -> _Lowering:
+def _lowering(
+    graph: logical.Graph, columns: Mapping[str, frozenset[str]], once: frozenset[str] | None, *, alike: bool
+) -> _Lowering:
     alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
     if once is not None:
         alone = {fingerprint for fingerprint in alone if fingerprint not in columns} | once
-    return _Lowering(required_columns(graph, columns), frozenset(alone), unique_columns(graph))
+    return _Lowering(required_columns(graph, columns), frozenset(alone), unique_columns(graph), alike)
 
 
 def read_counts(graph: logical.Graph) -> Counter[str]:
@@ -81,6 +92,7 @@ class _Lowering:
     required: dict[str, frozenset[str]]
     once: frozenset[str]
     keys: dict[str, Keys]
+    alike: bool
     _done: dict[str, logical.Node] = field(default_factory=dict)
 
     def node(self, node: logical.Node) -> logical.Node:
@@ -98,7 +110,8 @@ class _Lowering:
         assert isinstance(node, logical.Arrange)
         (child,) = node.inputs
         # Joins sort their keys, whatever the order in which they are written.
-        return keyed(self.exactly(child, child.schema), sorted(set(node.by)), fuse=False)
+        exported = self.exactly(child, child.schema)
+        return keyed(exported, sorted(set(node.by)), fuse=self.alike and is_choice(exported))
 
     def engines(self, graph: Sequence[logical.Node], wishes: Engines, nodes: Sequence[logical.Node]) -> Engines:
         """Return where the physical `nodes` of a graph are to be computed."""
@@ -282,10 +295,12 @@ class _Lowering:
             (below,) = below.inputs
         plain = len(set(keys)) == len(keys) and not any(below.schema[key].nullable for key in keys)
         if conditions and plain and isinstance(below, logical.Arrange) and set(below.by) == set(keys):
-            whole = keyed(self.side(below, keys), keys, fuse=False)
+            side = self.side(below, keys)
+            whole = keyed(side, keys, fuse=self.alike and is_choice(side))
             return physical.Filtered((whole,), whole.schema, whole.key, tuple(conditions))
         side = self.side(child, keys, fuse=fuse)
-        return keyed(side, keys, fuse=fuse or (alone and side is not self.node(child)))
+        fuse = fuse or (alone and side is not self.node(child)) or (self.alike and is_choice(side))
+        return keyed(side, keys, fuse=fuse)
 
     @staticmethod
     def _padded(node: logical.Join, alone: logical.Node, kept: str, schema: Schema) -> logical.Node:

@@ -63,6 +63,15 @@ def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
     return pairs
 
 
+def is_choice(node: logical.Node) -> bool:
+    """Say whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
+    return (
+        isinstance(node, physical.Linear)
+        and len(node.steps) == 1
+        and _plain(node.steps[0], node.inputs[0].schema) is not None
+    )
+
+
 def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logical.Node:
     """Return `child` with just the columns of `schema`, in its order and of its types (which hold all its values)."""
     if list(child.schema.items()) == list(schema.items()):
