@@ -16,6 +16,8 @@ from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.sharing import find_shared
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddcli.job.request import InputFiles, Request
     from ddcli.sources.readers import Reader
     from ddcli.store.state.manifest import Manifest
@@ -84,4 +86,12 @@ def prepare(
     readers = open_logs(request, known, found, most, pins)
     time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
-    return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, {} if whole else import_keys(readers)))
+    keys = {} if whole else import_keys(readers)
+    return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, keys, lambda: sizes(found)))
+
+
+def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:
+    """Return the bytes of the files of each input that has any."""
+    listed = {name: given.listing for name, given in found.items()}
+    sums = {name: sum(file.size for file in (*each.to_read, *each.done)) for name, each in listed.items()}
+    return {name: size for name, size in sums.items() if size}

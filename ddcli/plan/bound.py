@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.generations import Plan
@@ -30,6 +30,8 @@ class BoundPipeline:
     schemas: Mapping[str, Schema]
     time: Schema
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sizes: Callable[[], Mapping[str, int]] = dict
+    """Returns the bytes of inputs, as far as they are known: a new plan is chosen by them."""
 
     @property
     def kinds(self) -> list[Type]:
@@ -52,6 +54,6 @@ class BoundPipeline:
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan; `cached` is what a state remembers of its own (`Plan.to_json`), and what fits stays as it is there."""
-        from ddcli.plan.generations import known_generations, plan
+        from ddcli.plan.generations import by_sizes, known_generations, plan
 
-        return plan(self.graph, known_generations(cached))
+        return plan(self.graph, known_generations(cached), by_sizes(self.sizes()))

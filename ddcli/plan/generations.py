@@ -9,6 +9,7 @@ generations that are the same are shared all the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -21,12 +22,14 @@ from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
 from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
+from ddcli.plan.reordering import much_smaller, reordered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
+    from ddcli.plan.logical import Join
 
 
 _PLACES: dict[str, str] = {}
@@ -54,27 +57,53 @@ def _place(node: Node) -> str:
     return digest(node.operator, says, [_PLACES[child.fingerprint] for child in node.inputs])
 
 
+Choices = Callable[["Join", "Join"], bool]
+"""Says of a join, and of the one before it, whether its right side is joined with that one's first."""
+
+
+def as_it_is(_node: Join, _first: Join) -> bool:
+    """Choose nothing that depends on sizes."""
+    return False
+
+
+def by_sizes(sizes: Mapping[str, int]) -> Choices:
+    """Return what is chosen where inputs have so many bytes."""
+    return lambda node, first: much_smaller(sizes, node, first)
+
+
 @dataclass(frozen=True)
 class Generation:
     """How collections were lowered, by place: the columns that were kept, and which had a single reader.
 
     `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged. `several` says
     of the collections and sides as they are written whether they had several readers, which decides where filters are asked; None: where
-    they are written.
+    they are written. `joins` says of joins as they are written whether they come first by now.
     """
 
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
     several: dict[str, bool] | None = None
+    joins: dict[str, bool] = field(default_factory=dict)
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, written: Graph, before: Generation | None = None, *, moved: bool = True) -> Self:
-        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph; with new ones, filters are `moved`."""
-        several = _read_by_several(written) if moved else None
-        if before is not None:
-            several = None if before.several is None else _read_by_several(written) | before.several
-        known = cls(before.columns if before else {}, before.once if before else frozenset(), several)
+    def of(cls, written: Graph, before: Generation | None = None, choices: Choices | None = as_it_is) -> Self:
+        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph.
+
+        Of what it doesn't know, `choices` decides; None: all is as it is written.
+        """
+        several, joins = None, dict[str, bool]()
+        if choices is not None and (before is None or before.several is not None):
+            known_joins = before.joins if before else {}
+
+            def first(node: Join, other: Join) -> bool:
+                at = place(node)
+                joins[at] = known_joins[at] if at in known_joins else choices(node, other)
+                return joins[at]
+
+            several = _read_by_several(reordered(written, first).graph)
+            several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
+        known = cls(before.columns if before else {}, before.once if before else frozenset(), several, joins)
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
         columns: dict[str, frozenset[str]] = {}
@@ -86,17 +115,21 @@ class Generation:
             alone[at] = single and alone.get(at, True)
         for at, by_fingerprint in _sides(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
-        there = _read_by_several(written).keys()
-        kept = None if several is None else {at: several[at] for at in sorted(there)}
-        return cls(columns, frozenset(at for at, single in alone.items() if single), kept)
+        return cls(columns, frozenset(at for at, single in alone.items() if single), several, joins)
 
     def moved(self, written: Graph) -> MovedFilters:
         """Return a graph with its filters where this generation asks them."""
         if self.several is None:
             return unmoved(written)
         if written.fingerprint not in self._moved:
-            several = {each for at, each, read in _readers(written) if self.several.get(at, read)}
-            self._moved[written.fingerprint] = pushed_down(written, several)
+            turned = reordered(written, lambda node, _: self.joins.get(place(node), False))
+            several = {each for at, each, read in _readers(turned.graph) if self.several.get(at, read)}
+            found = pushed_down(turned.graph, several)
+            same, operators = (
+                {each: names[node.fingerprint] for each, node in turned.same.items() if node.fingerprint in names}
+                for names in (found.same, found.operators)
+            )
+            self._moved[written.fingerprint] = MovedFilters(found.graph, same, operators)
         return self._moved[written.fingerprint]
 
     def least(self, graph: Graph) -> dict[str, frozenset[str]]:
@@ -158,6 +191,10 @@ class Generation:
                 words: sorted(at for at, several in self.several.items() if several == wanted)
                 for words, wanted in (("once", False), ("several", True))
             }
+            tree["joins"] = {
+                words: sorted(at for at, first in self.joins.items() if first == wanted)
+                for words, wanted in (("first", True), ("written", False))
+            }
         return tree
 
     @classmethod
@@ -166,7 +203,9 @@ class Generation:
         columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
         read = tree.get("read")
         several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
-        return cls(columns, frozenset(tree["once"]), several)
+        joins = tree.get("joins", {"first": (), "written": ()})
+        known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
+        return cls(columns, frozenset(tree["once"]), several, known)
 
 
 def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -235,8 +274,8 @@ def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...
     return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
 
 
-def plan(graph: Graph, before: Sequence[Generation] = (), *, moved: bool = True) -> Plan:
-    """Lower a graph, as the generations of a state have it as far as they know it; in new ones, filters are `moved` to where they are best asked."""
+def plan(graph: Graph, before: Sequence[Generation] = (), choices: Choices | None = as_it_is) -> Plan:
+    """Lower a graph, as the generations of a state have it as far as they know it; `choices` is as for `Generation.of`."""
     groups: list[dict[str, Node]] = [{} for _ in (*before, None)]
     for name, node in graph.outputs.items():
         known = sorted(range(len(before)), key=lambda at: -_common(node, before[at]))
@@ -249,7 +288,7 @@ def plan(graph: Graph, before: Sequence[Generation] = (), *, moved: bool = True)
     for at, group in enumerate(groups):
         if group:
             together = Graph(group, graph.engines)
-            found = Generation.of(together, before[at] if at < len(before) else None, moved=moved)
+            found = Generation.of(together, before[at] if at < len(before) else None, choices)
             generations.append(found)
             parts.append(together)
             lowered = found.lowered(together)

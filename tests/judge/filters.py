@@ -11,12 +11,12 @@ from ddcli.expressions.tree import quoted
 from tests.judge.case import Case
 from tests.judge.columns import KIND_OF, LITERALS, Columns
 from tests.judge.logs import cuts, declared_columns, updates
-from tests.judge.operators import OPERATORS, Sketch, operators
+from tests.judge.operators import OPERATORS, Sketch, operators, pairs
 
 if TYPE_CHECKING:
     from typing import Any
 
-PASSED = ("join", "join again", "antijoin", "concat", "distinct", "rename", "project", "top_k", "count", "join")
+PASSED = ("join", "join again", "antijoin", "concat", "distinct", "rename", "project", "top_k", "count", "joins")
 """Operators that conditions pass; others come between now and then."""
 GROUPED = ("count(*)", "count(distinct {})", "min({})", "max({})", "sum({})")
 
@@ -60,6 +60,23 @@ def _grouped(draw, columns: Columns) -> tuple[Any, Columns]:
 
 
 @st.composite
+def _looked_up(draw, columns: Columns, sketch: Sketch) -> tuple[list[Any], Columns]:
+    """Give two inner joins in a row, the second by what the first looks up, as far as that has a column for it."""
+    found, own = [], columns
+    for _ in range(2):
+        name = draw(st.sampled_from(list(sketch.columns)))
+        on = draw(pairs(own, sketch.columns[name]))
+        if not on:
+            break
+        alias = sketch.fresh("r")
+        others = {column: kind for column, kind in sketch.columns[name].kinds.items() if column not in on.values()}
+        added = {each if each not in columns.kinds else f"{alias}.{each}": kind for each, kind in others.items()}
+        found.append({"join": {"with": name, "as": alias, "on": on}})
+        columns, own = Columns(columns.kinds | added), Columns(added)
+    return found, columns
+
+
+@st.composite
 def filtered_cases(draw, nt: int = 1) -> Case:
     """Give a pipeline over 1 to 3 inputs, of chains in which conditions follow on operators, their logs, and the runs."""
     inputs = {name: draw(declared_columns(looping=False)) for name in ("p", "q", "w")[: draw(st.integers(1, 3))]}
@@ -80,8 +97,10 @@ def filtered_cases(draw, nt: int = 1) -> Case:
                 operator, columns = draw(operators(columns, sketch))
             else:
                 fitting = [each for each in PASSED if each != "top_k" or columns.ordered() == columns.of()]
-                operator, columns = draw(OPERATORS[draw(st.sampled_from(fitting))](columns, sketch))
-            apply.append(operator)
+                chosen = draw(st.sampled_from(fitting))
+                make = _looked_up if chosen == "joins" else OPERATORS[chosen]
+                operator, columns = draw(make(columns, sketch))
+            apply += operator if isinstance(operator, list) else [operator]
             if draw(st.integers(0, 2)):
                 apply.append({"filter": draw(conditions(columns))})
         sketch.add("c", {"from": source, "apply": apply}, columns)

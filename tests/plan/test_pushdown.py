@@ -31,7 +31,7 @@ BELOW_JOIN = [
 @pytest.mark.parametrize(("operator", "condition", "moves"), BELOW_JOIN)
 def test_what_a_filter_passes(operator, condition, moves):
     graph = logical(chain(operator, f"filter: {condition}"))
-    assert moves == (generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint)
+    assert moves == (generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint)
 
 
 def test_a_filter_passes_nothing_that_others_read():
@@ -39,12 +39,12 @@ def test_a_filter_passes_nothing_that_others_read():
     joined = chain("join: {with: u, on: [k], as: x}", name="a")
     alone = joined + chain("filter: v > 1", source="a")
     graph = logical(alone)
-    assert generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint
+    assert generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint
     graph = logical(alone, "{c: out/, a: a/}")
-    assert generations.plan(graph).fingerprint == generations.plan(graph, moved=False).fingerprint
+    assert generations.plan(graph).fingerprint == generations.plan(graph, choices=None).fingerprint
     shared = chain("join: {with: t, on: [k], as: x}", source="u", name="a")
     graph = logical(shared + chain("join: {with: u, on: [k], as: x}", "filter: v > 1"), "{c: out/, a: a/}")
-    assert generations.plan(graph).fingerprint == generations.plan(graph, moved=False).fingerprint
+    assert generations.plan(graph).fingerprint == generations.plan(graph, choices=None).fingerprint
 
 
 def test_a_state_keeps_where_its_filters_are_asked():
@@ -54,7 +54,7 @@ def test_a_state_keeps_where_its_filters_are_asked():
     (known,) = generations.known_generations(before.to_json())
     more = generations.plan(logical(collections, "{c: out/, a: a/}"), [known])
     assert {node.fingerprint for node in before.graph.nodes} <= {node.fingerprint for node in more.graph.nodes}
-    old = generations.plan(logical(collections), moved=False)
+    old = generations.plan(logical(collections), choices=None)
     tree = old.to_json()
     assert "read" not in tree["generations"][0]
     assert generations.plan(logical(collections), generations.known_generations(tree)).fingerprint == old.fingerprint
@@ -70,7 +70,7 @@ def test_chains_of_any_length_are_planned():
     graph = logical(
         chain(*["filter: v > 1", "extend: {v: v}"] * 300, "join: {with: u, on: [k], as: x}", "filter: v > 2")
     )
-    assert generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint
+    assert generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint
     many = " and ".join(f"v <> {at}" for at in range(3000))
     graph = logical(chain("join: {with: u, on: [k], as: x}", f"filter: {many}"))
-    assert generations.plan(graph).fingerprint != generations.plan(graph, moved=False).fingerprint
+    assert generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint

@@ -195,8 +195,10 @@ def check_cache(cache: Mapping[str, Any]) -> None:
     if cache.get("clock", "event") not in {"arrival", "event"}:
         raise ValueError(f"no clock: {cache['clock']!r:.80}")
     for generation in plan["generations"]:
-        for texts in (generation["once"], *mapping_of(generation.get("read", {})).values()):
-            texts_of(texts)
+        texts_of(generation["once"])
+        for name in ("read", "joins"):
+            for texts in mapping_of(generation.get(name, {})).values():
+                texts_of(texts)
         for columns in mapping_of(generation["columns"]).values():
             texts_of(columns)
     texts_of([text for pair in mapping_of(plan.get("work", {})).items() for text in pair])

@@ -1,0 +1,116 @@
+"""Joins in another order than they are written: what only looks up more of a small collection is joined with that first.
+
+Of `(large join small) join other`, where the other's key is of the small collection, it makes `large join (small join other)`: the large collection is
+arranged once less, and all that look up the same share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.plan import logical
+from ddcli.plan.logical import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.engines import Engines
+    from ddcli.plan.logical import Join, Node
+
+MUCH = 32
+"""How many times as large as the others the first collection is, for which another order is worth it."""
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """A graph with its joins in another order, and the nodes of it with the records of those as written, by fingerprint."""
+
+    graph: Graph
+    same: Mapping[str, Node]
+
+
+def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
+    """Return a graph in which those joins come first that are `wanted` to, asked with the join as written and with the one before it by now.
+
+    A join that others read, too, is left where it is.
+    """
+    reads: dict[str, int] = {}
+    for node in (
+        *(each for each in graph.outputs.values()),
+        *(child for each in graph.nodes() for child in each.inputs),
+    ):
+        reads[node.fingerprint] = reads.get(node.fingerprint, 0) + 1
+    done: dict[str, Node] = {}
+    wishes: Engines = {}
+    for node in graph.nodes():
+        inputs = tuple(done[child.fingerprint] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        found = node if same else replace(node, inputs=inputs)
+        if isinstance(node, logical.Join) and isinstance(found, logical.Join):
+            first = inputs[0]
+            alone = reads[node.left.fingerprint] == 1 and isinstance(first, logical.Join)
+            if alone and isinstance(first, logical.Join) and (other := _turned(found, first)) and wanted(node, first):
+                found = other
+                if node.fingerprint in graph.engines:
+                    wishes[found.right.fingerprint] = graph.engines[node.fingerprint]
+        done[node.fingerprint] = found
+    outputs = {name: done[node.fingerprint] for name, node in graph.outputs.items()}
+    wishes |= {done[each].fingerprint: wish for each, wish in graph.engines.items() if each in done}
+    found_graph = Graph(outputs, wishes)
+    there = {node.fingerprint for node in found_graph.nodes()}
+    return Reordered(found_graph, {each: node for each, node in done.items() if node.fingerprint in there})
+
+
+def much_smaller(sizes: Mapping[str, int], node: Join, first: Join) -> bool:
+    """Say whether what `node` would join first is much smaller than what is joined with it then, by the bytes of inputs."""
+    large, small, other = (_size(each, sizes) for each in (*first.inputs, node.right))
+    return large is not None and small is not None and other is not None and MUCH * max(small, other) <= large
+
+
+def _size(node: Node, sizes: Mapping[str, int]) -> int | None:
+    """Return the bytes of the largest input below; None if that is not known, or a loop is."""
+    names = Graph({"": node}).sources()
+    if node.free or not names or not names.keys() <= sizes.keys():
+        return None
+    return max(sizes[name] for name in names)
+
+
+def _turned(node: Join, first: Join) -> Join | None:
+    """Return a join whose left side is another, `first`, with the right ones joined first; None where its key is not of these alone."""
+    if node.how != "inner" or first.how != "inner":
+        return None
+    large, small, other = first.left, first.right, node.right
+    partner = dict(reversed(first.on))
+    origin = {name: (side, source) for name, side, source in first.columns}
+    own: dict[str, str] = {}
+    """The columns of the small collection, by what the first join calls them."""
+    for name, (side, source) in origin.items():
+        if side == "right":
+            own[name] = source
+        elif source in partner and small.schema[partner[source]].required() == large.schema[source].required():
+            own[name] = partner[source]
+    if not all(one in own for one, _ in node.on):
+        return None
+    on = tuple((own[one], other_key) for one, other_key in node.on)
+    keys, other_keys = {one for one, _ in on}, {key for _, key in on}
+    schema: Schema = {name: kind.required() if name in keys else kind for name, kind in small.schema.items()}
+    columns = [(name, "left", name) for name in small.schema]
+    called: dict[str, str] = {}
+    for name, kind in other.schema.items():
+        called[name] = f"{name}#{len(schema)}" if name in schema else name
+        schema[called[name]] = kind.required() if name in other_keys else kind
+        columns.append((called[name], "right", name))
+    inner = logical.Join((small, other), schema, on, "inner", tuple(columns))
+    result: list[tuple[str, str, str]] = []
+    for name, side, source in node.columns:
+        if side == "right":
+            result.append((name, "right", called[source]))
+        elif side == "key":
+            result.append((name, "right", own[source]))
+        else:
+            below, column = origin[source]
+            result.append((name, below, column))
+    return logical.Join((large, inner), node.schema, first.on, "inner", tuple(result))
