@@ -33,16 +33,7 @@ class Reordered:
 
 
 def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
-    """Return a graph in which those joins come first that are `wanted` to, asked with the join as written and with the one before it by now.
-
-    A join that others read, too, is left where it is.
-    """
-    reads: dict[str, int] = {}
-    for node in (
-        *(each for each in graph.outputs.values()),
-        *(child for each in graph.nodes() for child in each.inputs),
-    ):
-        reads[node.fingerprint] = reads.get(node.fingerprint, 0) + 1
+    """Return a graph in which those joins come first that are `wanted` to, asked with the join as written and with the one before it by now."""
     done: dict[str, Node] = {}
     wishes: Engines = {}
     for node in graph.nodes():
@@ -51,8 +42,7 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
         found = node if same else replace(node, inputs=inputs)
         if isinstance(node, logical.Join) and isinstance(found, logical.Join):
             first = inputs[0]
-            alone = reads[node.left.fingerprint] == 1 and isinstance(first, logical.Join)
-            if alone and isinstance(first, logical.Join) and (other := _turned(found, first)) and wanted(node, first):
+            if isinstance(first, logical.Join) and (other := _turned(found, first)) and wanted(node, first):
                 found = other
                 if node.fingerprint in graph.engines:
                     wishes[found.right.fingerprint] = graph.engines[node.fingerprint]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.plan import reordering
 from ddcli.plan.generations import known_generations, plan
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.filters import filtered_cases
-from tests.judge.harness import Meaning
+from tests.judge.harness import Meaning, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_graph
 
@@ -36,6 +41,20 @@ def test_a_planned_dataflow_means_what_is_written(case, wrong):
     judge_graph(case, meaning, plain.graph)
     if planned.fingerprint != plain.fingerprint:
         judge_graph(case, meaning, planned.graph)
+
+
+@settings(max_examples=many(4))
+@given(filtered_cases())
+def test_runs_go_on_with_a_plan_that_was_chosen_otherwise(case):
+    """Of the sizes that count for the first run, none counts later."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        much = iter([0, *[1 << 60] * 100])
+
+        def options():
+            patch.setattr(reordering, "MUCH", next(much))
+            return {}
+
+        judge(case, Path(folder), options)
 
 
 ALTERNATIVES = """\
