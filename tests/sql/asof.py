@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.generate import TABLES, kind_of
+from tests.sql.terms import TABLES, kind_of
 
 if TYPE_CHECKING:
     import random

@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.sql.terms import TABLES, Columns, Terms, kind_of
+
 if TYPE_CHECKING:
     import random
 
-TABLES = {
-    "t": {"a": "int64", "b": "int64?", "s": "string?"},
-    "u": {"a": "int64?", "c": "int64", "d": "date?"},
-    "v": {"k": "int64?", "x": "int64?"},
-    "w": {"a": "int64", "f": "bool?", "m": "decimal(10, 2)?"},
-}
-SQL = {"int64": "bigint", "string": "varchar", "date": "date", "bool": "boolean", "decimal": "decimal(10, 2)"}
-Columns = list[tuple[str, str]]
-"""What expressions may name, with the kind of its value."""
+SETS = ("union", "union all", "intersect", "intersect all", "except", "except all")
 
 
 def for_duckdb(text: str) -> str:
@@ -28,11 +22,7 @@ def for_duckdb(text: str) -> str:
     return text.replace("/*", "").replace("*/", "")
 
 
-def kind_of(table: str, column: str) -> str:
-    return TABLES[table][column].partition("(")[0].strip("?")
-
-
-class Statements:
+class Statements(Terms):
     """Makes statements; `depth` is how deep queries may stand inside each other.
 
     Documented differences are not made: integer division, `greatest` of nulls, and others.
@@ -49,9 +39,6 @@ class Statements:
         self.names += 1
         return f"{stem}{self.names}"
 
-    def chance(self, part: float) -> bool:
-        return self.rng.random() < part
-
     def statement(self) -> str:
         """Return a whole statement."""
         found = ""
@@ -65,7 +52,8 @@ class Statements:
             found = f"with {', '.join(parts)} "
         elif self.chance(0.05):
             found = self.recursive()
-        return found + self.query([self.kind() for _ in range(self.rng.randrange(1, 4))], 3, [])
+        depth = 4 if self.chance(0.1) else 3
+        return found + self.query([self.kind() for _ in range(self.rng.randrange(1, 4))], depth, [])
 
     def recursive(self) -> str:
         """Return a table that recursion defines: of few values, so that it ends."""
@@ -78,17 +66,19 @@ class Statements:
         self.ctes.append((name, [("c0", "int64")]))
         return f"with recursive {name}(c0) as ({begin} union select {step} from {source}, {name} {alias} where {condition}) "
 
-    def kind(self) -> str:
-        return self.rng.choice(["int64"] * 5 + ["string", "date", "bool", "decimal"])
-
     def query(self, kinds: list[str], depth: int, outer: Columns) -> str:
         """Return a query with columns c0, c1, ... of these kinds."""
         if depth > 0 and self.chance(0.15):
-            word = self.rng.choice(["union", "union all", "intersect", "intersect all", "except", "except all"])
+            word = self.rng.choice(SETS)
             before, self.combined = self.combined, self.combined or bool(outer)
             sides = [self.query(kinds, depth - 1, outer) for _ in range(2)]
+            third = f" {self.rng.choice(SETS)} ({self.query(kinds, 0, outer)})" if self.chance(0.15) else ""
             self.combined = before
-            return f"({sides[0]}) {word} ({sides[1]})"
+            return f"({sides[0]}) {word} ({sides[1]}){third}{self.page(kinds)}"
+        if depth > 0 and self.chance(0.03):
+            name = self.name("q")
+            inner = self.query(kinds, depth - 1, [])
+            return f"(with {name}({', '.join(f'c{at}' for at in range(len(kinds)))}) as ({inner}) select * from {name})"
         if self.chance(0.03):
             return f"select * from {self.rows(kinds, self.name('y'))}"
         if self.chance(0.03):
@@ -107,28 +97,48 @@ class Statements:
             return f"{self.grouped(kinds, source, where, columns, outer, depth)}"
         items = [f"{self.expression(kind, columns, outer, depth)} as c{at}" for at, kind in enumerate(kinds)]
         distinct = "distinct " if self.chance(0.15) else ""
-        found = f"select {distinct}{', '.join(items)} from {source}{where}"
+        qualify = ""
+        if "int64" in kinds and self.chance(0.12):
+            at = kinds.index("int64")
+            items[at] = f"{self.windowed(columns)} as c{at}"
+        if not distinct and self.chance(0.04):
+            qualify = f" qualify {self.windowed(columns)} {self.rng.choice(['= 1', '> 1', 'is null', '<= 2'])}"
+        found = f"select {distinct}{', '.join(items)} from {source}{where}{qualify}"
         if not distinct and self.chance(0.07):
-            key = self.simple(self.kind(), columns, [], 1)
-            on = key if "." in key and "(" not in key else "c0"
-            found = f"select distinct on ({on}) {found.removeprefix('select ')} order by {on}{self.way()}"
+            keys = [self.simple(self.kind(), columns, [], 1) for _ in range(self.rng.choice([1, 1, 2]))]
+            on = list(dict.fromkeys(key if "." in key and "(" not in key else "c0" for key in keys))
+            order = ", ".join(f"{key}{self.way()}" for key in on)
+            found = f"select distinct on ({', '.join(on)}) {found.removeprefix('select ')} order by {order}"
             return found + self.rest(kinds)
-        if self.chance(0.1):
-            keys = self.rng.sample(range(1, len(kinds) + 1), self.rng.randrange(1, len(kinds) + 1))
-            found += f" order by {', '.join(f'{key}{self.way()}' for key in keys)}{self.rest(kinds)}"
-            found += f" limit {self.rng.randrange(1, 4)}"
-            if self.chance(0.3):
-                found += f" offset {self.rng.randrange(3)}"
-        return found
+        return found + self.page(kinds)
+
+    def page(self, kinds: list[str]) -> str:
+        """Return, sometimes, an order with a limit."""
+        if not self.chance(0.1):
+            return ""
+        keys = self.rng.sample(range(1, len(kinds) + 1), self.rng.randrange(1, len(kinds) + 1))
+        found = f" order by {', '.join(f'{key}{self.way()}' for key in keys)}{self.rest(kinds)}"
+        found += f" limit {self.rng.randrange(1, 4)}"
+        return found + (f" offset {self.rng.randrange(3)}" if self.chance(0.3) else "")
+
+    def windowed(self, columns: Columns) -> str:
+        """Return a call over a window whose answer no tie decides."""
+        plain = [name for name, kind in columns if kind != "list"] or ["1"]
+        numbers = [name for name, kind in columns if kind == "int64"] or ["1"]
+        key, value = self.rng.choice(plain), self.rng.choice(numbers)
+        by = f"partition by {self.rng.choice(plain)}" if self.chance(0.5) else ""
+        order, own = f"order by {key}{self.way()}", f"order by {value}{self.way()}"
+        calls = [f"{name} over ({by} {order})" for name in ("rank()", "dense_rank()", "count(*)", f"max({value})")]
+        calls += [f"{name}({value}) over ({by} {own})" for name in ("lag", "lead", "first_value", "last_value")]
+        calls += [f"cast(sum({value}) over ({by} {order}) as bigint)", f"count({value}) over ({by})"]
+        calls += [f"min({value}) filter (where {self.one_condition(columns, [], 0)}) over ({by})"]
+        return self.rng.choice(calls)
 
     def rows(self, kinds: list[str], alias: str) -> str:
         """Return rows of constants as an entry of a `from`."""
         rows = [", ".join(self.constant(kind) for kind in kinds) for _ in range(self.rng.randrange(1, 4))]
         names = ", ".join(f"c{at}" for at in range(len(kinds)))
         return f"(values {', '.join(f'({row})' for row in rows)}) as {alias}({names})"
-
-    def way(self) -> str:
-        return self.rng.choice(["", "", " desc", " nulls first", " desc nulls last"])
 
     @staticmethod
     def rest(kinds: list[str]) -> str:
@@ -154,19 +164,29 @@ class Statements:
         ]
         if keys and len(plain) == len(keys):
             listed = ", ".join(plain)
-            word = self.rng.choice(["", "", "", "rollup", "cube", "sets", "both"]) if not self.combined else ""
-            if word == "sets":
-                sets = {", ".join(self.rng.sample(plain, self.rng.randrange(len(plain) + 1))): None for _ in range(3)}
-                group = f" group by grouping sets ({', '.join(f'({each})' for each in sets)})"
-            elif word == "both":
-                group = f" group by {plain[0]}, rollup ({listed})"
+            if self.combined or self.chance(0.45):
+                group = f" group by {listed}"
             else:
-                group = f" group by {word} ({listed})" if word else f" group by {listed}"
+                group = f" group by {', '.join(self.sets(plain) for _ in range(self.rng.choice([1, 1, 1, 2])))}"
+                if "int64" in kinds and self.chance(0.3):
+                    items[kinds.index("int64")] = f"grouping({listed}) as c{kinds.index('int64')}"
         elif keys:
             items = [f"{self.over_groups(kind, [], columns, outer, depth)} as c{at}" for at, kind in enumerate(kinds)]
             keys = []
         having = f" having {self.over_groups('bool', keys, columns, outer, depth)}" if self.chance(0.3) else ""
         return f"select {', '.join(items)} from {source}{where}{group}{having}"
+
+    def sets(self, keys: list[str]) -> str:
+        """Return an entry of a `group by` that makes several groups of a row."""
+        listed, word = ", ".join(keys), self.rng.choice(["plain", "rollup", "cube", "sets", "pair", "nested"])
+        if word == "sets":
+            sets = {", ".join(self.rng.sample(keys, self.rng.randrange(len(keys) + 1))): None for _ in range(3)}
+            return f"grouping sets ({', '.join(f'({each})' for each in sets)})"
+        if word == "nested":
+            return f"grouping sets (rollup ({listed}), {self.rng.choice(keys)}, cube ({self.rng.choice(keys)}))"
+        if word == "pair":
+            return f"{self.rng.choice(['rollup', 'cube'])} (({listed}), {self.rng.choice(keys)})"
+        return listed if word == "plain" else f"{word} ({listed})"
 
     def over_groups(self, kind: str, keys: Columns, columns: Columns, outer: Columns, depth: int) -> str:
         """Return an expression over groups."""
@@ -188,15 +208,13 @@ class Statements:
             if self.chance(0.3):
                 return f"cast(sum({self.rng.choice(['', '', 'distinct '])}{self.expression('int64', columns, [], 0)}){filtered} as bigint)"
             return f"{word}{self.own('int64', columns, outer)}){filtered}"
-        return (
-            f"{self.rng.choice(['min', 'max'])}({self.own(kind, columns, outer)})"
-            if kind != "bool"
-            else f"{self.rng.choice(['bool_or', 'bool_and'])}({self.own(kind, columns, outer)})"
-        )
-
-    def own(self, kind: str, columns: Columns, outer: Columns) -> str:
-        found = [name for name, each in columns if each == kind]
-        return self.rng.choice(found) if found else self.constant(kind)
+        value, words = self.own(kind, columns, outer), ["bool_or", "bool_and"] if kind == "bool" else ["min", "max"]
+        filtered = f" filter (where {self.condition(columns, [], 0)})" if self.chance(0.15) else ""
+        if kind == "string" and self.chance(0.2):
+            return f"string_agg({value}, '-' order by {value}{self.way()}){filtered}"
+        if self.chance(0.1):
+            return f"(array_agg({value} order by {value}{self.way()}){filtered})[{self.rng.choice(['1', '2', '-1'])}]"
+        return f"{self.rng.choice(words)}({value}){filtered}"
 
     # --- from -------------------------------------------------------------------------------------------------------
 
@@ -238,16 +256,29 @@ class Statements:
     def lateral(self, columns: Columns, depth: int) -> tuple[str, Columns]:
         """Return an entry that reads those before it, and its columns."""
         alias = self.name("l")
+        if self.chance(0.2):
+            comma = self.rng.choice(
+                [", unnest({}) {}(i)", " cross join unnest({}) {}(i)", ", lateral unnest({}) {}(i)"]
+            )
+            comma = " left join unnest({}) {}(i) on true" if self.chance(0.1) else comma
+            return comma.format(self.listed(columns, []), alias), [(f"{alias}.i", "int64")]
+        if self.chance(0.1):
+            rows = ", ".join(f"({self.simple('int64', columns, [], 0)})" for _ in range(2))
+            return f", lateral (values {rows}) {alias}(c0)", [(f"{alias}.c0", "int64")]
         if depth <= 0:
             first = self.simple("int64", columns, [], 0)
             comma = self.rng.choice([",", " cross join"])
             return f"{comma} lateral generate_series({first}, 2) {alias}(i)", [(f"{alias}.i", "int64")]
         kinds = [self.kind()]
-        inner = self.query(kinds, depth - 1, columns)
-        how = self.rng.choice(
-            [", lateral ({}) {}", " left join lateral ({}) {} on true", " cross join lateral ({}) {}"]
-        )
-        return how.format(inner, alias), [(f"{alias}.c0", kinds[0])]
+        inner, found = self.query(kinds, depth - 1, columns), [(f"{alias}.c0", kinds[0])]
+        how = self.rng.choice([", lateral ({}) {}", " left join lateral ({}) {} on ", " cross join lateral ({}) {}"])
+        if how.endswith("on "):
+            how += (
+                "true"
+                if self.chance(0.6)
+                else self.one_condition(columns + found, [], 0).replace("{", "").replace("}", "")
+            )
+        return how.format(inner, alias), found
 
     def merged(self, found: str, columns: Columns) -> tuple[str, Columns]:
         """Return a source joined with a table on columns of the same name, under names that have no table."""
@@ -272,6 +303,10 @@ class Statements:
         if self.chance(0.04):
             kinds = [self.kind() for _ in range(self.rng.randrange(1, 3))]
             return self.rows(kinds, alias), [(f"{alias}.c{at}", kind) for at, kind in enumerate(kinds)]
+        if self.chance(0.03):
+            key, value = self.rng.choice([("a", "b"), ("b", "a"), ("s", "b")])
+            inner = f"select {key}, array_agg({value} order by {value}{self.way()}) as l from t group by {key}"
+            return f"({inner}) {alias}", [(f"{alias}.{key}", kind_of("t", key)), (f"{alias}.l", "list")]
         if self.chance(0.01):
             return f"generate_series(0, {self.rng.randrange(4)}) {alias}(i)", [(f"{alias}.i", "int64")]
         if self.ctes and self.chance(0.3):
@@ -284,152 +319,3 @@ class Statements:
             ]
         name = self.rng.choice(list(TABLES))
         return f"{name} {alias}", [(f"{alias}.{column}", kind_of(name, column)) for column in TABLES[name]]
-
-    # --- expressions ------------------------------------------------------------------------------------------------
-
-    def comparison(self) -> str:
-        return self.rng.choice(["=", "=", "=", "<>", "<", "<=", ">", ">="])
-
-    def condition(
-        self, columns: Columns, outer: Columns, depth: int, keys: tuple[Columns, Columns] | None = None
-    ) -> str:
-        parts = []
-        if keys is not None and self.chance(0.8):
-            pairs = [(one, other) for one, kind in keys[0] for other, each in keys[1] if kind == each]
-            if pairs:
-                parts.append("{} = {}".format(*self.rng.choice(pairs)))
-        if not parts or self.chance(0.4):
-            parts.append(self.one_condition(columns, outer, depth))
-        if self.chance(0.2):
-            parts.append(self.one_condition(columns, outer, depth))
-        if len(parts) > 1 and self.chance(0.2):
-            return f"({' or '.join(parts)})"
-        return " and ".join(parts)
-
-    def one_condition(self, columns: Columns, outer: Columns, depth: int) -> str:
-        everything = columns + outer
-        if self.chance(0.08):
-            word = self.rng.choice([" or ", " and "])
-            parts = word.join(self.one_condition(columns, outer, depth - 1) for _ in range(2))
-            return f"{self.rng.choice(['', 'not '])}({parts})"
-        if self.chance(0.02):
-            return f"({self.one_condition(columns, outer, depth - 1)}) is {self.rng.choice(['true', 'not true', 'false', 'null'])}"
-        if depth > 0 and self.chance(0.5):
-            way = self.rng.randrange(5)
-            negated = self.rng.choice(["", "not "])
-            if way == 0:
-                return f"{negated}exists ({self.query([self.kind()], depth - 1, everything)})"
-            kind = self.kind()
-            value = self.expression(kind, columns, outer, 0)
-            inner = self.query([kind], depth - 1, everything)
-            if way == 1 and self.chance(0.3):
-                other = self.kind()
-                pair = f"({value}, {self.expression(other, columns, outer, 0)})"
-                return f"{pair} {negated}in ({self.query([kind, other], depth - 1, everything)})"
-            if way in (1, 2):
-                return f"{value} {negated}in ({inner})"
-            if way == 3:
-                # Of null beside every row of none, DuckDB makes null, not true.
-                value = self.constant(kind, null=False) if "null" in value else value
-                return f"{value} {self.comparison()} {self.rng.choice(['any', 'all'])} ({inner})"
-            return f"{value} {self.comparison()} {self.scalar(kind, everything, depth)}"
-        kind = self.rng.choice(sorted({kind for _, kind in everything}))
-        one = self.simple(kind, columns, outer, 0)
-        if self.chance(0.15):
-            return f"{one} is {self.rng.choice(['', 'not '])}null"
-        if self.chance(0.1):
-            return f"{one} is {self.rng.choice(['', 'not '])}distinct from {self.simple(kind, columns, outer, 0)}"
-        if self.chance(0.1):
-            return f"{one} {self.rng.choice(['', 'not '])}in ({self.constant(kind)}, {self.constant(kind)})"
-        if kind == "int64" and self.chance(0.1):
-            return f"{one} {self.rng.choice(['', 'not '])}between {self.simple('int64', columns, outer, 0)} and {self.rng.randrange(4)}"
-        if kind == "string" and self.chance(0.3):
-            return f"{one} {self.rng.choice(['', 'not '])}like '{self.rng.choice(['x%', '%y', '_', '%'])}'"
-        return f"{one} {self.comparison()} {self.simple(kind, columns, outer, 0)}"
-
-    def scalar(self, kind: str, outer: Columns, depth: int) -> str:
-        """Return a subquery that is one value."""
-        source, columns = self.source(depth - 2, outer)
-        where = f" where {self.condition(columns, outer, depth - 2)}" if self.chance(0.7) else ""
-        if kind == "int64" and self.chance(0.4):
-            return f"(select count(*){self.rng.choice(['', ' + 1'])} from {source}{where})"
-        if self.chance(0.15):
-            return f"(select {self.own(kind, columns, outer)} from {source}{where} order by 1{self.way()} limit 1)"
-        if self.chance(0.1):
-            return f"(select {self.own(kind, columns, outer)} from {source}{where})"
-        word = "bool_and" if kind == "bool" else self.rng.choice(["min", "max"])
-        return f"(select {word}({self.own(kind, columns, outer)}) from {source}{where})"
-
-    def expression(self, kind: str, columns: Columns, outer: Columns, depth: int) -> str:
-        if depth > 1 and self.chance(0.15):
-            return self.scalar(kind, columns + outer, depth - 1)
-        if kind == "bool" and self.chance(0.6):
-            return f"({self.one_condition(columns, outer, depth - 1)})"
-        if kind == "int64" and self.chance(0.2):
-            return f"({self.simple(kind, columns, outer, depth)} {self.rng.choice(['+', '-', '*'])} {self.simple(kind, columns, outer, depth)})"
-        if self.chance(0.1):
-            return f"case when {self.condition(columns, outer, 0)} then {self.simple(kind, columns, outer, 0)} else {self.simple(kind, columns, outer, 0)} end"
-        if self.chance(0.1):
-            return f"coalesce({self.simple(kind, columns, outer, 0)}, {self.constant(kind, null=False)})"
-        if self.chance(0.12):
-            return self.computed(kind, columns, outer)
-        return self.simple(kind, columns, outer, depth)
-
-    def computed(self, kind: str, columns: Columns, outer: Columns) -> str:
-        """Return a call or a cast with a value of a kind."""
-
-        def one(kind: str) -> str:
-            return self.simple(kind, columns, outer, 0)
-
-        whole, text, day = one("int64"), one("string"), one("date")
-        ways = {
-            "int64": [
-                f"cast({one('bool')} as bigint)",
-                f"length({text})",
-                f"abs({whole})",
-                f"year({day})",
-                f"({whole} % 3)",
-                f"extract(month from {day})",
-                f"{one('decimal')}::bigint",
-                f"try_cast({text} as bigint)",
-                f"nullif({whole}, 1)",
-                f"case {whole} when 1 then 2 when {one('int64')} then 0 end",
-            ],
-            "string": [
-                f"cast({self.rng.choice([whole, day, one('bool')])} as varchar)",
-                f"({text} || 'x')",
-                f"upper({text})",
-                f"substr({text}, 1, 1)",
-                f"{whole}::varchar",
-                f"replace({text}, 'x', '')",
-            ],
-            "date": [f"nullif({day}, date '2020-01-02')", f"coalesce({day}, {one('date')}, date '2020-01-03')"],
-            "bool": [
-                f"({text} ilike 'X%')",
-                f"starts_with({text}, 'x')",
-                f"({whole} = 1)",
-                f"cast({whole} as boolean)",
-            ],
-            "decimal": [f"cast({whole} as decimal(10, 2))", f"(- {one('decimal')})", f"abs({one('decimal')})"],
-        }
-        return self.rng.choice(ways[kind])
-
-    def simple(self, kind: str, columns: Columns, outer: Columns, depth: int) -> str:
-        found = [name for name, each in columns if each == kind]
-        around = [name for name, each in outer if each == kind]
-        if around and self.chance(0.4):
-            return self.rng.choice(around)
-        if found and self.chance(0.9):
-            return self.rng.choice(found)
-        return self.constant(kind)
-
-    def constant(self, kind: str, *, null: bool = True) -> str:
-        if null and self.chance(0.1):
-            return f"cast(null as {SQL[kind]})"
-        return {
-            "int64": str(self.rng.randrange(4)),
-            "string": self.rng.choice(["''", "'x'", "'z'"]),
-            "date": f"date '2020-01-0{self.rng.randrange(1, 4)}'",
-            "bool": self.rng.choice(["true", "false"]),
-            "decimal": f"cast({self.rng.randrange(-5, 6)} as decimal(10, 2))",
-        }[kind]

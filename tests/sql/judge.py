@@ -20,7 +20,8 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql.statement import bind
 from tests.reference.expressions import Fails
 from tests.reference.model import Model, total
-from tests.sql.generate import SQL, TABLES, for_duckdb
+from tests.sql.generate import for_duckdb
+from tests.sql.terms import SQL, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
