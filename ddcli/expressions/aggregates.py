@@ -147,6 +147,7 @@ AGGREGATE_SYNONYMS |= {
     "arg_max": "last",
     "all": "bool_and",
 }
+AGGREGATE_SYNONYMS |= {"list": "array_agg", "any_value": "min"}
 AGGREGATE_SYNONYMS |= {"min_by": "first", "max_by": "last"}
 BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
 

@@ -372,6 +372,12 @@ LISTS = [
         "element(['a', 'b'], 2)",
         "'b'",
     ),
+    _plain(
+        "list_slice(x: list, first: integer, last: integer = cardinality(x)) -> x",
+        "`x[first:last]`: the elements from one to another, both included; to the end without `last`.",
+        "list_slice(['a', 'b', 'c'], 2, 3)",
+        "['b', 'c']",
+    ),
     _rule(
         "array_contains",
         "array_contains(x, value)",
@@ -397,7 +403,7 @@ SYNONYMS |= {"isnan": "is_nan", "truncate": "trunc", "split_to_array": "split", 
 SYNONYMS |= {"list_contains": "array_contains", "starts": "starts_with", "dayofweek": "dow", "dayofyear": "doy"}
 SYNONYMS |= {
     "dayofmonth": "day",
-    "list": "array",
+    "array_slice": "list_slice",
     "list_value": "array",
     "datetrunc": "date_trunc",
     "datediff": "date_diff",

@@ -106,6 +106,15 @@ def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(inside).then(value).otherwise(None).cast(call.type.to_polars())
 
 
+def _list_slice(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # Positions in polars are 32 bits wide; clipped, they cut no list otherwise.
+    values, first, *last = (args[0], *(arg.clip(0, (1 << 31) - 2) for arg in args[1:]))
+    skipped = pl.max_horizontal(first, pl.lit(1)) - 1
+    if not last:
+        return values.list.slice(skipped)
+    return values.list.slice(skipped, pl.max_horizontal(last[0] - skipped, pl.lit(0)))
+
+
 def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # polars finds a null in a list; here a null value is unknown.
     return pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
@@ -126,6 +135,7 @@ LOWER: dict[str, Lower] = {
     "nullif": _nullif,
     "array": _array,
     "element": _element,
+    "list_slice": _list_slice,
     "array_contains": _array_contains,
     "cardinality": _cardinality,
 }

@@ -149,10 +149,21 @@ class ExpressionReader:
             return self.like(node)
         if isinstance(node, exp.And | exp.Or):
             return self.connected(node)
+        if isinstance(node, exp.IntDiv):
+            return self.quotient(node)
         if type(node) in BINARY:
             sides = self.take(node, "this", "expression")
             return self.resolve(node, BINARY[type(node)], [self.read(side) for side in sides])
         return self.special(node)
+
+    def quotient(self, node: exp.IntDiv) -> Expression:
+        """Read `a // b`, the quotient of integers without its fraction."""
+        sides = [self.read(side) for side in self.take(node, "this", "expression")]
+        for side in sides:
+            if not side.type.is_integer and side.type.kind != "null":
+                hint = "of other numbers write `floor(a / b)` or `trunc(a / b)`"
+                raise SpecError(f"`//` takes integers, got {side.type.required()}", span=side.span, hint=hint)
+        return ExpressionReader.resolve(self, node, "/", sides)
 
     def connected(self, node: exp.And | exp.Or) -> Expression:
         """Read `a and b and ...`. More than `MAX_DEPTH` conditions make a balanced tree, which means the same."""
@@ -209,11 +220,21 @@ class ExpressionReader:
             return self.resolve(node, "array", [self.read(each) for each in elements])
         if isinstance(node, exp.Bracket):
             value, indices = self.take(node, "this", "expressions")
-            if any(isinstance(each, exp.Slice) for each in indices):
-                self.fail(node, "a slice of a list is not supported", "an element is `tags[1]`; `unnest` has them all")
             if len(indices) == 1:
-                return self.resolve(node, "element", [self.read(value), self.read(indices[0])])
+                return self.within(node, value, indices[0])
         return self.unknown_form(node)
+
+    def within(self, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
+        """Read `tags[1]` and `tags[1:2]`; numbers below zero count from the end elsewhere, and are refused."""
+        bounds = self.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
+        for each in bounds:
+            if isinstance(each, exp.Neg):
+                self.fail(each, "elements are counted from the first, which is 1", "the last is x[cardinality(x)]")
+        whole, read = self.read(value), [self.read(each) if each is not None else None for each in bounds]
+        if not isinstance(index, exp.Slice):
+            return self.resolve(node, "element", [whole, *(each for each in read if each is not None)])
+        first = read[0] or Literal(1, INT64)
+        return self.resolve(node, "list_slice", [whole, first, *([read[1]] if read[1] is not None else [])])
 
     def like(self, node: exp.Expr, escape: exp.Expr | None = None) -> Expression:
         """Read `like` and `ilike`; sqlglot keeps `not like` as an argument."""
@@ -297,7 +318,10 @@ class ExpressionReader:
         for arg in args or ():
             if isinstance(arg, exp.Distinct | exp.Order):
                 self.fail(node, f"`distinct` and `order by` don't go with {name}", AGGREGATE_HINT)
-        return self.resolve(node, name, [self.read(arg) for arg in args or ()])
+        values = [self.read(arg) for arg in args or ()]
+        if name == "length" and len(values) == 1 and values[0].type.kind == "list":
+            name = "cardinality"
+        return self.resolve(node, name, values)
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         """Refuse a name that the table doesn't have."""

@@ -17,6 +17,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokens import Tokenizer
 
 from ddcli.errors import SpecError
 from ddcli.expressions.tree import MAX_DEPTH, deep_calls
@@ -138,10 +139,17 @@ class _Parser(Parser):
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
 
+class _Tokenizer(Tokenizer):
+    """sqlglot's tokenizer, which also knows `//`."""
+
+    KEYWORDS: ClassVar = {**Tokenizer.KEYWORDS, "//": TokenType.DIV}
+
+
 class _Sql(Dialect):
     """Plain SQL: double quotes for names, single for text. Null is the largest value, as everywhere here."""
 
     Parser = _Parser
+    Tokenizer = _Tokenizer
     NULL_ORDERING = "nulls_are_large"
     STRICT_STRING_CONCAT = True
 

@@ -492,6 +492,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "add_months": add_months,
     "try_add_months": add_months,
     "cardinality": lambda _, args: len(args[0]),
+    "list_slice": lambda _, args: args[0][max(args[1], 1) - 1 : max(args[2], 0) if len(args) > 2 else None],
     "element": lambda _, args: args[0][args[1] - 1] if 1 <= args[1] <= len(args[0]) else None,
 }
 

@@ -213,7 +213,7 @@ class Statements(Terms):
         if kind == "string" and self.chance(0.2):
             return f"string_agg({value}, '-' order by {value}{self.way()}){filtered}"
         if self.chance(0.1):
-            return f"(array_agg({value} order by {value}{self.way()}){filtered})[{self.rng.choice(['1', '2', '-1'])}]"
+            return f"(array_agg({value} order by {value}{self.way()}){filtered})[{self.rng.choice(['1', '2', '3'])}]"
         return f"{self.rng.choice(words)}({value}){filtered}"
 
     # --- from -------------------------------------------------------------------------------------------------------

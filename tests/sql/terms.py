@@ -160,7 +160,7 @@ class Terms:
                 f"day({day})",
                 f"strpos({text}, 'x')",
                 f"cast(floor({one('decimal')}) as bigint)",
-                f"({self.listed(columns, outer)})[{self.rng.choice(['1', '2', '3', '-1', whole])}]",
+                f"({self.listed(columns, outer)})[{self.rng.choice(['1', '2', '3', whole])}]",
                 f"array_length({self.listed(columns, outer)})",
                 f"coalesce({whole}, {one('int64')}, 3)",
                 f"case {whole} when 1 then 2 when {one('int64')} then 0 end",

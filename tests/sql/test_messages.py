@@ -64,7 +64,7 @@ WRONG = {
     "select t.a from t asof join u on t.b >= (select max(c) from u)": (None, "has no subquery in its condition"),
     "select (select count(*) from u asof join v on u.a = t.a and u.c >= v.k) as n from t": (
         None,
-        "an as-of join that reads the query around it is not supported",
+        "an as-of join pairs rows by equalities and one of `>=`",
     ),
     "select a from t tablesample (10)": (None, "`sample` is not supported"),
     "select a from t for update": (None, "`locks` is not supported"),

@@ -9,6 +9,8 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * direct: subqueries that need no rows around them
 * entries: the list of a `select`, and what `*` stands for
 * groups: `group by`, aggregates, grouping sets
+* items: the entries of a `from`, and what is joined so far
+* joins: the joins of a `from`
 * names: the names in scope, and the columns that they mean
 * nodes: joins on expressions, null-safe ones, and what is padded with nulls
 * outer_aggregates: aggregates in subqueries that are of the rows around
@@ -19,7 +21,8 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * select: a `select`
 * sets: `union`, `intersect`, `except`
 * statement: a statement bound to what it names
-* tables: the `from` of a query
+* table_functions: functions that return rows
+* tables: the `from` of a query with its `where`
 * top: `order by`, `limit`, `offset`
 * values: rows that depend on no table
 * windows: window functions and `qualify`

@@ -61,13 +61,27 @@ class QueryResult:
 
 
 @dataclass(frozen=True, eq=False)
+class CorrelatedTable:
+    """A table of a `with` that reads columns around the query which defines it: it is lowered wherever it is named.
+
+    `tables` are those that its query may refer to, `scope` the names around; `columns` are names for its first columns.
+    """
+
+    name: exp.Expr
+    columns: Sequence[exp.Expr]
+    query: exp.Expr
+    tables: Mapping[str, QueryResult | CorrelatedTable]
+    scope: Names
+
+
+@dataclass(frozen=True, eq=False)
 class Environment:
     """What a query may refer to: tables of a `with`, by name in small letters, and the query around it, None where it reads nothing of that.
 
     `taken` are the names of all columns around, which those inside don't get.
     """
 
-    tables: Mapping[str, QueryResult]
+    tables: Mapping[str, QueryResult | CorrelatedTable]
     outer: Outer | None = None
     taken: frozenset[str] = frozenset()
 
@@ -99,6 +113,9 @@ class QueryLowering(Protocol):
 
     def tried(self, node: exp.Expr, environment: Environment) -> None:
         """Lower a query for what its expressions note of themselves, and for nothing else."""
+
+    def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
+        """Return the relation of a table that reads columns around the query which defines it, where it is named."""
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
         """Say whether a query reads columns of the query around it."""

@@ -28,6 +28,14 @@ class Name:
     bare: bool = True
 
 
+class UnknownName(SpecError):
+    """A name that no column in scope has; `meant` is one like it, None if there is none."""
+
+    def __init__(self, problem: str, meant: str | None, *, span: Span, hint: str):
+        super().__init__(problem, span=span, hint=hint)
+        self.meant = meant
+
+
 @dataclass(eq=False)
 class Names:
     """The names of a query's `from`, in order, and the scope of the query around it. `used` collects the columns that are found there."""
@@ -92,7 +100,7 @@ class Names:
             known = [each for each in known if each.table == table] or known
         return [each for each in known if each.name == name] or known
 
-    def _unknown(self, table: str | None, name: str, span: Span) -> SpecError:
+    def _unknown(self, table: str | None, name: str, span: Span) -> UnknownName:
         listed = list(
             dict.fromkeys(
                 f"{each.table}.{each.name}" if table and each.table else each.name
@@ -106,7 +114,7 @@ class Names:
         hint = self.hint or f"in scope: {', '.join(sorted(listed)) or 'nothing'}"
         if meant:
             hint = f"did you mean `{meant}`? ({hint})"
-        return SpecError(f"no column is named `{written}`", span=span, hint=hint)
+        return UnknownName(f"no column is named `{written}`", meant, span=span, hint=hint)
 
 
 def fresh(name: str, taken: Container[str]) -> str:

@@ -14,6 +14,8 @@ from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
 from ddcli.plan.sql.calls import OWNED, find_aggregates, is_aggregate, quantifier
+from ddcli.plan.sql.names import UnknownName
+from ddcli.plan.sql.nodes import all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,7 @@ ABSORBING = {
     "least": "DuckDB and Spark pass over it: `coalesce` it",
 }
 """Functions that null makes null here alone, and what to write."""
-QUERIES = (exp.Query, exp.Exists, exp.Any, exp.All)
+QUERIES = (exp.Query, exp.Values, exp.Exists, exp.Any, exp.All)
 
 
 class RowExpressions(ExpressionReader):
@@ -73,12 +75,15 @@ class RowExpressions(ExpressionReader):
                 return self.block.exists(queries[0])
         if isinstance(node, exp.Query):
             return self.block.scalar(node)
-        if isinstance(node, exp.In) and node.args.get("query") is not None:
-            value, query = self.take(node, "this", "query")
-            if isinstance(value, exp.Tuple):
-                (parts,) = self.take(value, "expressions")
+        if isinstance(node, exp.In):
+            value, query, listed = self.take(node, "this", "query", "expressions")
+            if listed and len(listed) == 1 and isinstance(listed[0], exp.Values):
+                (query,) = listed
+            parts = self.take(value, "expressions")[0] if isinstance(value, exp.Tuple) else [value]
+            if query is not None:
                 return self.block.among([self.read(part) for part in parts], query)
-            return self.block.among([self.read(value)], query)
+            if isinstance(value, exp.Tuple):
+                return any_of([self.same_row(node, parts, each) for each in listed])
         if type(node) in BINARY and (word := quantifier(node.args.get("expression"))):
             left, quantified = self.take(node, "this", "expression")
             query = self.take(quantified, "this", "expressions")[0 if isinstance(quantified, exp.Any | exp.All) else 1]
@@ -88,7 +93,19 @@ class RowExpressions(ExpressionReader):
             if not isinstance(query, exp.Query):
                 self.fail(quantified, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
             return self.block.quantified(node, self.read(left), query, every=word == "all")
+        if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.this, exp.Tuple):
+            row, other = self.take(node, "this", "expression")
+            found = self.same_row(node, self.take(row, "expressions")[0], other)
+            return self.negated(node, found, isinstance(node, exp.NEQ))
         return super().read(node)
+
+    def same_row(self, node: exp.Expr, parts: Sequence[exp.Expr], other: exp.Expr) -> Expression:
+        """Return whether values are those of another row, one by one."""
+        others = self.take(other, "expressions")[0] if isinstance(other, exp.Tuple) else [other]
+        if len(others) != len(parts):
+            self.fail(other, f"a row of {len(others)} values is compared with one of {len(parts)}")
+        pairs = zip(parts, others, strict=True)
+        return all_of([self.resolve(node, "=", [self.read(one), self.read(two)]) for one, two in pairs])
 
     def of_query_around(self, node: exp.Expr) -> Expression | None:
         """Return the value of an aggregate that belongs to a query around; before that is known, something of its type; None of another node."""
@@ -137,13 +154,12 @@ class RowExpressions(ExpressionReader):
         span = self.place(node)
         try:
             found = self.block.scope.find(qualifier, name, span)
-        except SpecError as error:
-            if not qualifier and not quoted and "may be any" not in error.problem:
+        except UnknownName as error:
+            if not qualifier and not quoted:
                 self.refuse_changing(node, name)
-            if quoted and "may be any" not in error.problem and "did you mean" not in (error.hint or ""):
-                raise SpecError(
-                    error.problem, span=span, hint=f"text goes in single quotes: '{name}' ({error.hint})"
-                ) from None
+            if quoted and not error.meant:
+                hint = f"text goes in single quotes: '{name}' ({error.hint})"
+                raise SpecError(error.problem, span=span, hint=hint) from None
             raise
         return Column(found, self.block.schema[found], span=span)
 
@@ -164,8 +180,8 @@ class RowExpressions(ExpressionReader):
         if isinstance(node, exp.Tuple):
             self.fail(
                 node,
-                "a row of several values stands only before `in (select ...)`",
-                "compare its values one by one, and join the comparisons by `and`",
+                "a row of several values stands only beside `in`, `=` and `<>`",
+                "compare its values one by one",
             )
         super().unknown_form(node)
 

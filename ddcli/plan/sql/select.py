@@ -16,6 +16,7 @@ from ddcli.plan.sql.entries import Entry, listed_entries
 from ddcli.plan.sql.groups import grouped, is_grouped
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.reader import contains_query
+from ddcli.plan.sql.table_functions import find_unnested, spread_list
 from ddcli.plan.sql.tables import From
 from ddcli.plan.sql.top import bounds, first, limited, order_keys, position_of
 from ddcli.plan.sql.windows import attach, find_windows, window_clauses
@@ -78,6 +79,12 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
             return QueryResult(
                 block.node, keys, ((entries[0].name, rest[0] if rest else keys[0]),), single=True, value=found
             )
+    for at, call in enumerate(find_unnested(listed)):
+        if at or block.groups is not None or is_windowed:
+            problem = "`unnest` stands once in a list, and not beside groups or windows"
+            hint = "put it into the `from`: `from t, unnest(tags) as u(tag)`"
+            raise SpecError(problem, span=statement.tree.place(call), hint=hint)
+        spread_list(block, call)
     if is_windowed:
         attach(statement, block, node, entries, keys)
     expressions = _expressions(block, entries)

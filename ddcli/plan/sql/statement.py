@@ -10,11 +10,12 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.statement import read_statement
-from ddcli.expressions.tree import deep_calls
+from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import Column, deep_calls
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.context import Environment, Outer, QueryResult
+from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Names
 from ddcli.plan.sql.outer_aggregates import OuterAggregates
 from ddcli.plan.sql.select import select
@@ -83,10 +84,30 @@ def _bound(
     shown |= {column: name for name, column in names.items() if name.startswith(ORDER)}
     node = nodes.mapped(result.node, {name: nodes.column(result.node, column) for name, column in names.items()})
     for name, kind in node.schema.items():
-        if kind.kind in ("null", "months"):
+        if kind.kind == "months" or (kind.kind == "null" and not _is_read(node, name)):
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
     by = tuple((shown[column], descending) for column, descending in order)
     return Relation(node), by, tuple(dict.fromkeys(statement.notes))
+
+
+def _beyond(scope: Names, around: Names) -> Names:
+    """Return a scope without the names up to those of one around it; what is found there counts as read in all between."""
+    if scope is around:
+        return scope
+    assert scope.outer is not None, "a table is named within the query that defines it"
+    return Names([], _beyond(scope.outer, around), scope.used)
+
+
+def _is_read(node: Node, name: str) -> bool:
+    """Say whether a column is one of an input, or of rows, not a null that the query writes."""
+    while isinstance(node, logical.Apply):
+        if isinstance(node.step, MapStep):
+            found = dict(node.step.columns)[name]
+            if not isinstance(found, Column):
+                return False
+            name = found.name
+        (node,) = node.inputs
+    return True
 
 
 ANOTHER = "give one of them another name"
@@ -204,9 +225,21 @@ class Statement:
             if (word := self.identifier(name)).lower() in words:
                 raise SpecError(f"two tables are named `{word}`", span=self.tree.place(name), hint=ANOTHER)
             words.add(word.lower())
+            if environment.outer is not None and self.reads_around(query, environment):
+                table_ = CorrelatedTable(name, columns, query, environment.tables, environment.outer.scope)
+                environment = replace(environment, tables={**environment.tables, word.lower(): table_})
+                continue
             result = self._query(query, Environment(environment.tables), value=False)
             environment = self.defined(environment, name, columns, result)
         return environment
+
+    def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
+        """Return the relation of a table that reads columns around the query which defines it, where it is named."""
+        assert environment.outer is not None, "a query that names it reads what it reads"
+        outer = Outer(_beyond(environment.outer.scope, table.scope), environment.outer.node)
+        result = self.query(table.query, Environment(table.tables, outer, environment.taken))
+        word = self.identifier(table.name)
+        return replace(result, columns=self.columns_named(result.columns, table.columns, word, table.name))
 
     def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
         """Return the name, the columns' names and the query of a table of a `with`. Whether it is `materialized` changes no result."""

@@ -1,0 +1,364 @@
+"""The joins of a `from`: inner ones as conditions on a product, the others as nodes that the chain begins anew with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.tree import Call, Column
+from ddcli.plan import logical
+from ddcli.plan.asof import is_ordered
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.block import split
+from ddcli.plan.sql.context import Environment, Outer
+from ddcli.plan.sql.items import Chain, Items, is_lateral
+from ddcli.plan.sql.names import Name, Names, renamed
+from ddcli.plan.sql.nodes import Pair, call
+from ddcli.plan.sql.outer_join import outer_joined
+from ddcli.plan.sql.product import between, product
+from ddcli.plan.sql.reader import contains_query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.plan.logical import Node
+
+COMPARED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
+"""The comparisons of an as-of join, and those with the sides exchanged."""
+
+
+class Joins(Items):
+    """Joins entries to those before them."""
+
+    def chained(self, entry: exp.Expr, joins: Sequence[exp.Join]) -> Chain:
+        """Return the chain of an entry and the joins behind it."""
+        outer = self.environment.outer
+        if any(outer is None or item is not outer.node for item in self.whole.items) and _pads_lateral(entry, joins):
+            return self.dependent(entry, joins)
+        chain = self.item_chain(entry)
+        for join in joins:
+            chain = self.join(chain, join)
+        return chain
+
+    def dependent(self, entry: exp.Expr, joins: Sequence[exp.Join]) -> Chain:
+        """Return all so far with the chain of an entry and its joins, which is computed for the rows of the columns before that it reads.
+
+        A right or full join has rows of its right side without a partner for each of these, and they are no part of its left side.
+        """
+        before = self.everything(Chain(), entry)
+        (relation,) = before.items
+        scope, taken = self.scope(before), frozenset(self.taken(before))
+
+        def made(outer: Outer | None) -> Chain:
+            inside = type(self)(self.statement, Environment(self.environment.tables, outer, taken))
+            found = inside.everything(inside.chained(entry, joins), entry)
+            node = inside.asked(found.items[0], found.names, found.later) if found.later else found.items[0]
+            return Chain([node], [], found.names)
+
+        read = Names([], scope)
+        made(Outer(read, logical.Source((), relation.schema, "#around")))
+        rows = nodes.distinct(nodes.projected(relation, read.used))
+        found = made(Outer(Names([], scope), rows) if read.used else None)
+        self.unique(before.names, found.names, entry)
+        (node,) = found.items
+        keys = renamed(read.used, {*relation.schema, *node.schema})
+        node = nodes.mapped(node, {keys.get(name, name): nodes.column(node, name) for name in node.schema})
+        ties = [
+            call("is not distinct from", nodes.column(relation, old), nodes.column(node, new))
+            for old, new in keys.items()
+        ]
+        joined = product([relation, node], ties, lambda: None)
+        return replace(before, items=[joined], names=[*before.names, *found.names])
+
+    def brought(self, chain: Chain, at: exp.Expr) -> Chain:
+        """Return a chain that begins with the rows around, which it reads: it takes them from those before."""
+        outer = self.environment.outer
+        assert outer is not None
+        if any(outer.node.schema.keys() & item.schema.keys() for item in chain.items):
+            return chain
+        if not any(item is outer.node for item in self.whole.items):
+            problem = "a join whose condition or side reads the query around it is not supported here"
+            hint = "put what is read into the `from` by a `cross join` first"
+            raise SpecError(problem, span=self.place(at), hint=hint)
+        self.whole.items = [item for item in self.whole.items if item is not outer.node]
+        return replace(chain, items=[outer.node, *chain.items])
+
+    def around(self) -> frozenset[str]:
+        """Return the columns of the rows around."""
+        return frozenset(self.environment.outer.node.schema if self.environment.outer is not None else ())
+
+    def item_chain(self, node: exp.Expr) -> Chain:
+        """Return the chain that an entry begins."""
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):  # a join in parentheses
+            (inner,) = self.take(node, "this")
+            return self.chained(inner, inner.args.get("joins") or ())
+        if is_lateral(node):
+            return self.lateral(Chain(), node, None)
+        item = self.item(node, Chain())
+        return Chain([item.node], list(item.conditions), item.names)
+
+    def join(self, chain: Chain, join: exp.Join) -> Chain:
+        """Return a chain with one more entry."""
+        target, on, using = self.take(join, "this", "on", "using", "side", "kind", "method")[:3]
+        side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
+        if kind not in ("", "inner", "outer", "cross", "semi", "anti") or method not in ("", "natural", "asof"):
+            raise SpecError(f"`{kind or method} join` is not supported", span=self.place(target))
+        asof = method == "asof"
+        if asof and (kind not in ("", "inner", "outer") or side not in ("", "left") or is_lateral(target)):
+            raise SpecError(
+                "an as-of join is `asof join` or `asof left join`, with a table or a query", span=self.place(target)
+            )
+        if is_lateral(target) and side in ("right", "full") and target.find(exp.Column) is None:
+            other = self.alone(target, chain)
+        elif is_lateral(target):
+            if side not in ("", "left") or using or method:
+                raise SpecError(
+                    "`lateral` follows a comma, `cross join`, `join` or `left join ... on`", span=self.place(target)
+                )
+            return self.lateral(chain, target, on, left=side == "left")
+        elif isinstance(target, exp.Subquery) and isinstance(target.this, exp.Table):
+            other = self.item_chain(target)
+        else:
+            item = self.item(target, chain)
+            other = Chain([item.node], list(item.conditions), item.names)
+        self.unique(chain.names, other.names, target)
+        if other.later and (side or asof):
+            word = "an as-of" if asof else "an outer"
+            problem = f"a subquery in a condition inside of {word} join's side is not supported"
+            raise SpecError(problem, span=self.place(target))
+        if asof:
+            return self.asof(chain, other, on, using, target, side or "inner")
+        if kind in ("semi", "anti"):
+            return self.semi(chain, other, on, using, target, anti=kind == "anti")
+        columns = self.common(chain, other, target) if method else self.used(using)
+        both = Chain(
+            chain.items + other.items,
+            chain.conditions + other.conditions,
+            chain.names + other.names,
+            chain.later + other.later,
+        )
+        equal, names = self.merged(chain, other, columns, side, target)
+        if not side:
+            both.conditions += equal
+            both.names = names
+            for part in split(on, self.statement) if on is not None else ():
+                if contains_query(part):
+                    both.later.append(part)
+                else:
+                    both.conditions.append(self.reader(both).condition(part, "a condition"))
+            return both
+        if on is None and not columns and not method:
+            raise SpecError(f"a `{side} join` needs `on` or `using`", span=self.place(target))
+        return self.outer(chain, other, side, equal, on, names, columns, join)
+
+    def outer(
+        self,
+        chain: Chain,
+        other: Chain,
+        side: str,
+        equal: list[Expression],
+        on: exp.Expr | None,
+        names: list[Name],
+        columns: list[str],
+        join: exp.Join,
+    ) -> Chain:
+        """Return the chain of a left, right or full join."""
+        outer, around = self.environment.outer, self.around()
+        conditions = list(equal)
+        later: list[exp.Expr] = []
+        probe = Chain(chain.items + other.items, [], names)
+        for part in split(on, self.statement) if on is not None else ():
+            if contains_query(part):
+                later.append(part)
+            else:
+                conditions.append(self.reader(probe).condition(part, "a condition"))
+        read = frozenset().union(*(each.columns() for each in (*conditions, *other.conditions, *chain.conditions)))
+        asks = later or (chain.later and side != "left")
+        depends = bool(around & read) or bool(asks and outer is not None)
+        own = any(around & item.schema.keys() for item in chain.items)
+        if depends:
+            chain = self.brought(chain, join)
+        left = self.flushed(chain, join)
+        if chain.later and side != "left":  # they concern what is joined, not what the join pads
+            left = self.asked(left, chain.names, chain.later)
+            chain = replace(chain, later=[])
+        tying = other.conditions if depends else []
+        copies: dict[str, str] = {}
+        if outer is not None and (depends or own) and side != "left":
+            # The right side has a row for each row around, too: one without a partner belongs to that.
+            copies = renamed(outer.node.schema, [*self.taken(chain), *self.taken(other)])
+            copy = nodes.mapped(outer.node, {new: nodes.column(outer.node, old) for old, new in copies.items()})
+            bound = {old: nodes.column(copy, new) for old, new in copies.items()}
+            own_ties = [each.substitute(bound) for each in other.conditions]
+            other, tying = replace(other, items=[copy, *other.items], conditions=own_ties), []
+            conditions += [
+                call("is not distinct from", nodes.column(outer.node, old), each) for old, each in bound.items()
+            ]
+            depends = False
+        right = self.flushed(other if not depends else replace(other, conditions=[]), join)
+        found = outer_joined(
+            left, right, [*conditions, *tying], side, lambda node: self.asked(node, names, later) if later else node
+        )
+        if copies:
+            found = _around(found, copies, side)
+        if side == "full" and columns:
+            added: dict[str, Expression] = {}
+            for at, each in enumerate(names):
+                if each.table is None and each.bare and each.name in columns:
+                    one, two = each.column.split("\0")
+                    (merged,) = renamed(
+                        [each.name], found.schema.keys() | added.keys() | self.taken(chain).keys()
+                    ).values()
+                    added[merged] = call("coalesce", nodes.column(found, one), nodes.column(found, two))
+                    names[at] = replace(each, column=merged)
+            found = nodes.extended(found, added)
+        return Chain([found], [], names, chain.later + other.later)
+
+    def asof(
+        self,
+        chain: Chain,
+        other: Chain,
+        on: exp.Expr | None,
+        using: Sequence[exp.Expr] | None,
+        at: exp.Expr,
+        how: str,
+    ) -> Chain:
+        """Return the chain with the nearest row of its last entry: by one comparison, among rows that are equal in all else."""
+        equal, names = self.merged(chain, other, self.used(using), "", at)
+        both = Chain(chain.items + other.items, [], chain.names + other.names)
+        conditions = list(equal)
+        for part in split(on, self.statement) if on is not None else ():
+            if contains_query(part):
+                raise SpecError("an as-of join has no subquery in its condition", span=self.place(part))
+            conditions.append(self.reader(both).condition(part, "a condition"))
+        conditions += other.conditions
+        if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
+            chain = self.brought(chain, at)
+        left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
+        parts = [part for each in conditions for part in nodes.conjuncts(each)]
+        pairs = [between(part, left, right) for part in parts]
+        compared = [_nearer(part, left, right) for part in parts]
+        last = between(equal[-1], left, right) if equal else None  # of `using` the last column is compared
+        if last is not None:
+            pairs[len(equal) - 1], compared[len(equal) - 1] = None, (last, ">=")
+        found = [each for each in compared if each is not None]
+        if len(found) != 1 or any(one is None and other is None for one, other in zip(pairs, compared, strict=True)):
+            problem = "an as-of join pairs rows by equalities and one of `>=`, `>`, `<=`, `<`, each with a side's columns on either side"
+            hint = (
+                "for example `asof join quotes q on t.symbol = q.symbol and t.at >= q.at`; ask for the rest in `where`"
+            )
+            raise SpecError(problem, span=self.place(at), hint=hint)
+        ((nearest, sign),) = found
+        if not is_ordered(nearest.left.type):
+            problem = f"an as-of join compares numbers, dates and times, not {nearest.left.type.required()}"
+            raise SpecError(problem, span=self.place(at))
+        node = nodes.asof_joined(left, right, [pair for pair in pairs if pair is not None], nearest, sign, how)
+        return Chain([node], [], names, chain.later)
+
+    def semi(
+        self,
+        chain: Chain,
+        other: Chain,
+        on: exp.Expr | None,
+        using: Sequence[exp.Expr] | None,
+        at: exp.Expr,
+        *,
+        anti: bool,
+    ) -> Chain:
+        """Return the chain whose rows have a partner, or none."""
+        columns = self.used(using)
+        equal, _ = self.merged(chain, other, columns, "", at)
+        both = Chain(chain.items + other.items, [], chain.names + other.names)
+        if on is not None and contains_query(on):
+            hint = "write `where exists (...)`, with the subquery inside"
+            raise SpecError("a `semi` or `anti` join has no subquery in its condition", span=self.place(on), hint=hint)
+        conditions = [*equal, *([self.reader(both).condition(on, "a condition")] if on is not None else [])]
+        conditions += other.conditions
+        if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
+            chain = self.brought(chain, at)
+        left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
+        pairs = [between(part, left, right) for each in conditions for part in nodes.conjuncts(each)]
+        if pairs and all(pairs):
+            found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)
+            return Chain([found], [], chain.names, chain.later)
+        inner = product([left, right], conditions, lambda: None)
+        found = nodes.without(left, inner)
+        if not anti:
+            found = nodes.without(left, found)
+        return Chain([found], [], chain.names, chain.later)
+
+    def common(self, chain: Chain, other: Chain, at: exp.Expr) -> list[str]:
+        """Return the columns that a natural join compares."""
+        right = {each.name.lower() for each in other.names if each.bare}
+        found = [each.name for each in chain.names if each.bare and each.name.lower() in right]
+        if not found:
+            raise SpecError("a `natural join` needs common columns, and there are none", span=self.place(at))
+        return found
+
+    def used(self, using: Sequence[exp.Expr] | None) -> list[str]:
+        """Return the columns that `using` lists, each once."""
+        columns: list[str] = []
+        for each in using or ():
+            columns.append(self.statement.identifier(each))
+            if columns[-1].lower() in (name.lower() for name in columns[:-1]):
+                raise SpecError(f"`using` has the column `{columns[-1]}` twice", span=self.place(each))
+        return columns
+
+    def merged(
+        self, chain: Chain, other: Chain, columns: Sequence[str], side: str, at: exp.Expr
+    ) -> tuple[list[Expression], list[Name]]:
+        """Return the equalities of columns that both sides have, and the names with one for each such pair."""
+        equal: list[Expression] = []
+        names, others = list(chain.names), list(other.names)
+        reader = self.reader(Chain(chain.items + other.items, [], []))
+        for name in columns:
+            span = self.place(at)
+            one, two = Names(names).find(None, name, span), Names(others).find(None, name, span)
+            schema = reader.block.schema
+            pair = [Column(one, schema[one], span), Column(two, schema[two], span)]
+            equal.append(reader.resolve(at, "=", pair))
+            merged = {"right": two, "full": f"{one}\0{two}"}.get(side, one)
+            place = next(index for index, each in enumerate(names) if each.column == one and each.bare)
+            names = [replace(each, bare=False) if each.column == one and each.bare else each for each in names]
+            others = [replace(each, bare=False) if each.column == two and each.bare else each for each in others]
+            names.insert(place, Name(None, names[place].name, merged))
+        return equal, names + others
+
+
+def _around(found: Node, copies: dict[str, str], side: str) -> Node:
+    """Return a right or full join with the columns of the rows around, of which the right side has copies, where the left has none."""
+    columns: dict[str, Expression] = {}
+    for name in found.schema:
+        if name in copies:
+            copy = nodes.column(found, copies[name])
+            columns[name] = copy if side == "right" else call("coalesce", nodes.column(found, name), copy)
+        elif name not in copies.values():
+            columns[name] = nodes.column(found, name)
+    return nodes.mapped(found, columns)
+
+
+def _pads_lateral(entry: exp.Expr, joins: Sequence[exp.Join]) -> bool:
+    """Say whether there is a `lateral` among an entry and its joins, and a join that has rows of its right side alone."""
+    parts = [part for each in (entry, *joins) for part in each.walk()]
+    pads = any(
+        isinstance(part, exp.Join) and str(part.args.get("side") or "").lower() in ("right", "full") for part in parts
+    )
+    return pads and any(map(is_lateral, parts))
+
+
+def _nearer(condition: Expression, left: Node, right: Node) -> tuple[Pair, str] | None:
+    """Return the sides of a comparison of which one is computed of the left's columns and one of the right's, and its sign."""
+    if not isinstance(condition, Call) or condition.function not in COMPARED:
+        return None
+    one, other = condition.args
+    if not one.columns() or not other.columns():
+        return None
+    if one.columns() <= left.schema.keys() and other.columns() <= right.schema.keys():
+        return Pair(one, other, span=condition.span), condition.function
+    if other.columns() <= left.schema.keys() and one.columns() <= right.schema.keys():
+        return Pair(other, one, span=condition.span), COMPARED[condition.function]
+    return None

@@ -1,0 +1,92 @@
+"""Functions that return rows: each row beside each element of a list, or each number of a series.
+
+They stand in a `from`, and `unnest` also in the list of a `select`, where it means the same as in a `lateral` behind the tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.coerce import INT64, convert
+from ddcli.expressions.scope import TableCall
+from ddcli.expressions.steps import UnnestStep
+from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.plan import logical
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.names import renamed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddcli.plan.logical import Node
+    from ddcli.plan.sql.block import Block
+    from ddcli.plan.sql.context import QueryLowering
+
+SERIES = ("generate_series", "range")
+
+
+def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node, str, str]:
+    """Return a block's rows, each with each row of a table function: the node, the new column there, and the function's name.
+
+    The column's name is not one of those `taken`.
+    """
+    statement = block.statement
+    take, place = statement.tree.take, statement.tree.place
+    if isinstance(node, exp.Unnest):
+        (written,) = take(node, "expressions", "alias", "offset")[:1]
+        if node.args.get("offset"):
+            raise SpecError("`with ordinality` is not supported", span=place(node))
+        name = "unnest"
+    else:
+        function = node.this if isinstance(node, exp.Table) else node
+        if isinstance(node, exp.Table):
+            take(node, "this", "alias")
+        name, written = take(function, "this", "expressions")
+        name = str(name).lower()
+    table = _called(name, [block.reader.expression(each) for each in written or ()], node, statement)
+    (column,) = renamed([name], {*taken, *block.schema}).values()
+    return logical.Apply((block.node,), block.schema | {column: table.type}, UnnestStep(column, table)), column, name
+
+
+def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryLowering) -> TableCall:
+    """Return the call of a table function."""
+    place = statement.tree.place
+    if name == "unnest":
+        if len(args) != 1 or args[0].type.kind != "list" or args[0].type.inner is None:
+            raise SpecError("unnest takes one list", span=place(node), hint="split(text, ',') makes a list")
+        return TableCall(name, tuple(args), args[0].type.inner)
+    if name in SERIES and 1 <= len(args) <= 3 and all(arg.type.is_integer for arg in args):
+        ends = [Literal(0 if name == "range" else 1, INT64), *args] if len(args) == 1 else args
+        first, last, *step = [convert(each, INT64) for each in ends]
+        if name == "range":
+            if step:
+                raise SpecError("range takes one or two numbers", span=place(node), hint="use generate_series")
+            last = nodes.call("-", last, nodes.ONE)
+        return TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
+    hint = "unnest(list), generate_series(first, last), range(end)"
+    if name.startswith("read_"):
+        hint = "`dd sql` without `--from` names files: `from 'orders.csv'`; of a pipeline they are inputs"
+    problem = f"no function that returns rows is named `{name}`, or it takes other arguments"
+    raise SpecError(problem, span=place(node), hint=hint)
+
+
+def find_unnested(written: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Return the calls of `unnest` in expressions, but for those of subqueries."""
+    found: list[exp.Expr] = []
+    left = list(reversed(written))
+    while left:
+        node = left.pop()
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "unnest":
+            found.append(node)
+        elif not isinstance(node, exp.Query):
+            left += reversed(list(node.iter_expressions()))
+    return found
+
+
+def spread_list(block: Block, call: exp.Expr) -> None:
+    """Let a block have its rows with each element of a list, which a call of `unnest` means from then on."""
+    block.node, column, _ = with_rows(block, call, ())
+    block.known[id(call)] = Column(column, block.schema[column], block.statement.tree.place(call))
