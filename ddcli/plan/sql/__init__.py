@@ -20,6 +20,7 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * recursion: `with recursive` as a loop
 * select: a `select`
 * sets: `union`, `intersect`, `except`
+* shared_sums: sums over a join, of sums that are kept anyway
 * statement: a statement bound to what it names
 * table_functions: functions that return rows
 * tables: the `from` of a query with its `where`

@@ -20,6 +20,7 @@ from ddcli.plan.sql.names import Names
 from ddcli.plan.sql.outer_aggregates import OuterAggregates
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
+from ddcli.plan.sql.shared_sums import shared
 from ddcli.plan.sql.top import ordered
 from ddcli.plan.sql.values import one_row, values
 
@@ -64,6 +65,15 @@ def _bound(
     statement: Statement, text: Text
 ) -> tuple[Relation, tuple[tuple[str, bool], ...], tuple[tuple[Span, str], ...]]:
     """Return a statement's relation, its order, and what is worth knowing."""
+    leaves: list[Node] = []
+    named = statement.named
+
+    def noted(name: str) -> Relation:
+        found = named(name)
+        leaves.append(found.node)
+        return found
+
+    statement.named = noted
     try:
         with deep_calls():
             result = statement.query(statement.tree.root, Environment({}))
@@ -86,6 +96,7 @@ def _bound(
     for name, kind in node.schema.items():
         if kind.kind == "months" or (kind.kind == "null" and not _is_read(node, name)):
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
+    node = shared(node, leaves)
     by = tuple((shown[column], descending) for column, descending in order)
     return Relation(node), by, tuple(dict.fromkeys(statement.notes))
 

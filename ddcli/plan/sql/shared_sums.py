@@ -1,0 +1,168 @@
+"""Sums over a join, computed of the sums that another part of the statement keeps of one of its sides.
+
+`select ..., sum(l_quantity) from orders join lineitem on ... group by o_orderkey, ...` beside `o_orderkey in (select l_orderkey from lineitem
+group by l_orderkey having sum(l_quantity) > 300)` needs no join with the rows of `lineitem`: the reduction by the join's key has their sum.
+
+It is exact for any multiplicities. Where the groups have the join's key, a group's rows are those of the other side, of total multiplicity M,
+each with all rows of one key, of which the kept record has the sum; so the sum over the pairs is M times that, and so are all that a reduction
+keeps of a group to know whether it is there. That needs the same sums on both sides, of numbers that are summed exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
+from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.tree import Column
+from ddcli.plan import logical
+from ddcli.plan.reductions import is_accumulable
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.names import renamed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ddcli.expressions.tree import Expression
+
+    Kept = dict[tuple[str, frozenset[str], frozenset[str]], logical.Reduce]
+    """Reductions by the rows that they are of, the columns that they group by, and their calls, over these columns."""
+
+
+def shared(node: logical.Node, leaves: Sequence[logical.Node]) -> logical.Node:
+    """Return a statement's node with sums over joins made of sums that it has; what is at or below the leaves is of others, and stays."""
+    leaves = [*leaves, *(_rows(leaf)[0] for leaf in leaves)]  # what only renames may have gone
+    made = {leaf.fingerprint: leaf for leaf in leaves}
+    order: list[logical.Node] = []
+    seen = set(made)
+    for each in logical.below(node, lambda each: each.fingerprint in seen):
+        seen.add(each.fingerprint)
+        order.append(each)
+    kept = _kept(order)
+    if len(kept) < 2 or not any(isinstance(each, logical.Join) for each in order):
+        return node
+
+    instead: dict[str, logical.Node] = {}
+
+    def chosen(each: logical.Node) -> logical.Node:
+        if each.fingerprint not in instead:
+            instead[each.fingerprint] = (_over_sums(each, kept) if isinstance(each, logical.Reduce) else None) or each
+        return instead[each.fingerprint]
+
+    for each in logical.below(node, lambda each: each.fingerprint in made, lambda each: chosen(each).inputs):
+        found = chosen(each)
+        inputs = tuple(made[child.fingerprint] for child in found.inputs)
+        same = all(one is other for one, other in zip(inputs, found.inputs, strict=True))
+        made[each.fingerprint] = found if same else replace(found, inputs=inputs)
+    return made[node.fingerprint]
+
+
+def _kept(order: Iterable[logical.Node]) -> Kept:
+    """Return the reductions to sums by columns."""
+    found: Kept = {}
+    for node in order:
+        if isinstance(node, logical.Reduce) and _sums(node) and not node.free:
+            rows, names = _rows(node.inputs[0])
+            by = [each for _, each in node.by]
+            columns = frozenset(names[each.name] for each in by if isinstance(each, Column))
+            if len(columns) == len(by):
+                calls = frozenset(_renamed(call, names).text() for call in node.calls)
+                found.setdefault((rows.fingerprint, columns, calls), node)
+    return found
+
+
+def _over_sums(node: logical.Reduce, kept: Kept) -> logical.Reduce | None:
+    """Return sums over a join as sums over the join with a kept reduction of one of its sides; None where there is none that does."""
+    join, names = _rows(node.inputs[0])
+    if not isinstance(join, logical.Join) or join.how != "inner" or node.free or not _sums(node):
+        return None
+    sources = {name: (1 if side == "right" else 0, source) for name, side, source in join.columns}
+    read = {name: sources[names[name]] for name in names}
+    grouped = {read[each.name] for _, each in node.by if isinstance(each, Column)}
+    if not all((0, one) in grouped or (1, other) in grouped for one, other in join.on):
+        return None
+    by = dict.fromkeys(name for _, each in node.by for name in sorted(each.columns()))
+    for at in (0, 1):
+        rows, own = _rows(join.inputs[at])
+        keys = {pair[at] for pair in join.on}
+        summed = {name: own[source] for name, (side, source) in read.items() if side == at}
+        if not all(call.columns() <= summed.keys() for call in node.calls):
+            continue
+        if not all(read[name][0] != at or read[name][1] in keys for name in by):
+            continue
+        calls = [_renamed(call, summed).text() for call in node.calls]
+        sums = kept.get((rows.fingerprint, frozenset(own[key] for key in keys), frozenset(calls)))
+        if sums is None or sums is node:
+            continue
+        _, inner = _rows(sums.inputs[0])
+        key_of = {inner[each.name]: name for name, each in sums.by if isinstance(each, Column)}
+        texts = [_renamed(call, inner).text() for call in sums.calls]
+        value_of = {texts[int(each.name[1:])]: name for name, each in sums.results if isinstance(each, Column)}
+        if not value_of.keys() >= set(calls):
+            continue
+        side = ("left", "right")[at]
+        columns = []
+        for name in by:
+            where, source = read[name]
+            columns.append((name, ("left", "right")[where], key_of[own[source]] if where == at else source))
+        parts = renamed([f"#part{index}" for index in range(len(calls))], by)
+        columns += [(part, side, value_of[text]) for part, text in zip(parts.values(), calls, strict=True)]
+        schema = {name: node.inputs[0].schema[name] for name in by}
+        schema |= {part: sums.schema[value_of[text]] for part, text in zip(parts.values(), calls, strict=True)}
+        totals = [
+            AggregateCall("sum", (Column(part, schema[part]),), False, (), call.type)
+            for part, call in zip(parts.values(), node.calls, strict=True)
+        ]
+        if any(AGGREGATES["sum"].result(call.args[0].type) != call.type for call in totals):
+            continue
+        on = tuple((key_of[own[one]], other) if at == 0 else (one, key_of[own[other]]) for one, other in join.on)
+        # Of records that are there for few keys, the sums of these do.
+        some = _asked_of(join.inputs[1 - at], join.on[0][1 - at], sums) if len(join.on) == 1 else sums
+        inputs = (some, join.right) if at == 0 else (join.left, some)
+        return replace(node, inputs=(logical.Join(inputs, schema, on, "inner", tuple(columns)),), calls=tuple(totals))
+    return None
+
+
+def _asked_of(node: logical.Node, column: str, sums: logical.Reduce) -> logical.Node:
+    """Return sums by one column under the condition that a semijoin asks of them where a column comes from; the sums if none does."""
+    while True:
+        if isinstance(node, logical.Join) and node.how == "inner":
+            at, column = next((int(side == "right"), source) for name, side, source in node.columns if name == column)
+            node = node.inputs[at]
+            continue
+        if isinstance(node, logical.Semijoin) and not node.anti and [one for one, _ in node.on] == [column]:
+            below = node.inputs[1]
+            while isinstance(below, logical.Apply) and isinstance(below.step, FilterStep):
+                (below,) = below.inputs
+            if below == sums and node.on[0][1] in {name for name, _ in sums.by}:
+                return node.inputs[1]
+        if isinstance(node, logical.Semijoin):
+            node = node.inputs[0]
+            continue
+        found, names = _rows(node)
+        if found is node:
+            return sums
+        node, column = found, names[column]
+
+
+def _sums(node: logical.Reduce) -> bool:
+    """Say whether a reduction keeps sums and counts alone, and returns them as they are."""
+    plain = all(isinstance(result, Column) for _, result in node.results)
+    return plain and all(is_accumulable(call) and call.function != "avg" for call in node.calls)
+
+
+def _rows(node: logical.Node) -> tuple[logical.Node, dict[str, str]]:
+    """Return what is below a node that only renames columns, else the node, and its columns by the node's names."""
+    found = nodes.renaming(node)
+    return (node, {name: name for name in node.schema}) if found is None else (node.inputs[0], found)
+
+
+def _renamed(call: AggregateCall, names: Mapping[str, str]) -> AggregateCall:
+    """Return a call over columns under other names."""
+    return replace(call, args=tuple(_bound(arg, names) for arg in call.args))
+
+
+def _bound(expression: Expression, names: Mapping[str, str]) -> Expression:
+    types = {each.name: each.type for each in expression.walk() if isinstance(each, Column)}
+    return expression.substitute({name: Column(names[name], kind) for name, kind in types.items()})
