@@ -107,12 +107,12 @@ def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _list_slice(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # Positions in polars are 32 bits wide; clipped, they cut no list otherwise.
-    values, first, *last = (args[0], *(arg.clip(0, (1 << 31) - 2) for arg in args[1:]))
-    skipped = pl.max_horizontal(first, pl.lit(1)) - 1
-    if not last:
-        return values.list.slice(skipped)
-    return values.list.slice(skipped, pl.max_horizontal(last[0] - skipped, pl.lit(0)))
+    # Positions in polars are 32 bits wide; no list is as long, so clipped ones cut none otherwise.
+    values, first, *last = args
+    most = (1 << 31) - 2
+    skipped = first.clip(1, most) - 1
+    found = values.list.slice(skipped, *((each.clip(0, most) - skipped).clip(0) for each in last))
+    return pl.when(*(each.is_not_null() for each in args)).then(found)
 
 
 def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:

@@ -3,6 +3,9 @@
 import pytest
 
 from ddcli.errors import DdError
+from ddcli.expressions.types import parse_type
+from ddcli.plan import logical
+from ddcli.plan.relation import Relation
 from tests.sql.judge import bound
 
 WRONG = {
@@ -93,6 +96,17 @@ WRONG = {
     "select current_date from t": ("1:8", "`current_date` changes by itself"),
     "select s is true from t": ("1:8", "`is true` expects a condition, got string"),
     "select a from t where a = any(array[1, 2])": ("1:27", "`any` and `all` take a subquery"),
+    "select 7.5 // 2 as x from t": ("1:8", "`//` takes integers, got decimal(2, 1)"),
+    "select [a][-1] as x from t": ("1:13", "elements are counted from the first, which is 1"),
+    "select unnest([a]) as x, unnest([b]) as y from t": ("1:26", "`unnest` stands once in a list"),
+    "select sum(a) as x, unnest([1]) as y from t": ("1:21", "`unnest` stands once in a list, and not beside groups"),
+    "select (a, b) = (1, 2, 3) as x from t": ("1:18", "a row of 3 values is compared with one of 2"),
+    "select (a, b) as x from t": (None, "a row of several values stands only beside `in`"),
+    "select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t": (
+        None,
+        "`m` has 1 columns, and 2 names",
+    ),
+    "select null as x from t": (None, "column `x` has no type"),
     "select {'a': a} from t": (None, "structs, `{'name': value}`, are not supported"),
     "pivot t on a using sum(b)": (None, "`pivot` and `unpivot` are not supported"),
     "select a from t join using on a = b": ("1:22", "expected a table name near `using`"),
@@ -131,6 +145,11 @@ def test_a_column_without_a_name_has_its_text_as_one():
     texts = ["max(a) filter (where a > 1)", "rank() over (order by count(*))", "[max(a)]", "(max(a))", "max(a)::string"]
     texts.append(" + ".join(["max(a)"] * 20))
     assert list(bound(f"select {', '.join(texts)} from t").schema) == texts
+
+
+def test_a_column_of_an_input_may_be_nothing_but_null():
+    rows = Relation(logical.Source((), {"a": parse_type("int64"), "n": parse_type("null?")}, "x"))
+    assert str(bound("select n, a from (select * from x where n is null)", {"x": rows}).schema["n"]) == "null?"
 
 
 def test_deep_queries_are_bound():
