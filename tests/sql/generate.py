@@ -77,7 +77,7 @@ class Statements(Terms):
             return f"({sides[0]}) {word} ({sides[1]}){third}{self.page(kinds)}"
         if depth > 0 and self.chance(0.03):
             name = self.name("q")
-            inner = self.query(kinds, depth - 1, [])
+            inner = self.query(kinds, depth - 1, outer)
             return f"(with {name}({', '.join(f'c{at}' for at in range(len(kinds)))}) as ({inner}) select * from {name})"
         if self.chance(0.03):
             return f"select * from {self.rows(kinds, self.name('y'))}"
@@ -101,10 +101,13 @@ class Statements(Terms):
         if "int64" in kinds and self.chance(0.12):
             at = kinds.index("int64")
             items[at] = f"{self.windowed(columns)} as c{at}"
-        if not distinct and self.chance(0.04):
+        elif "int64" in kinds and self.chance(0.04):
+            at = kinds.index("int64")
+            items[at] = f"unnest({self.listed(columns, outer)}) as c{at}"
+        if not distinct and "unnest(" not in "".join(items) and self.chance(0.04):
             qualify = f" qualify {self.windowed(columns)} {self.rng.choice(['= 1', '> 1', 'is null', '<= 2'])}"
         found = f"select {distinct}{', '.join(items)} from {source}{where}{qualify}"
-        if not distinct and self.chance(0.07):
+        if not distinct and "unnest(" not in found and self.chance(0.07):
             keys = [self.simple(self.kind(), columns, [], 1) for _ in range(self.rng.choice([1, 1, 2]))]
             on = list(dict.fromkeys(key if "." in key and "(" not in key else "c0" for key in keys))
             order = ", ".join(f"{key}{self.way()}" for key in on)

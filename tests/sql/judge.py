@@ -133,10 +133,14 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def fill(base: duckdb.DuckDBPyConnection, rows: Rows) -> None:
+    base.begin()
     for name, table in rows.items():
         base.execute(f"delete from {name}")
         if records := list(table.elements()):
-            base.executemany(f"insert into {name} values ({', '.join('?' * len(records[0]))})", records)
+            row = f"({', '.join('?' * len(records[0]))})"
+            values = [value for record in records for value in record]
+            base.execute(f"insert into {name} values {', '.join([row] * len(records))}", values)
+    base.commit()
 
 
 def plain(value: Any) -> Any:

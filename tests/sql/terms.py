@@ -69,9 +69,8 @@ class Terms:
             word = self.rng.choice([" or ", " and "])
             parts = word.join(self.one_condition(columns, outer, depth - 1) for _ in range(2))
             return f"{self.rng.choice(['', 'not '])}({parts})"
-        if self.chance(0.03):
-            word = self.rng.choice(["array_contains", "list_contains"])
-            return f"{word}({self.listed(columns, outer)}, {self.constant('int64', null=False)})"
+        if self.chance(0.05):
+            return self.member(columns, outer)
         if self.chance(0.02):
             return f"({self.one_condition(columns, outer, depth - 1)}) is {self.rng.choice(['true', 'not true', 'false', 'null'])}"
         if depth > 0 and self.chance(0.5):
@@ -108,6 +107,16 @@ class Terms:
         if kind == "string" and self.chance(0.3):
             return f"{one} {self.rng.choice(['', 'not '])}like '{self.rng.choice(['x%', '%y', '_', '%'])}'"
         return f"{one} {self.comparison()} {self.simple(kind, columns, outer, 0)}"
+
+    def member(self, columns: Columns, outer: Columns) -> str:
+        """Return a search of a list, or of rows of values without nulls, which DuckDB compares as values."""
+        if self.chance(0.6):
+            word = self.rng.choice(["array_contains", "list_contains"])
+            return f"{word}({self.listed(columns, outer)}, {self.constant('int64', null=False)})"
+        pairs = ", ".join(f"({self.constant('int64', null=False)}, 'x')" for _ in range(2))
+        whole, text = self.own("int64", columns, []), self.own("string", columns, [])
+        word = self.rng.choice(["in", "not in"])
+        return f"(coalesce({whole}, 7), coalesce({text}, 'x')) {word} ({pairs})"
 
     def scalar(self, kind: str, outer: Columns, depth: int) -> str:
         """Return a subquery that is one value."""
@@ -152,6 +161,7 @@ class Terms:
                 f"abs({whole})",
                 f"year({day})",
                 f"({whole} % 3)",
+                f"({whole} // 2)",
                 f"extract(month from {day})",
                 f"{one('decimal')}::bigint",
                 f"try_cast({text} as bigint)",
@@ -192,6 +202,9 @@ class Terms:
 
     def listed(self, columns: Columns, outer: Columns) -> str:
         """Return a list of whole numbers."""
+        if self.chance(0.1):
+            bounds = [self.rng.choice(["", str(self.rng.randrange(1, 4))]) for _ in range(2)]
+            return f"({self.listed(columns, outer)})[{':'.join(bounds)}]"
         found = [name for name, kind in columns + outer if kind == "list"]
         if found and self.chance(0.8):
             return self.rng.choice(found)

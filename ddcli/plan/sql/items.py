@@ -15,7 +15,6 @@ from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
 from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Name, Names, renamed
-from ddcli.plan.sql.nodes import call
 from ddcli.plan.sql.outer_join import outer_joined
 from ddcli.plan.sql.product import product
 from ddcli.plan.sql.reader import RowExpressions, contains_query
@@ -196,7 +195,7 @@ class Items:
         ties = []
         for key in result.keys:
             assert outer is not None
-            ties.append(call("is not distinct from", nodes.column(outer.node, key), nodes.column(node, given[key])))
+            ties.append(nodes.tie(nodes.column(outer.node, key), nodes.column(node, given[key])))
         return FromItem(node, names, ties)
 
     def lateral(self, chain: Chain, node: exp.Expr, on: exp.Expr | None, *, left: bool = False) -> Chain:

@@ -11,12 +11,13 @@ from ddcli.errors import SpecError
 from ddcli.expressions.tree import Call, Column
 from ddcli.plan import logical
 from ddcli.plan.asof import is_ordered
+from ddcli.plan.conditions import call, conjuncts
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import split
 from ddcli.plan.sql.context import Environment, Outer
 from ddcli.plan.sql.items import Chain, Items, is_lateral
 from ddcli.plan.sql.names import Name, Names, renamed
-from ddcli.plan.sql.nodes import Pair, call
+from ddcli.plan.sql.nodes import Pair
 from ddcli.plan.sql.outer_join import outer_joined
 from ddcli.plan.sql.product import between, product
 from ddcli.plan.sql.reader import contains_query
@@ -67,10 +68,7 @@ class Joins(Items):
         (node,) = found.items
         keys = renamed(read.used, {*relation.schema, *node.schema})
         node = nodes.mapped(node, {keys.get(name, name): nodes.column(node, name) for name in node.schema})
-        ties = [
-            call("is not distinct from", nodes.column(relation, old), nodes.column(node, new))
-            for old, new in keys.items()
-        ]
+        ties = [nodes.tie(nodes.column(relation, old), nodes.column(node, new)) for old, new in keys.items()]
         joined = product([relation, node], ties, lambda: None)
         return replace(before, items=[joined], names=[*before.names, *found.names])
 
@@ -195,9 +193,7 @@ class Joins(Items):
             bound = {old: nodes.column(copy, new) for old, new in copies.items()}
             own_ties = [each.substitute(bound) for each in other.conditions]
             other, tying = replace(other, items=[copy, *other.items], conditions=own_ties), []
-            conditions += [
-                call("is not distinct from", nodes.column(outer.node, old), each) for old, each in bound.items()
-            ]
+            conditions += [nodes.tie(nodes.column(outer.node, old), each) for old, each in bound.items()]
             depends = False
         right = self.flushed(other if not depends else replace(other, conditions=[]), join)
         found = outer_joined(
@@ -239,7 +235,7 @@ class Joins(Items):
         if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
             chain = self.brought(chain, at)
         left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
-        parts = [part for each in conditions for part in nodes.conjuncts(each)]
+        parts = [part for each in conditions for part in conjuncts(each)]
         pairs = [between(part, left, right) for part in parts]
         compared = [_nearer(part, left, right) for part in parts]
         last = between(equal[-1], left, right) if equal else None  # of `using` the last column is compared
@@ -281,7 +277,7 @@ class Joins(Items):
         if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
             chain = self.brought(chain, at)
         left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
-        pairs = [between(part, left, right) for each in conditions for part in nodes.conjuncts(each)]
+        pairs = [between(part, left, right) for each in conditions for part in conjuncts(each)]
         if pairs and all(pairs):
             found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)
             return Chain([found], [], chain.names, chain.later)

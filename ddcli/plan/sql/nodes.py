@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
 from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.join import comparable
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 TRUE = Literal(True, BOOL)
 ONE = Literal(1, INT64)
+
+
+def tie(one: Column, other: Column) -> Expression:
+    """Return the condition that two columns are equal, null being equal to null; of lists it can only be the key of a join."""
+    if one.type.kind == "list":
+        return Call("is not distinct from", (one, other), BOOL)
+    return call("is not distinct from", one, other)
 
 
 def column(node: logical.Node, name: str) -> Column:
@@ -135,7 +142,7 @@ class Pair:
     span: Span | None = None
 
 
-def zero(kind: Type) -> Literal | None:
+def zero(kind: Type) -> Expression | None:
     """Return some value of a type, to stand beside the statement that there is none; None where there is no constant of it."""
     required = kind.required()
     values: dict[str, object] = {
@@ -146,6 +153,8 @@ def zero(kind: Type) -> Literal | None:
         "duration": dt.timedelta(0),
         "decimal": Decimal(0),
     }
+    if required.kind == "list":
+        return Call("array", (), required)
     if required.is_integer:
         return Literal(0, required)
     if required.is_float:

@@ -13,9 +13,9 @@ from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
+from ddcli.plan.conditions import all_of, any_of
 from ddcli.plan.sql.calls import OWNED, find_aggregates, is_aggregate, quantifier
 from ddcli.plan.sql.names import UnknownName
-from ddcli.plan.sql.nodes import all_of, any_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -240,6 +240,8 @@ class Statement:
                 table_ = CorrelatedTable(name, columns, query, environment.tables, environment.outer.scope)
                 environment = replace(environment, tables={**environment.tables, word.lower(): table_})
                 continue
+            for each in query.walk():  # its columns may have had other names beside those around
+                self._free.pop(id(each), None)
             result = self._query(query, Environment(environment.tables), value=False)
             environment = self.defined(environment, name, columns, result)
         return environment

@@ -15,6 +15,7 @@ from ddcli.expressions.scope import TableCall
 from ddcli.expressions.steps import UnnestStep
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
+from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
 
@@ -64,7 +65,7 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryL
         if name == "range":
             if step:
                 raise SpecError("range takes one or two numbers", span=place(node), hint="use generate_series")
-            last = nodes.call("-", last, nodes.ONE)
+            last = call("-", last, nodes.ONE)
         return TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
     hint = "unnest(list), generate_series(first, last), range(end)"
     if name.startswith("read_"):
