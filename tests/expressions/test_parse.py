@@ -103,7 +103,7 @@ def test_types(written: str, type_: str) -> None:
         ("s like 'a!' escape '!'", 12, "escapes nothing", None),
         ("cast(300 as int8)", 5, "out of range", None),
         ("?", 5, "not supported", None),
-        ("xs[-1]", 8, "counted from the first", None),
+        ("xs[-1]", 9, "counted from the first", None),
         ("interval '1' fortnight", 14, "unknown unit", None),
         ("*", 5, "only in count(*)", None),
         ("a = any(xs)", 9, "any is an aggregate", None),
