@@ -132,7 +132,11 @@ class Statements(Terms):
         by = f"partition by {self.rng.choice(plain)}" if self.chance(0.5) else ""
         order, own = f"order by {key}{self.way()}", f"order by {value}{self.way()}"
         calls = [f"{name} over ({by} {order})" for name in ("rank()", "dense_rank()", "count(*)", f"max({value})")]
-        calls += [f"{name}({value}) over ({by} {own})" for name in ("lag", "lead", "first_value", "last_value")]
+        calls += [f"{name}({value}) over ({by} {own})" for name in ("first_value", "last_value")]
+        whole = ", ".join([key + self.way(), *(name for name in plain if name != key)])
+        calls += [
+            f"{name}({value}) over ({by} order by {whole})" for name in ("lag", "lead") if len(plain) == len(columns)
+        ]
         calls += [f"cast(sum({value}) over ({by} {order}) as bigint)", f"count({value}) over ({by})"]
         calls += [f"min({value}) filter (where {self.one_condition(columns, [], 0)}) over ({by})"]
         return self.rng.choice(calls)
@@ -171,7 +175,7 @@ class Statements(Terms):
                 group = f" group by {listed}"
             else:
                 group = f" group by {', '.join(self.sets(plain) for _ in range(self.rng.choice([1, 1, 1, 2])))}"
-                if "int64" in kinds and self.chance(0.3):
+                if "int64" in kinds and not outer and self.chance(0.3):  # which is null in DuckDB there
                     items[kinds.index("int64")] = f"grouping({listed}) as c{kinds.index('int64')}"
         elif keys:
             items = [f"{self.over_groups(kind, [], columns, outer, depth)} as c{at}" for at, kind in enumerate(kinds)]
