@@ -100,7 +100,8 @@ def _look_at_spark(
     from ddcli.engine.jit.settings import cache_dir
     from ddcli.errors import EngineError
     from ddcli.job.options import SparkOptions
-    from ddcli.job.request import spark_of, state_of
+    from ddcli.job.paths import state_of
+    from ddcli.job.request import spark_of
     from ddcli.runtime.spark.doctor import checks
     from ddcli.spec import load_spec
     from ddcli.store.files.objects import locate
@@ -186,7 +187,7 @@ def _java() -> dict[str, Any] | None:
 
 def _disk(pipeline: Path | None) -> dict[str, Any] | None:
     """Return how much there is on the disk of a pipeline's state, or of this directory; None for one in an object store."""
-    from ddcli.job.request import state_of
+    from ddcli.job.paths import state_of
     from ddcli.spec import load_spec
     from ddcli.store.files.objects import ObjectPath
 

@@ -14,7 +14,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
-from ddcli.job.request import problems_of, state_of
+from ddcli.job.paths import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ddcli.driver.execute import execute
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
 from ddcli.job.clock import RunClock, time_now
-from ddcli.job.request import Request, problems_of
+from ddcli.job.paths import problems_of
+from ddcli.job.request import Request
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible

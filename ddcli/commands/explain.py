@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.commands.check import check
 from ddcli.errors import SpecErrors
-from ddcli.job.request import state_of
+from ddcli.job.paths import state_of
 from ddcli.render.view import View, view_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.pipeline_file import check_pipeline

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, did_you_mean
-from ddcli.job.request import logs_aside, state_of, takes
+from ddcli.job.paths import logs_aside, state_of, takes
 from ddcli.spec import included_files, read_spec
 from ddcli.spec.file import ENDINGS, read_text
 from ddcli.spec.syntax import parse_tree

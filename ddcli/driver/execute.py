@@ -25,15 +25,9 @@ from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
 from ddcli.job.consumed import destined
 from ddcli.job.functions import load_functions
+from ddcli.job.paths import unparsed_below
 from ddcli.job.reopening import carried, reopenings
-from ddcli.job.request import (
-    error_directory,
-    find_upper,
-    is_changed,
-    late_directory,
-    nothing_new,
-    unparsed_below,
-)
+from ddcli.job.request import error_directory, find_upper, is_changed, late_directory, nothing_new
 from ddcli.job.sizes import Sizes, rows_held, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing

@@ -9,6 +9,7 @@
 * object_table: immutable objects as a table of JSON
 * options: where a run is computed
 * reopening: a state that is taken back to a time
+* paths: the paths that a pipeline file names, and what is wrong with them
 * request: what a run is asked for, and whether there is anything to do
 * sizes: how a run is cut into shards and passes; pure
 * standby: what a watch keeps from one round to the next

@@ -13,7 +13,8 @@ from ddcli.errors import SpecError, Text, UsageError
 from ddcli.expressions.statement import read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL
 from ddcli.job.clock import RunClock, time_now
-from ddcli.job.request import DEFAULT_STATE, Request
+from ddcli.job.paths import DEFAULT_STATE
+from ddcli.job.request import Request
 from ddcli.spec.model import CsvOptions, InputSpec, Spec
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT

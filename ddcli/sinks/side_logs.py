@@ -14,7 +14,8 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
-from ddcli.job.request import error_directory, late_directory, unparsed_below
+from ddcli.job.paths import unparsed_below
+from ddcli.job.request import error_directory, late_directory
 from ddcli.screen import json_number
 from ddcli.store.log.writer import frontier_name, time_column
 from ddcli.store.state.contents import UPDATES

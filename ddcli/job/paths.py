@@ -1,0 +1,179 @@
+"""The paths that a pipeline file names or leaves to us, and what is wrong with them, and with its times, whatever the data are."""
+
+from __future__ import annotations
+
+from pathlib import PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import SpecError
+from ddcli.job.consumed import archives_of
+from ddcli.spec.model import DATABASE, catalog_of
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.state.contents import LOGS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.errors import Text
+    from ddcli.spec.model import OutputSpec, Spec
+
+DIFF = "diff"
+DEFAULT_STATE = ".dd"
+
+
+def unparsed_below(errors: Path, name: str) -> Path:
+    """Return where rows of an input are logged that can't be read: below the log of errors, and no part of it."""
+    return errors / "_unparsed" / name
+
+
+def logs_aside(spec: Spec) -> list[tuple[str, Text]]:
+    """Return the paths that the file names for logs of rows that are put aside, each with the keys that name it."""
+    found = [(f"inputs.{name}.quarantine", given.quarantine) for name, given in spec.inputs.items() if given.quarantine]
+    return [*found, *([("errors.quarantine", spec.errors.path)] if spec.errors and spec.errors.path else [])]
+
+
+def state_of(spec: Spec, base: Path) -> Path:
+    """Return where the file says that its state is."""
+    return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+
+
+def log_of(output: OutputSpec, base: Path, state: Path) -> Path:
+    """Return where an output's log is: of one that is a table and names no other place, in the state."""
+    return locate(base, output.path.value) if output.path else state.absolute() / LOGS / output.name.value
+
+
+def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return what is wrong with times and paths in a file, of which no data are needed to see it."""
+    return [*_mixed_times(spec), *_met_paths(spec, base, state)]
+
+
+def _mixed_times(spec: Spec) -> list[SpecError]:
+    """Return the errors of inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
+    errors = []
+    inputs = list(spec.inputs.values())
+    for given in inputs:
+        names, first = ([text.value for text in one.time] for one in (given, inputs[0]))
+        span = given.time[0].span
+        diff = given.diff.value if given.diff else DIFF
+        # The outputs have the names of a product's coordinates, and `diff`.
+        if taken := {diff, *([DIFF] if len(names) > 1 else [])} & set(names):
+            problem = f"inputs.{given.name.value}: '{min(taken)}' can't be a time column and the diff as well"
+            errors.append(SpecError(problem, span=span, hint="name another column under `time` or `diff`"))
+        elif len(names) != len(first) or (len(names) > 1 and names != first):
+            problem = f"inputs.{given.name.value}: its time is {', '.join(names)}, that of '{inputs[0].name.value}' is {', '.join(first)}"
+            hint = f"the inputs of a pipeline share one time: `time: [{', '.join(first if len(first) >= len(names) else names)}]`"
+            errors.append(SpecError(problem, span=span, hint=hint))
+    return errors
+
+
+def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
+    errors = []
+    written: list[tuple[str, Text]] = [
+        (f"outputs.{name}", output.path) for name, output in spec.outputs.items() if output.path
+    ]
+    archives = archives_of(spec)
+    written += [*logs_aside(spec), *archives]
+    for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
+        path = locate(base, text.value)
+        for name, given in spec.inputs.items():
+            if given.in_files and takes(locate(base, given.path.value), path / "updates.parquet"):
+                errors.append(
+                    SpecError(
+                        f"{what}: writes into '{given.path.value}', where the input '{name}' reads",
+                        span=text.span,
+                        hint="give it a directory outside of the inputs'",
+                    )
+                )
+        remote = isinstance(path, ObjectPath) and (what, text) in archives  # the store is not asked what lies there
+        if not remote and path.exists() and not path.is_dir():
+            errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
+    for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):
+        path = locate(base, text.value)
+        own = locate(base, given.path.value)
+        if isinstance(path, ObjectPath) != isinstance(own, ObjectPath):
+            where = (
+                "in an object store, its archive is not"
+                if isinstance(own, ObjectPath)
+                else "not in an object store, its archive is"
+            )
+            problem = f"{what}: the input is {where}: no file is moved between the two"
+            errors.append(
+                SpecError(problem, span=text.span, hint="name an archive where the input is, or use `consumed: forget`")
+            )
+        elif _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
+            problem = f"{what}: '{text.value}' and the directory of the state lie in each other"
+            errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
+    logs = {name: output.path for name, output in spec.outputs.items() if output.path}
+    for name, text in logs.items():
+        path = locate(base, text.value)
+        others = {f"output '{other}'": locate(base, found.value) for other, found in logs.items() if other != name}
+        near = [what for what, other in others.items() if takes(other, path / "updates.parquet")]
+        aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
+        near += [f"'{what}'" for what, text in aside if takes(path, locate(base, text.value) / "updates.parquet")]
+        if _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
+            near.append("state")
+        for what in near:
+            problem = f"outputs.{name}: '{text.value}' and the directory of the {what} lie in each other"
+            errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
+    return [*errors, *_met_tables(spec, base, state)]
+
+
+def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return the errors of tables that outputs are, where an input, a log, the state or another table lies in them or around them."""
+    errors = []
+    named: dict[tuple[str, str], str] = {}
+    for name, one in spec.outputs.items():
+        if one.target and one.target.kind == DATABASE:
+            first = named.setdefault((one.target.place.value, one.target.called), name)
+            if first != name:
+                problem = f"outputs.{name}.to: the output '{first}' is in the table '{one.target.called}', too"
+                errors.append(SpecError(problem, span=one.target.place.span, hint="give each a table of its own"))
+    targets = {
+        name: one.target
+        for name, one in spec.outputs.items()
+        if one.target and one.target.catalog is None and one.target.kind != DATABASE
+    }
+    places = {name: locate(base, target.place.value) for name, target in targets.items()}
+    taken = {
+        f"the input '{name}'": locate(base, given.path.value) for name, given in spec.inputs.items() if given.in_files
+    }
+    taken |= {f"the log of '{name}'": locate(base, one.path.value) for name, one in spec.outputs.items() if one.path}
+    taken |= {f"the table of '{name}'": place for name, place in places.items()} | {"the state": state}
+    for name, target in targets.items():
+        path = places[name]
+        file = path if target.kind == "parquet" else path / "part.parquet"
+        for what, other in taken.items():
+            if what == f"the table of '{name}'":
+                continue
+            if (
+                takes(other, file)
+                or _plain(other).is_relative_to(_plain(path))
+                or _plain(path).is_relative_to(_plain(other))
+            ):
+                problem = f"outputs.{name}.{target.kind}: '{target.place.value}' and {what} lie in each other"
+                errors.append(SpecError(problem, span=target.place.span, hint="give each a place of its own"))
+    tables: list[Any] = []
+    for name, target in ((name, one.target) for name, one in spec.outputs.items() if one.target):
+        if target.catalog is None:
+            continue
+        tables.append((catalog_of(target.catalog), target.place.value))
+        if tables[-1] in tables[:-1]:
+            problem = f"outputs.{name}.{target.kind}: another output is the table '{target.place.value}'"
+            errors.append(SpecError(problem, span=target.place.span, hint="give each a table of its own"))
+    return errors
+
+
+def _plain(path: PurePath) -> PurePath:
+    """Return a path to compare with others: what is in object stores lies in a directory of its own."""
+    return PurePosixPath(f"/s3:{path.inner}") if isinstance(path, ObjectPath) else path
+
+
+def takes(given: PurePath, file: PurePath) -> bool:
+    """Say whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
+    given, file = _plain(given), _plain(file)
+    if file.match(str(given)):
+        return True
+    if not file.is_relative_to(given):
+        return False
+    return not any(part.startswith((".", "_")) for part in file.relative_to(given).parts)
