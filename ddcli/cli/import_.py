@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ddcli.cli.arguments import REPORT
 from ddcli.screen import json_text, near, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.commands.dbt.project import DbtImport
 
 
 @click.group("import", short_help="Make a pipeline file of another program's project.")
@@ -43,16 +49,51 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
       dd import dbt fixtures/dbt out/shop.yaml
       dd import dbt fixtures/dbt out/shop.yaml --force
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.commands.dbt.project import import_project
+
+    _import(import_project, project, pipeline or project / "dd.yaml", force=force, output=output)
+
+
+@command.command("sdp", short_help="Make a pipeline file of a project of Spark's declarative pipelines.")
+@click.argument("project", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=click.Path(path_type=Path), required=False)
+@click.option("--force", is_flag=True, help="Replace the file PIPELINE.")
+@REPORT
+def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
+    """Make a pipeline file of the project of Spark's declarative pipelines in the folder PROJECT: of the SQL files that its
+    spark-pipeline.yml names. PIPELINE is PROJECT/dd.yaml unless it is named.
+
+    Materialized views and streaming tables become outputs, views collections, tables that the project does not define inputs.
+    What can't be taken over is listed by file and line, and so is all that reads it; the file holds the rest.
+
+    Exits with 1 if something is left out.
+
+    \b
+    JSON: {pipeline, inputs, models, tests, notes: [NOTE],
+           left_out: [{file, line, column, length, problem, hint}]}
+
+    \b
+    Examples:
+      dd import sdp fixtures/sdp out/spark.yaml      # exit 1
+    """  # noqa: D301 - as above
+    from ddcli.commands.sdp.project import import_sdp
+
+    folder = project if project.is_dir() else project.parent
+    _import(import_sdp, project, pipeline or folder / "dd.yaml", force=force, output=output)
+
+
+def _import(
+    importing: Callable[[Path, Path], DbtImport], project: Path, target: Path, *, force: bool, output: str
+) -> None:
+    """Write the pipeline file that a project becomes, and report what is left out."""
     from dataclasses import asdict
 
-    from ddcli.commands.dbt.project import import_project
     from ddcli.errors import UsageError
     from ddcli.job.summary import plural
 
-    target = pipeline or project / "dd.yaml"
     if target.exists() and not force:
         raise UsageError("this file exists already", place=str(target), hint="--force replaces it")
-    found = import_project(project, target)
+    found = importing(project, target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(found.text, encoding="utf-8")

@@ -24,7 +24,7 @@ def parse_tree(text: str, file: str) -> SpecTree:
     # libyaml where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids.
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        deep = _too_deep(yaml.parse(text, Loader=loader))
+        deep = too_deep(yaml.parse(text, Loader=loader))
         root = None if deep else yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         return SpecTree(None, [_in_our_words(error, source)], {})
@@ -36,7 +36,7 @@ def parse_tree(text: str, file: str) -> SpecTree:
     return build(root, source) if root else SpecTree(None, [], {})
 
 
-def _too_deep(events: Iterable[Any]) -> Any | None:
+def too_deep(events: Iterable[Any]) -> Any | None:
     """Return where a document nests too deep, if it does. Composing recurses in C, where that ends the process, so ask first."""
     depth = 0
     for event in events:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.dbt.inputs import yaml
 from ddcli.dataclass import dataclass
-from ddcli.errors import Span
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.commands.dbt.translation import Translation
+    from ddcli.errors import Span
 
 INSET = 6
 """Blanks before a query's lines."""
@@ -29,6 +29,8 @@ class ImportedQuery:
     written: bool
     folder: str = "out"
     expected: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    parts: tuple[str, ...] = ()
+    """The collections that it is the sum of, instead of a query."""
 
 
 @dataclass(eq=False)
@@ -52,16 +54,16 @@ class PipelineText:
             return None
         query, offset = self.origins[place.line]
         if offset is None:
-            return query, Span(query.query.file, 1, 1, 1, query.query.compiled.split("\n")[0])
+            return query, query.query.place(0)
         return query, query.query.place(offset + max(0, place.column - 1 - INSET), place.length)
 
 
 def written(
-    name: str, inputs: Mapping[str, tuple[dict[str, Any], str]], queries: Sequence[ImportedQuery]
+    program: str, name: str, inputs: Mapping[str, tuple[dict[str, Any], str]], queries: Sequence[ImportedQuery]
 ) -> PipelineText:
     """Return the pipeline file of inputs and queries."""
     text = PipelineText()
-    text.add("# Written by `dd import dbt`. A comment with a question mark is a guess: look at it.")
+    text.add(f"# Written by `dd import {program}`. A comment with a question mark is a guess: look at it.")
     text.add("dd: 1")
     text.add(f"name: {yaml(name)}")
     text.add("clock: arrival")
@@ -71,6 +73,11 @@ def written(
     text.add("collections:")
     for query in queries:
         text.add(f"  {yaml(query.name)}:", query)
+        if query.parts:
+            first, *others = query.parts
+            text.add(f"    from: {yaml(first)}", query)
+            text.add(f"    apply: [{yaml({'concat': others})}]", query)
+            continue
         text.add("    sql: |", query)
         offset = 0
         for line in query.query.text.split("\n"):

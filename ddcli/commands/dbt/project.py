@@ -52,11 +52,15 @@ class DbtImport:
 def import_project(project: Path, target: Path) -> DbtImport:
     """Return the pipeline file that a project becomes, for a place of its own. Raises UsageError where nothing of it can be one."""
     manifest = read_manifest(project)
-    return _Importing(manifest, project, target).run()
+    return Importing(manifest, project, target).run()
 
 
-class _Importing:
+class Importing:
     """A project while its pipeline is made."""
+
+    program = "dbt"
+    absorbed = ABSORBED
+    """How notes begin on functions that are null here and not there."""
 
     def __init__(self, manifest: CompiledProject, project: Path, target: Path) -> None:
         self.manifest, self.project, self.target = manifest, project, target
@@ -77,7 +81,7 @@ class _Importing:
         for one in _in_order(self.manifest):
             node = nodes[one]
             if node.kind in ("seed", "source", "snapshot"):
-                self.inputs[self.names[one]] = input_of(node, self.project, self.target.absolute().parent)
+                self.inputs[self.names[one]] = self.input_of(node)
                 if node.kind == "snapshot":
                     self.found.notes.append(
                         f"{node.file}: the snapshot `{node.name}` is an input: dbt goes on taking it"
@@ -103,6 +107,14 @@ class _Importing:
         self.found.inputs = len(self.inputs)
         return self.found
 
+    def input_of(self, node: DbtNode) -> tuple[dict[str, Any], str]:
+        """Return an input as the pipeline file has it, and a remark."""
+        return input_of(node, self.project, self.target.absolute().parent)
+
+    def about(self, node: DbtNode) -> str:
+        """Return what a person calls a node."""
+        return f"{node.kind} `{node.name}`"
+
     def leave(self, one: str, error: SpecError) -> None:
         """Leave a node out."""
         if one not in self.gone:
@@ -119,8 +131,10 @@ class _Importing:
             assert node.code is not None
             query = translate(node.code, node.compiled, relations)
         except SpecError as error:
-            about = f"{node.kind} `{node.name}`: {error.problem}"
-            self.leave(node.id, SpecError(about, span=error.span, place=error.place, hint=error.hint))
+            self.leave(
+                node.id,
+                SpecError(f"{self.about(node)}: {error.problem}", span=error.span, place=error.place, hint=error.hint),
+            )
             return
         if node.kind == "test":
             expected = ((node.name, NEVER),)
@@ -193,14 +207,14 @@ class _Importing:
                 raise UsageError(
                     problem + (f": {first.problem}" if first else ""), hint=first.hint if first else None, **where
                 )
-            text = written(self.manifest.project, self.inputs, list(self.queries.values()))
+            text = written(self.program, self.manifest.project, self.inputs, list(self.queries.values()))
             checked = check_text("\n".join(text.lines) + "\n", self.target)
             errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
             if checked.bound is not None and not errors:
                 errors = [
                     (place, SpecError(note, span=place))
                     for place, note in checked.bound.graph.notes
-                    if note.startswith(ABSORBED)
+                    if note.startswith(self.absorbed)
                 ]
             before, elsewhere = len(self.gone), []
             for place, error in errors:
@@ -212,9 +226,9 @@ class _Importing:
                     elsewhere.append(error)
                     continue
                 query, span = found
-                kind = self.manifest.nodes[query.id].kind
+                about = self.about(self.manifest.nodes[query.id])
                 problem = error.problem.removeprefix(f"collections.{query.name}.sql: ")
-                self.leave(query.id, SpecError(f"{kind} `{query.name}`: {problem}", span=span, hint=error.hint))
+                self.leave(query.id, SpecError(f"{about}: {problem}", span=span, hint=error.hint))
             self.leave_readers()
             if len(self.gone) == before:
                 for error in elsewhere:
@@ -239,7 +253,7 @@ class _Importing:
         for one in list(self.queries):
             node = self.manifest.nodes[one]
             if missing := next((each for each in node.reads if each in self.gone), None):
-                problem = f"{node.kind} `{node.name}`: it reads `{missing.split('.')[-1]}`, which is left out"
+                problem = f"{self.about(node)}: it reads `{missing.split('.')[-1]}`, which is left out"
                 self.leave(one, SpecError(problem, place=node.compiled))
 
 

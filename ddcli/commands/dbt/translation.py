@@ -81,14 +81,14 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
     if len(trees) != 1 or trees[0] is None:
         problem = "there is no query" if not any(trees) else "there are several statements"
         raise SpecError(problem, span=span(file, code, 0), hint="a model is one `select`")
-    edits = [*_tables(trees[0], code, file, names), *_words(tokens)]
+    edits = [*table_edits(trees[0], code, file, names), *_words(tokens)]
     edits += [(at.start() - 1, at.start(), "$$") for at in re.finditer(r"(?<=\$)\{", code)]
-    edits += _margins(code)
+    edits += margins(code)
     edits.sort()
-    return Translation(_edited(code, edits), file, code, tuple(edits))
+    return Translation(edited(code, edits), file, code, tuple(edits))
 
 
-def _tables(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, ...], str]) -> list[Edit]:
+def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, ...], str]) -> list[Edit]:
     """Return the names of tables, and aliases where they were called otherwise before."""
     edits: list[Edit] = []
     for node in tree.find_all(exp.Table):
@@ -125,13 +125,14 @@ def _words(tokens: Sequence[Token]) -> list[Edit]:
     return edits
 
 
-def _margins(code: str) -> list[Edit]:
+def margins(code: str) -> list[Edit]:
     """Return what takes blank space away before and behind the query: a block of YAML can't begin or end with it."""
     start, end = len(code) - len(code.lstrip()), len(code.rstrip())
     return [each for each in ((0, start, ""), (end, len(code), "")) if each[0] < each[1]]
 
 
-def _edited(code: str, edits: Sequence[Edit]) -> str:
+def edited(code: str, edits: Sequence[Edit]) -> str:
+    """Return a text with edits, which are in order and apart."""
     parts, last = [], 0
     for start, end, new in edits:
         parts += [code[last:start], new]

@@ -1,0 +1,230 @@
+"""A query of Spark's as SQL of ours: streams as tables, names and texts in our quotes, and where nulls come in an order.
+
+The text stays as it is but for single words, so a place in one is a place in the other. What means something else here by the same words
+is refused, or noted where that hangs on types.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from ddcli.commands.dbt.translation import (
+    UNWRITABLE,
+    Edit,
+    Translation,
+    edited,
+    quoted,
+    span,
+    table_edits,
+)
+from ddcli.commands.sdp.definitions import word_of
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError
+from ddcli.expressions.statement import is_own
+from ddcli.expressions.tree import deep_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ddcli.commands.sdp.definitions import SparkDefinition
+    from ddcli.errors import Span
+
+ENDS = {"LIMIT", "OFFSET", "ROWS", "RANGE", "GROUPS", "UNION", "EXCEPT", "INTERSECT", "MINUS", "WINDOW"}
+"""Words that an `order by` ends before."""
+CLAUSES = {"SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "WINDOW", "ON", "USING"}
+REFUSED = {
+    "DAYOFWEEK": (
+        "the week begins with 1 in Spark and with 0 here",
+        "leave it to the pipeline file, where it is `dow(day) + 1`",
+    ),
+    "SORT BY": ("`sort by` orders parts of a result", "write `order by`"),
+}
+NOTED = {
+    "/": "`/` is a quotient of floats here; Spark's of decimals is a decimal",
+    "CAST": "a `cast` of a float to an integer rounds here, and cuts in Spark; of a text to a timestamp it has no time zone",
+    "SUBSTRING": "`substring` counts from 1 here; Spark takes 0 for 1, too",
+    "SUBSTR": "`substr` counts from 1 here; Spark takes 0 for 1, too",
+}
+"""Words whose meaning is another for some values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkQuery:
+    """A query of Spark's that is parsed: the names of the tables that it reads, in small letters, and whether one is a stream."""
+
+    definition: SparkDefinition
+    tree: exp.Expr
+    edits: tuple[Edit, ...]
+    tables: tuple[tuple[str, ...], ...]
+    streams: bool
+    notes: tuple[str, ...]
+
+    def place(self, table: tuple[str, ...]) -> Span:
+        """Return where a table is read."""
+        for node in _tables(self.tree):
+            if _key(node) == table:
+                start, end = _extent(node)
+                return span(self.definition.file, self.definition.text, start, end - start)
+        return self.definition.place
+
+    def translation(self, names: Mapping[tuple[str, ...], str]) -> Translation:
+        """Return the query with the names that its tables have in the pipeline."""
+        text, file = self.definition.text, self.definition.file
+        tables = table_edits(self.tree, text, file, names)
+        taken = [range(start, max(end, start + 1)) for start, end, _ in tables]
+        edits = [each for each in self.edits if not any(each[0] in inside for inside in taken)]
+        edits = sorted([*edits, *tables])
+        return Translation(edited(text, edits), file, text, tuple(edits))
+
+
+def read_query(definition: SparkDefinition) -> SparkQuery:
+    """Return a definition's query, parsed. Raises SpecError for what can't be one here."""
+    text, tokens = definition.text, definition.query
+    start, end = tokens[0].start, tokens[-1].end + 1
+    if bad := UNWRITABLE.search(text, start, end):
+        raise SpecError("a pipeline file can't hold this character", span=span(definition.file, text, bad.start()))
+    edits = [(0, start, ""), (end, len(text), ""), *_words(definition, tokens), *_orders(tokens)]
+    streams = list(_streams(tokens))
+    edits += [(first, last, "") for first, last in streams]
+    # What is no part of the query is blank, so that places stay as they are.
+    blank = list(re.sub(r"[^\n]", " ", text[:start]) + text[start:end])
+    for first, last in streams:
+        blank[first:last] = " " * (last - first)
+    try:
+        with deep_calls():
+            tree = sqlglot.parse_one("".join(blank), dialect="spark")
+    except (SqlglotError, RecursionError) as error:
+        places = getattr(error, "errors", None) or [{}]
+        line, column = places[0].get("line") or definition.place.line, places[0].get("col") or 1
+        offset = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+        why = str(places[0].get("description") or "")
+        problem = "this can't be read as SQL" + (f": {why}" if why and "class" not in why else "")
+        raise SpecError(problem, span=span(definition.file, text, offset)) from None
+    if not isinstance(tree, exp.Query):
+        raise SpecError("this is no query", span=span(definition.file, text, start))
+    tables = tuple(dict.fromkeys(_key(node) for node in _tables(tree)))
+    words = {word_of(token) for token in tokens}
+    notes = tuple(note for word, note in NOTED.items() if word in words)
+    return SparkQuery(definition, tree, tuple(edits), tables, bool(streams), notes)
+
+
+def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
+    """Yield the tables that a query reads, but those that it defines itself."""
+    for node in tree.find_all(exp.Table):
+        if isinstance(node.this, exp.Identifier) and not (len(_key(node)) == 1 and is_own(node, node.name)):
+            yield node
+
+
+def _parts(node: exp.Table) -> list[exp.Identifier]:
+    return [part for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part]
+
+
+def _key(node: exp.Table) -> tuple[str, ...]:
+    return tuple(part.name.lower() for part in _parts(node))
+
+
+def _extent(node: exp.Table) -> tuple[int, int]:
+    parts = _parts(node)
+    return parts[0].meta["start"], parts[-1].meta["end"] + 1
+
+
+def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Yield what makes streams of tables: the word, and its parentheses if it has some."""
+    clauses = [""]
+    """Of each parenthesis that is open the clause that one is in, as far as it matters."""
+    for at, token in enumerate(tokens[:-1]):
+        word, before = word_of(token), word_of(tokens[at - 1]) if at else ""
+        if word == "(":
+            clauses.append("")
+        elif word == ")":
+            clauses = clauses[:-1] or [""]
+        elif word in CLAUSES or word.endswith("JOIN"):
+            clauses[-1] = word
+        listed = before == "," and clauses[-1] == "FROM"
+        if word != "STREAM" or not (before == "FROM" or before.endswith("JOIN") or listed):
+            continue
+        after = tokens[at + 1]
+        if word_of(after) == "(":
+            yield token.start, after.end + 1
+            closing = next((each for each in tokens[at + 2 :] if word_of(each) == ")"), after)
+            yield closing.start, closing.end + 1
+        elif after.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+            yield token.start, token.end + 1
+
+
+def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yield names in our quotes, texts in ours, and what makes `/` a quotient of floats; refuses what means something else here."""
+    text = definition.text
+    for at, token in enumerate(tokens):
+        start, end, word = token.start, token.end + 1, word_of(token)
+        place = span(definition.file, text, start, end - start)
+        after = word_of(tokens[at + 1]) if at + 1 < len(tokens) else ""
+        if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+            raw = text[start:end]
+            # Two quotes are one in a text; what stands apart is put together.
+            beside = at > 0 and tokens[at - 1].token_type == TokenType.STRING
+            doubled = beside and raw[0] == "'" == text[start - 1]
+            if token.token_type == TokenType.RAW_STRING or "\\" in raw:
+                raise SpecError(
+                    "a text with a backslash can't be taken over", span=place, hint="write the character itself"
+                )
+            if beside and not doubled:
+                raise SpecError(
+                    "texts side by side are one in Spark", span=place, hint="write them as one, or with `||`"
+                )
+            yield start, end, "'" + _plain(token.text.replace("'", "''")) + "'"
+        elif token.token_type == TokenType.IDENTIFIER:
+            yield start, end, _plain(quoted(token.text))
+        elif token.token_type == TokenType.SLASH:
+            yield start, end, "* 1e0 /"
+        elif word in REFUSED and (after == "(" or " " in word):
+            problem, hint = REFUSED[word]
+            raise SpecError(problem, span=place, hint=hint)
+        elif word in ("TRIM", "LTRIM", "RTRIM") and after == "(" and _has_comma(tokens[at + 1 :]):
+            problem = f"`{word.lower()}` takes the characters first in Spark, and last here"
+            raise SpecError(problem, span=place, hint="write `trim(both 'x' from a)`")
+
+
+def _plain(text: str) -> str:
+    """Return a text as a pipeline file has it, where `${` begins a variable."""
+    return text.replace("${", "$${")
+
+
+def _has_comma(tokens: Sequence[Token]) -> bool:
+    """Say whether the parentheses that tokens begin with have a comma of their own."""
+    depth = 0
+    for token in tokens:
+        depth += {"(": 1, ")": -1}.get(word_of(token), 0)
+        if depth == 1 and word_of(token) == ",":
+            return True
+        if not depth:
+            break
+    return False
+
+
+def _orders(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yield where nulls come in each order that doesn't say it: null is the least value in Spark, and the largest here."""
+    for at, token in enumerate(tokens):
+        if word_of(token) != "ORDER BY":
+            continue
+        depth, words, last = 0, list[str](), token
+        for each in [*tokens[at + 1 :], None]:
+            word = "" if each is None else word_of(each)
+            ends = each is None or (not depth and (word in ENDS or word == ")"))
+            if ends or (not depth and word == ","):
+                if words and not " ".join(words).endswith(("NULLS FIRST", "NULLS LAST")):
+                    yield last.end + 1, last.end + 1, " nulls last" if words[-1] == "DESC" else " nulls first"
+                words = []
+                if ends:
+                    break
+                continue
+            assert each is not None, "the end was reached"
+            depth += {"(": 1, ")": -1}.get(word, 0)
+            words += [word] if not depth else []
+            last = each
