@@ -34,14 +34,15 @@ class RunPlan:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan, made from what the file says."""
-        return self.bound.plan(self.manifest.cache["plan"] if self.manifest else None)
+        """The plan, made from what the file says, as the state was made by; what is all computed anew is planned anew."""
+        kept = self.manifest if not self.request.refreshes_all else None
+        return self.bound.plan(kept.cache["plan"] if kept else None)
 
     @cached_property
     def known(self) -> PhysicalGraph | None:
         """The graph that was kept, if it is the one that the state was made by."""
         kept, manifest = self.request.kept, self.manifest
-        if kept is None or manifest is None:
+        if kept is None or manifest is None or self.request.refreshes_all:
             return None
         return kept.graph(conditions_of(self.bound, manifest.cache["plan"]["generations"]), manifest.plan)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ddcli.plan import reordering
 from ddcli.plan.generations import known_generations, plan
+from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.filters import filtered_cases
@@ -82,3 +83,35 @@ def test_each_side_is_asked_for_what_some_alternative_demands():
     planned = plan(meaning.graph)
     assert planned.fingerprint != plan(meaning.graph, choices=None).fingerprint
     judge_graph(case, meaning, planned.graph)
+
+
+LOOKED_UP = """\
+dd: 1
+name: judged
+inputs:
+  p: {path: in/p/, columns: {k: int64, v: int64}}
+  q: {path: in/q/, columns: {k: int64, w: int64}}
+collections:
+  c:
+    from: p
+    apply:
+    - join: {with: q, 'on': [k]}
+    - join: {with: p, as: r, 'on': {w: k}}
+outputs: {c: out/c/}
+"""
+
+
+def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
+    """And a run that is not, goes on with the order of joins that it has."""
+    rows = tuple(((k, v), (0,), 1) for k in range(3) for v in range(3))
+    more = tuple(((k, v), (1,), 1) for k in range(3) for v in range(3))
+    case = Case(LOOKED_UP, tuple(Run((Arrival("p", each), Arrival("q", each))) for each in (rows, more, ())))
+    found, sizes = [], iter([1 << 60, 0, 0, 0])
+
+    def options():
+        found.extend(read_newest(path).plan for path in tmp_path.glob("cut/.dd/judged"))
+        monkeypatch.setattr(reordering, "MUCH", next(sizes))
+        return {"refresh": frozenset()} if len(found) == 2 else {}
+
+    judge(case, tmp_path, options)
+    assert found[0] == found[1] != read_newest(tmp_path / "cut/.dd/judged").plan
