@@ -139,7 +139,7 @@ def check_updates(found, a, b):
     assert not any(applied.values())
 
 
-@pytest.mark.parametrize("seed", range(many(30)))
+@pytest.mark.parametrize("seed", range(many(18)))
 def test_tables(seed, room):
     rng = random.Random(seed)
     key, tolerant = rng.choice(KEYS), rng.random() < 0.4
@@ -157,7 +157,7 @@ def test_tables(seed, room):
         assert side.rows == len(rows)
 
 
-@pytest.mark.parametrize("seed", range(many(12)))
+@pytest.mark.parametrize("seed", range(many(8)))
 def test_logs_as_of_a_time(seed, room, tmp_path):
     rng = random.Random(seed)
     a = log(rng, [*records(rng, 9), DULL], tmp_path / "a")
