@@ -48,11 +48,12 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "cli/test_memory", "spark/test_cluster", "objects/test_runs", "spark/test_tasks", "spark/test_connect", "spark/test_spark",
-    "crash/test_errors", "judge/test_traps", "crash/test_death", "judge/test_changes", "crash/test_power", "crash/test_kill",
-    "bench/test_bench", "formats/test_json_numbers", "judge/test_random", "judge/test_standby", "store/test_corruption",
-    "crash/test_readers", "cli/test_kept_plan", "expressions/test_sizes", "adversary/test_adversary", "lanes/test_lanes",
-    "judge/test_resharding", "crash/test_rewriting", "compare/test_memory", "trace/test_machine", "judge/test_operators",
+    "cli/test_memory", "spark/test_cluster", "objects/test_runs", "sql/test_judge", "spark/test_tasks", "spark/test_spark",
+    "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators", "crash/test_errors",
+    "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes", "judge/test_random",
+    "crash/test_kill", "crash/test_power", "crash/test_readers", "cli/test_secrets", "cli/test_size", "judge/test_changes",
+    "compare/test_memory", "judge/test_resharding", "kernels/test_loader", "store/test_compaction", "crash/test_rewriting",
+    "api/test_random", "query/test_statement", "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine",
 ]
 # fmt: on
 """The files that take longest, which begin first: else one of them goes on when all others are done."""
