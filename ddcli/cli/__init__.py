@@ -17,6 +17,7 @@
 * import_: `dd import`
 * init: `dd init`
 * log: `dd log`
+* log_compact: `dd log compact`
 * main: the group of all commands, and how errors end it
 * memory: how the allocator keeps freed memory
 * messages: what a run reports, as lines or as JSON objects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +16,23 @@ if TYPE_CHECKING:
 
 NOTHING = 1
 """The exit code if no record has the values."""
+COMPACT = "compact"
 
 
-@click.command("log", short_help="Show a change log: as of a time, or its changes.")
+class LogCommand(click.Command):
+    """A command with another one in it: its name stands where a log's would. A log of this name is `./compact`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] != [COMPACT]:
+            return super().make_context(info_name, args, parent, **extra)
+        from ddcli.cli.log_compact import command as compact
+
+        return compact.make_context(f"{info_name} {COMPACT}", args[1:], parent, **extra)
+
+
+@click.command("log", cls=LogCommand, short_help="Show a change log: as of a time, or its changes.")
 @click.argument("log")
 @click.argument("values", metavar="[COLUMN=VALUE]...", nargs=-1)
 @click.option(
@@ -75,6 +89,8 @@ def command(
       dd log out/airborne/ --as-of 600
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
+
+    `dd log compact OUTPUT` sums up what is old in an output's log: see `dd log compact --help`.
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError

@@ -44,6 +44,7 @@ from ddcli.sources.readers import (
     refuse_rewritten,
     refuse_unparsed,
 )
+from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
 from ddcli.store.state.entries import InputEntry, OutputEntry, Times
@@ -317,6 +318,11 @@ class _Run:
                 committed = transaction.commit(manifest)
         finally:
             workers.close()
+        if logs := [name for name, reader in self.readers.items() if reader.listing.growing]:
+            from ddcli.sources.log_claims import claim_logs
+
+            paths = [locate(self.request.base, self.request.spec.inputs[name].path.value) for name in logs]
+            claim_logs(self.request.spec.name.value, self.request.state, paths, committed.upper)
         if held and self.request.standby:
             self.request.standby.keep(self.request.state, committed, held)
         if self.manifest is None:

@@ -331,6 +331,16 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
         if progress is not None:
             listing = replace(listing, growing=True)
+        if (
+            listing.horizon is not None
+            and request.reopened is not None
+            and request.reopened.less_equal(listing.horizon)
+        ):
+            raise InputError(
+                f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
+                place=str(directory),
+                hint="reopen from a later time, or begin anew: `dd run --full-refresh all`",
+            )
         if begins:
             listing = listing.anew()
         if request.forgetting is not None:

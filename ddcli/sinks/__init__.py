@@ -7,4 +7,5 @@
 * outputs: one file of updates for each output and commit
 * replacement: which files of a log have other rows now
 * side_logs: late and refused rows, in logs of their own
+* summing: what is old in a log, summed up
 """

@@ -30,7 +30,7 @@ from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.listing import list_input
-from ddcli.store.time_text import format_frontier, parse_time
+from ddcli.store.time_text import format_frontier, format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,6 +152,7 @@ class ChangeLog:
         """Return the records as of a time, sorted, with how often each is there: of all rows, or of these. Holds the collection, not the log."""
         rows = self._having(key, rows)
         if time != LATEST:
+            self._refuse_before_horizon(self.at(time, "--as-of"))
             rows = rows.filter(not_after(list(self.time), self.at(time, "--as-of")))
         return self._in_order(self._summed(rows, list(self.columns)), list(self.columns))
 
@@ -181,6 +182,17 @@ class ChangeLog:
             rows = self._summed(rows, [*self.columns, *names])
         return rows if ordered is not None else self._in_order(rows, [*names, *self.columns])
 
+    def _refuse_before_horizon(self, time: Time) -> None:
+        """Refuse a time before the one as of which older updates were summed up."""
+        horizon = self.reader.listing.horizon
+        if horizon is not None and len(horizon) == len(time) and time < horizon:
+            begin = format_time(horizon, list(self.time.values()))
+            raise UsageError(
+                f"the log remembers nothing before {begin}: what is older was summed up as of then",
+                place=str(self.path),
+                hint=f"ask as of {begin} or later",
+            )
+
     def open_from(self, time: At) -> str | None:
         """Return up to where the log is complete, in words, if it may still change at a time; None where it can't."""
         if self.progress is None or time == LATEST or not self.progress.less_equal(self.at(time, "--as-of")):
@@ -190,7 +202,10 @@ class ChangeLog:
     @property
     def notes(self) -> list[str]:
         """What a person should know of what is shown."""
-        return [f"{self.path}: {UNFINISHED}"] if self.left_out else []
+        horizon = self.reader.listing.horizon
+        known = [] if horizon is None else [format_time(horizon, list(self.time.values()))]
+        summed = [f"{self.path}: what is older than {time} was summed up as of then" for time in known]
+        return [*([f"{self.path}: {UNFINISHED}"] if self.left_out else []), *summed]
 
     def refusal(self, error: BaseException) -> InputError | EngineError:
         """Return what to say when reading has failed: which file is damaged, or that a sum is too large."""

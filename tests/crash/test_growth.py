@@ -1,10 +1,12 @@
-"""Files of outputs that grow, when the process dies at any file operation: what each reader sees, and that the next run makes all whole."""
+"""Files of outputs that grow, or are summed up, when the process dies at any file operation: what each reader sees, and that the next run makes all whole."""
 
 import shutil
 from itertools import count
 
 import pytest
 
+from ddcli.sinks.summing import compact
+from ddcli.sources.change_log import read_log
 from ddcli.store.log import lineage
 from tests.crash.readers import look
 from tests.crash.shop import OUTPUTS, Shop
@@ -14,11 +16,12 @@ from tests.store.support import Dead, Faulty
 FILES = {f"out/{name}/updates-start-1.parquet" for name in OUTPUTS}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def growing(monkeypatch):
     monkeypatch.setattr(lineage, "APART", 0)
 
 
+@pytest.mark.usefixtures("growing")
 def test_death_at_every_operation_while_files_grow(tmp_path, through):
     shop = Shop.make(tmp_path / "before")
     for step in range(2):
@@ -48,3 +51,41 @@ def test_death_at_every_operation_while_files_grow(tmp_path, through):
         if not files.dead:
             break
     assert committed == {0, 1}
+
+
+def test_death_at_every_operation_of_a_summing_up(tmp_path, through):
+    """`dd log` shows the same contents all the while, whichever files are there."""
+    shop = Shop.make(tmp_path / "before")
+    for step in range(3):
+        shop.supply(step)
+        shop.run()
+    meant = {name: held(shop, name) for name in OUTPUTS}
+    whole = shop.copy(tmp_path / "whole")
+    done = compact(str(whole.folder / "shop.yaml"), whole.folder)
+    assert {each.output: each.horizon for each in done} == dict.fromkeys(OUTPUTS, "2")
+    after = whole.settled()
+    logs = [name for name in after if name.startswith("out/") and name.endswith(".parquet")]
+    assert [name.split("-", 1)[1] for name in logs] == ["start-3-summed4.parquet"] * 2
+    committed, together = set(), 0
+    for at in some(count()):
+        each = shop.copy(tmp_path / "shop")
+        files = Faulty(at)
+        path = str(each.folder / "shop.yaml")
+        try:
+            through(each, files, lambda each: compact(path, each.folder))  # noqa: B023 - called in here
+        except Dead:
+            committed.add(each.number - 3)
+            assert {name: held(each, name) for name in OUTPUTS} == meant, (at, files.log[-1])
+            together += any(len([*(each.folder / "out" / name).glob("*.parquet")]) > 3 for name in OUTPUTS)
+            if each.number == 3:
+                compact(path, each.folder)
+        assert each.settled() == after, f"dead before operation {at}: {files.log[-1]}"
+        shutil.rmtree(each.folder)
+        if not files.dead:
+            break
+    assert committed == {0, 1}
+    assert together, "the file that stands for others appears before these go"
+
+
+def held(shop, name):
+    return read_log(shop.folder / "out" / name, as_of="latest").rows()

@@ -31,7 +31,7 @@ outputs: {c: out/c/, rows: out/rows/}
 READER = """\
 dd: 1
 name: b
-inputs: {c: {path: out/c/, columns: {k: int64, n: int64, v: int64}}, rows: out/rows/}
+inputs: {c: {path: out/c/, columns: {k: int64, n: int64, v: int64?}}, rows: out/rows/}
 collections:
   d: {from: c, apply: [{join: {with: rows, on: [k, v]}}, {reduce: {by: [n], m: count(*)}}]}
 outputs: {d: out/d/}

@@ -67,14 +67,23 @@ def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memo
 
 def read_versions(path: Path) -> tuple[FileVersion, ...]:
     """Return the versions of a file before it, oldest first; none where its footer has none that make sense, or is gone."""
+    text = read_metadata(path, KEY)
     try:
-        footer = fields(read_footer(path))
-        rows, kept = number(footer[ROWS][1]), footer.get(METADATA, (0, b"\0"))[1]
-        texts = [{at: _text(value) for at, (_, value) in fields(pair).items()} for pair in structs(kept)]
-        found = [FileVersion(*row) for pair in texts if pair[1] == KEY for row in json.loads(pair[2])]
+        found = [FileVersion(*row) for row in json.loads(text or "[]")]
+        rows = number(fields(read_footer(path))[ROWS][1]) if found else 0
     except (DdError, OSError, ValueError, IndexError, KeyError, TypeError, RecursionError):
         return ()
     return tuple(found) if all(_is_version(each, rows) for each in found) else ()
+
+
+def read_metadata(path: Path, key: str) -> str | None:
+    """Return a text of the metadata in a file's footer; None where there is none, or no file."""
+    try:
+        kept = fields(read_footer(path)).get(METADATA, (0, b"\0"))[1]
+        texts = [{at: _text(value) for at, (_, value) in fields(pair).items()} for pair in structs(kept)]
+        return next((pair[2] for pair in texts if pair[1] == key), None)
+    except (DdError, OSError, ValueError, IndexError, KeyError):
+        return None
 
 
 def rows_of(path: Path, known: str) -> int | None:
@@ -93,5 +102,4 @@ def _text(value: bytes) -> str:
 
 
 def _is_version(found: FileVersion, rows: int) -> bool:
-    kinds = [type(value) for value in found]
-    return kinds == [int, int, str] and 0 <= found.rows <= rows
+    return [type(value) for value in found] == [int, int, str] and 0 <= found.rows <= rows

@@ -220,6 +220,7 @@ class Transaction:
         self._files = state.files
         self._batches: list[tuple[Path, Path]] = []
         self._outputs: list[tuple[Path, Path]] = []
+        self._first: list[tuple[Path, Path]] = []
         self._retired: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
         self._joint: list[JointFile] = []
@@ -292,9 +293,12 @@ class Transaction:
             self._added[directory] += 1
             return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
 
-    def add_output(self, path: Path, data: bytes | memoryview) -> Written:
-        """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of."""
-        return self._add(self._outputs, real(path.parent) / path.name, data)
+    def add_output(self, path: Path, data: bytes | memoryview, *, first: bool = False) -> Written:
+        """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of.
+
+        What is to appear `first` does so before any file is taken from its readers: it says which it stands for.
+        """
+        return self._add(self._first if first else self._outputs, real(path.parent) / path.name, data)
 
     def join_output(self, path: Path) -> JointFile:
         """Return a file to add parts to, which appears as `path` with the commit."""
@@ -338,7 +342,7 @@ class Transaction:
         directory = self.state.directory
         # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
         self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
-        renamings = [*self._retired, *self._outputs]
+        renamings = [*self._first, *self._retired, *self._outputs]
         pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in renamings)
         final = manifest_path(directory, self.number)
         waiting = temporary(final, self.number)
@@ -375,7 +379,7 @@ class Transaction:
         for path in [
             waiting,
             *(path for pair in self._batches for path in pair),
-            *(source for source, _ in self._outputs),
+            *(source for source, _ in (*self._first, *self._outputs)),
         ]:
             _try(partial(self._files.remove, path))
         for directory in reversed(self._made):
@@ -411,14 +415,14 @@ class Transaction:
         what it names, as it counts only under its final name.
         """
         alone = isinstance(final, ObjectPath)
-        sources = [source for source, _ in self._batches + self._outputs]
+        sources = [source for source, _ in self._batches + self._first + self._outputs]
         if not alone:
             self._files.write(waiting, data)
             sources.append(waiting)
         side_by_side(self._files.sync, sources)
         for source, target in self._batches:
             self._files.rename(source, target)
-        directories = {target.parent for _, target in self._batches + self._outputs}
+        directories = {target.parent for _, target in self._batches + self._first + self._outputs}
         side_by_side(self._files.sync_directory, sorted(directories))
         self.state.check_locks()
         if alone:

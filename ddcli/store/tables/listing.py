@@ -16,6 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
+from ddcli.store.state.contents import UPDATES
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, tag_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 
@@ -59,6 +60,8 @@ class Listing:
     limits: Mapping[str, int] = field(default_factory=dict)
     growing: bool = False
     """Whether it is a log whose writer may add to its files."""
+    horizon: tuple[int, ...] | None = None
+    """The time as of which what is older in a log was summed up; None: nothing was."""
 
     def is_as_listed(self, file: InputFile) -> bool:
         """Say whether a file still is what it was when it was listed, as a look at size and time tells."""
@@ -217,13 +220,13 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
     try:
         passed: list[PassedOver] = []
         try:
-            root, found = find_files(path, base, passed)
+            root, found = _settled(path, base, passed)
         except NothingFound:
             emptied = _emptied(path, base, consumed, forgets=forgets)
             if emptied is None:
                 raise
-            root, found = emptied, iter(())
-        listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed, base, forgets=forgets)
+            root, found = emptied, []
+        listing = _sorted_out(root, found, consumed, base, forgets=forgets)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
@@ -239,6 +242,22 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
             raise InputError(problem, place=name, hint="remove the link, or put the file back") from None
         raise InputError(f"the input can't be listed: {error.strerror}", place=str(error.filename or path)) from None
     return listing
+
+
+def _settled(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, list[InputFile]]:
+    """Return the root of an input and its files, sorted by path.
+
+    Of a log that is being summed up some files may be gone where the one that stands for them was not seen yet: it is listed until
+    it is the same twice.
+    """
+    root, files = find_files(path, base, passed)
+    found = sorted(files, key=lambda file: file.path)
+    while any(file.path.rpartition("/")[2].startswith(UPDATES) for file in found):
+        again = sorted(find_files(path, base, [])[1], key=lambda file: file.path)
+        if [file.path for file in again] == [file.path for file in found]:
+            break
+        found = again
+    return root, found
 
 
 def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:
@@ -281,7 +300,7 @@ def _sorted_out(
     names = _by_path(apart.values())
     new: list[InputFile] = []
     waiting: list[InputFile] = []
-    done: list[InputFile] = []
+    found, done, horizon = _summed_up(root, found, known)
     unmoved: list[InputFile] = []
     amended = set()
     grown: dict[str, Growth] = {}
@@ -330,7 +349,53 @@ def _sorted_out(
         unmoved=tuple(unmoved),
         amended=frozenset(amended),
         grown=grown,
+        horizon=horizon,
     )
+
+
+def _summed_up(
+    root: Path, found: Sequence[InputFile], known: dict[str, InputFile]
+) -> tuple[Sequence[InputFile], list[InputFile], tuple[int, ...] | None]:
+    """Return the files of an input without those for which others stand, what of these others is taken in already, and the horizon.
+
+    What they stand for is no more among the `known` files. Raises InputError where some of it has not been taken in, and some has.
+    """
+    names = [file for file in found if "-summed" in file.path and UPDATES in file.path]
+    if not names:
+        return found, [], None
+    from ddcli.store.log.summary import NAME, read_summary
+
+    read = {file.path: read_summary(root / file.path) for file in names if NAME.fullmatch(_split(file.path)[1])}
+    summaries = {path: summary for path, summary in read.items() if summary is not None}
+    gone = {_split(path)[0] + part.name for path, summary in summaries.items() for part in summary.parts}
+    done: list[InputFile] = []
+    for file in names:
+        prefix = _split(file.path)[0]
+        summary = summaries.get(file.path)
+        if summary is None or file.path in gone:
+            continue
+        mine = {key: each for key, each in known.items() if _split(key)[0] == prefix and not each.withdrawn}
+        names_before = {prefix + each for part in summary.parts for each in part.names()}
+        if file.path not in known and mine:
+            taken = {_split(key)[1]: each.fingerprint for key, each in mine.items() if each.done and each.since is None}
+            if not all(part.is_known(taken) for part in summary.parts):
+                raise InputError(
+                    "the log's older updates were summed up before this pipeline had taken all of them",
+                    place=str(root / file.path),
+                    hint="begin anew with its contents: `dd run --full-refresh all`",
+                )
+            done.append(replace(file, fingerprint=_fingerprint(root, file), done=True))
+            gone.add(file.path)
+        for key in names_before:
+            known.pop(key, None)
+    horizon = max((summary.horizon for summary in summaries.values()), default=None)
+    return [file for file in found if file.path not in gone], done, horizon
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the directory of a relative path, with the slash after it, and the name."""
+    directory, slash, name = path.rpartition("/")
+    return directory + slash, name
 
 
 def _reopened(file: InputFile, frontier: Times) -> InputFile:

@@ -1,0 +1,49 @@
+"""`dd log compact`: sum up what is old in the logs of outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ddcli.cli.arguments import IF_LOCKED, REPORT
+from ddcli.screen import json_text, near, say
+
+PIPELINES = (".yaml", ".yml")
+
+
+@click.command("compact", short_help="Sum up what is old in an output's log.")
+@click.argument("target", metavar="OUTPUT|PIPELINE")
+@click.option("--before", metavar="T", help="Sum up the updates before T. [default: all at times that are closed]")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would become of it, but change nothing.")
+@IF_LOCKED
+@REPORT
+def command(target: str, before: str | None, dry_run: bool, if_locked: str, output: str) -> None:
+    """Sum up the older updates of OUTPUT, the directory of an output, or of all outputs of PIPELINE.
+
+    One file takes the place of the oldest ones, with the contents of the log as of the last of their times, the horizon: from then on the
+    log says what it said, and `dd log --as-of` of an earlier time is refused. Whole files are summed up: what is newer than T, what consumers (`dd feed`)
+    have not got and what pipelines that read the log have not taken stays as it is.
+    Takes the lock, and commits like a run.
+
+    JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes}]; of a log of which nothing is that old the horizon is null.
+
+    \b
+    Examples:
+      dd log compact out/airborne --before 540
+      dd log compact pipelines/airborne.yaml --dry-run
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.job.summary import plural, size_of
+    from ddcli.sinks.summing import compact
+
+    done = compact(target, Path.cwd(), before, if_locked=if_locked, dry=dry_run)  # type: ignore[arg-type]
+    if output == "json":
+        say(json_text([each.to_json() for each in done]))
+        return
+    for each in done:
+        if each.horizon is None:
+            say(f"{each.output}: nothing to sum up")
+            continue
+        what = f"{each.files:,} {plural(each.files, 'file')} of {each.rows_before:,} rows, {size_of(each.bytes_before)}"
+        became = f"one of {each.rows:,} rows, {size_of(each.bytes)}, as of {each.horizon}"
+        say(f"{each.output}: {what} {'would become' if dry_run else 'are'} {became}: {near(each.path)}")

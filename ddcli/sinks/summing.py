@@ -1,0 +1,208 @@
+"""Summing up what is old in an output's log: one file takes the place of the first ones, with their contents as of the last of their times.
+
+What consumers of the log have not got, and what readers in other pipelines have not taken, stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import InputError, StateError, UsageError
+from ddcli.job.reopening import reopenings
+from ddcli.job.request import find_time, read_request
+from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import checksum
+from ddcli.store.files.objects import locate
+from ddcli.store.formats.base import Updates
+from ddcli.store.log.progress import read_owned
+from ddcli.store.log.reader import LogReader
+from ddcli.store.log.summary import NAME, Part, Summary, read_summary
+from ddcli.store.log.writer import file_name, time_column, write_progress
+from ddcli.store.parquet.row_groups import footer_of
+from ddcli.store.parquet.writer import CHUNK, parquet_bytes
+from ddcli.store.state.consumers import positions
+from ddcli.store.state.directory import State
+from ddcli.store.state.entries import FileEntry, InputFile
+from ddcli.store.state.holds import read_claims
+from ddcli.store.state.outputs import output_paths, same_outputs
+from ddcli.store.state.upkeep import manifest_of, written_to
+from ddcli.store.state.verify import check_bytes
+from ddcli.store.tables.listing import Listing, mark_of
+from ddcli.store.time_text import format_time, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import polars as pl
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class SummedUp:
+    """What became of a log: how many files and rows became one file, and of how many rows; the horizon as people write it."""
+
+    output: str
+    path: str
+    horizon: str | None = None
+    files: int = 0
+    rows_before: int = 0
+    bytes_before: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def compact(
+    target: str, base: Path, before: str | None = None, *, if_locked: IfLocked = "fail", dry: bool = False
+) -> list[SummedUp]:
+    """Sum up what is before a time, as a person writes it, in the log of an output, its directory, or in all of a pipeline file's."""
+    directory, written, names = _found(target, base)
+    manifest = manifest_of(directory)
+    time = find_time(manifest)
+    bound = None if before is None else parse_time(before, time, "--before", "log's")[0]
+    with State.open(directory, written_to(directory, manifest, written), written=written, if_locked=if_locked) as state:
+        return sum_up(state, names, bound, dry=dry)
+
+
+def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
+    """Return the state of what is to be summed up, the directories that are written to, and the names of the outputs."""
+    path = locate(base, target)
+    if path.suffix in (".yaml", ".yml"):
+        request = read_request(Path(path), None, None, lambda _: None)
+        manifest = manifest_of(request.state)
+        return request.state, request.written, [*same_outputs(request.state, manifest, request.outputs).values()]
+    path = real(path)
+    _, owner = read_owned(path)
+    hint = "name the directory of an output, as `dd state ls` lists them, or a pipeline file"
+    if owner is None:
+        raise InputError("this is no output of a pipeline", place=str(path), hint=hint)
+    directory = real(locate(path, owner.path))
+    manifest = manifest_of(directory)
+    names = [name for name, each in output_paths(directory, manifest).items() if real(each) == path]
+    if manifest.identity != owner.state or not names:
+        raise StateError(f"the output is not of the state at '{directory}'", place=str(path), hint=hint)
+    return directory, [path], names
+
+
+def sum_up(
+    state: State, names: Iterable[str], before: int | None = None, *, least: int = 2, dry: bool = False
+) -> list[SummedUp]:
+    """Sum up the updates before a time (None: all at closed times) of these outputs, and commit that; return what became of each.
+
+    Nothing becomes of a log fewer than `least` files of which are that old. Holds the contents of one log. Without `dry`
+    the state's manifest is another one then.
+    """
+    manifest = state.manifest
+    assert manifest is not None, "a state with outputs has a manifest"
+    if len(manifest.upper and manifest.upper[0]) > 1:
+        raise UsageError("a log whose times have several coordinates is not summed up", place=str(state.directory))
+    paths, done, outputs = output_paths(state.directory, manifest), [], dict(manifest.outputs)
+    with state.begin() as transaction:
+        for name in names:
+            old = _Old(manifest, name, paths[name], transaction)
+            files = old.files(
+                _bounds(state, manifest, name, before), positions(state.directory, manifest, outputs[name].log)
+            )
+            if len(files) < least:
+                done.append(SummedUp(name, str(paths[name])))
+                continue
+            entry, report = old.summed(files, dry=dry)
+            done.append(report)
+            if not dry:
+                outputs[name] = replace(outputs[name], files=(entry, *[*outputs[name].files][len(files) :]))
+        if outputs != manifest.outputs:
+            transaction.commit(replace(manifest, outputs=outputs))
+    return done
+
+
+def _bounds(state: State, manifest: Manifest, name: str, before: int | None) -> int | None:
+    """Return the time before which a log may be summed up: it is closed, and all readers have taken it; None: all times are."""
+    claimed = read_claims(state.directory).through(manifest.outputs[name].log).elements
+    known = [before, *(time for bound in (manifest.upper, claimed) for (time,) in bound)]
+    return min((each for each in known if each is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Old:
+    """What is old in the log of an output."""
+
+    manifest: Manifest
+    name: str
+    path: Path
+    transaction: Transaction
+
+    @property
+    def output(self) -> OutputEntry:
+        return self.manifest.outputs[self.name]
+
+    @property
+    def time(self) -> Schema:
+        return find_time(self.manifest)
+
+    def files(self, bound: int | None, held: Iterable[int]) -> Sequence[FileEntry]:
+        """Return the first files, those with commits that all consumers have got and with times before a bound."""
+        least = min((each for each in held if each), default=None)
+        found: list[FileEntry] = []
+        for file in self.output.files:
+            beyond = bound is not None and (not file.upper or file.upper[0][0] > bound)
+            if beyond or (least is not None and file.commit > least):
+                break
+            found.append(file)
+        while found and bound is not None and (last := self._log(found).reader.largest_time()) and last[0] >= bound:
+            found.pop()  # a correction, at times that are open
+        return found
+
+    def _log(self, files: Sequence[FileEntry]) -> ChangeLog:
+        listed = tuple(InputFile(file.name, file.size, 0) for file in files)
+        reader = LogReader(Listing(self.path, listed), Updates(tuple(self.time), None, diff=DIFF))
+        return ChangeLog(self.path, reader, DIFF, None)
+
+    def summed(self, files: Sequence[FileEntry], *, dry: bool) -> tuple[FileEntry, SummedUp]:
+        """Return the file that takes the place of these, and what is to be reported; write it, unless `dry`."""
+        for file in files:
+            check_bytes(self.path / file.name, file)
+        log = self._log(files)
+        known = [read_summary(self.path / file.name) for file in files if NAME.fullmatch(file.name)]
+        times = [log.reader.largest_time(), *(each.horizon for each in known if each)]
+        last = max(time for time in times if time is not None)
+        rows = log.as_of(LATEST).collect(engine="streaming")
+        data = self._bytes(rows, Summary(last, tuple(map(self._part, files))))
+        footer = checksum(footer_of(len(data), lambda start, end: bytes(data[start:end])))
+        name = file_name(self.time, None, files[-1].upper, f"-summed{self.transaction.number}")
+        if not dry:
+            self.transaction.add_output(self.path / name, data, first=True)
+            for file in files:
+                self.transaction.retire(self.path / file.name)
+            write_progress(self.transaction, self.path, self.manifest.upper, reopenings(self.manifest))
+        facts = len(rows), len(data), checksum(data), None, files[-1].upper
+        first, commit = min(file.first for file in files), max(file.commit for file in files)
+        entry = FileEntry(name, *facts, footer=footer, first=first, commit=commit)
+        counts = len(files), sum(file.rows for file in files), sum(file.size for file in files), len(rows), len(data)
+        horizon = format_time(last, list(self.time.values()))
+        return entry, SummedUp(self.name, str(self.path), horizon, *counts)
+
+    def _part(self, file: FileEntry) -> Part:
+        path = self.path / file.name
+        known = read_summary(path) if NAME.fullmatch(file.name) else None
+        return Part(file.name, mark_of(path, file.size), known.parts if known else ())
+
+    def _bytes(self, rows: pl.DataFrame, summary: Summary) -> memoryview:
+        """Return a file of these rows, all at the horizon."""
+        ((name, kind),) = self.time.items()
+        times = time_column(name, np.full(len(rows), summary.horizon[0], np.int64), kind)
+        frame = rows.insert_column(rows.width - 1, times)
+        return parquet_bytes(len(frame), lambda start, end: frame[start:end], group=CHUNK, metadata=summary.metadata())

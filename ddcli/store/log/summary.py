@@ -1,0 +1,78 @@
+"""Files of a log that stand for older ones: what these have summed up, as of the last of their times, the horizon.
+
+From the horizon on the log says what it said; earlier times can't be told apart any more. The new file appears first, then those that it
+stands for go, one after the other. So its footer names them: readers leave out what is still there of them. They are named with
+their fingerprints, and those that they stood for themselves: by that a reader in another pipeline sees whether it has taken all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddcli.store.log.lineage import read_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+KEY = "dd.summed"
+"""The key of the footer's metadata that has the horizon and the files."""
+NAME = re.compile(r"updates-[\w+-]+-summed[0-9]+\.parquet", re.ASCII)
+DEEP = 8
+"""How many summaries of summaries a footer names."""
+
+
+class Part(NamedTuple):
+    """A file that another one stands for: its name, its fingerprint as an input's listing has it, and the files that it stood for."""
+
+    name: str
+    fingerprint: str
+    parts: tuple[Part, ...] = ()
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Part:
+        """Return the part that a footer has as `row`. Raises ValueError or TypeError for what is none."""
+        name, fingerprint, parts = row
+        if not isinstance(name, str) or not isinstance(fingerprint, str) or "/" in name:
+            raise TypeError(f"no file: {row!r:.80}")
+        return cls(name, fingerprint, tuple(map(cls.from_row, parts)))
+
+    def names(self) -> Iterator[str]:
+        """Yield its name, and those of all files that it stood for."""
+        yield self.name
+        for part in self.parts:
+            yield from part.names()
+
+    def is_known(self, known: Mapping[str, str]) -> bool:
+        """Say whether it, or all that it stood for, is among files of these fingerprints."""
+        return known.get(self.name) == self.fingerprint or (
+            bool(self.parts) and all(part.is_known(known) for part in self.parts)
+        )
+
+    def cut(self, depth: int = DEEP) -> Part:
+        """Return it with what it stood for, so deep."""
+        return self._replace(parts=tuple(part.cut(depth - 1) for part in self.parts) if depth else ())
+
+
+class Summary(NamedTuple):
+    """What a file stands for: the files, and the horizon, the time at which all its rows are."""
+
+    horizon: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+    def metadata(self) -> dict[str, str]:
+        """Return what the file's footer has of it."""
+        return {KEY: json.dumps([self.horizon, [part.cut() for part in self.parts]], separators=(",", ":"))}
+
+
+def read_summary(path: Path) -> Summary | None:
+    """Return what a file stands for; None for a file that is none of these, or is gone."""
+    text = read_metadata(path, KEY)
+    try:
+        horizon, rows = json.loads(text or "")
+        found = Summary(tuple(horizon), tuple(map(Part.from_row, rows)))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return found if found.horizon and all(type(value) is int for value in found.horizon) else None
