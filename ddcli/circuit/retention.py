@@ -1,4 +1,4 @@
-"""How much of the past arrangements keep: `history:` in the pipeline file, for the whole or by output."""
+"""How much of the past is kept: of arrangements, `history:` in the pipeline file, for the whole or by output; of logs, `keep:`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,23 @@ def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[s
     return {name: length for name, length in found.items() if length != 0}
 
 
+def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
+    """Return how far behind the frontier the logs of outputs tell times apart, of those of which the file says it.
+
+    Raises SpecError for a length that the times don't have, and where they have several coordinates.
+    """
+    found = {}
+    for name, output in spec.outputs.items():
+        if output.keep is not None:
+            if len(kinds) > 1:
+                problem = f"outputs.{name}: a log whose times have several coordinates is not summed up"
+                raise SpecError(problem, span=output.keep.span, hint="leave `keep` out")
+            length = _length(output.keep, kinds, "keep")
+            assert length is not None, "the file's shape has no `all` here"
+            found[name] = length
+    return found
+
+
 def since(upper: Frontier, past: Mapping[str, int | None], fingerprint: str, before: Frontier) -> Frontier:
     """Return the frontier to which a node's times may be advanced when `upper` is committed; never before what it was."""
     if fingerprint not in past or not upper:
@@ -56,7 +73,7 @@ def _longest(lengths: Sequence[int | None]) -> int | None:
     return max(finite) if len(finite) == len(lengths) else ALL
 
 
-def _length(text: Text, kinds: Sequence[Type]) -> int | None:
+def _length(text: Text, kinds: Sequence[Type], key: str = "history") -> int | None:
     """Return a length of time in the units of the times' integers, None for all."""
     if text.value == "all":
         return ALL
@@ -65,16 +82,16 @@ def _length(text: Text, kinds: Sequence[Type]) -> int | None:
     count, unit = int(match[1]), match[2]
     (kind, *others) = {(kind.kind, kind.unit) for kind in kinds}
     if others:
-        raise SpecError("a `history` needs coordinates of one type", span=text.span, hint="write `history: all`")
+        raise SpecError(f"a `{key}` needs coordinates of one type", span=text.span, hint="write `history: all`")
     if kind[0] not in ("date", "datetime"):
         if unit:
             raise SpecError(
-                f"times are {kinds[0]}: a `history` in {unit}s means nothing", span=text.span, hint="give a number"
+                f"times are {kinds[0]}: a `{key}` in {unit}s means nothing", span=text.span, hint="give a number"
             )
         return count
     if not unit:
         hint = f"write `{count} days`, or another unit: {', '.join(SECONDS)}"
-        raise SpecError(f"times are {kinds[0]}: a `history` needs a unit", span=text.span, hint=hint)
+        raise SpecError(f"times are {kinds[0]}: a `{key}` needs a unit", span=text.span, hint=hint)
     seconds = count * SECONDS[unit]
     if kind[0] == "date":
         return -(-seconds // SECONDS["day"])

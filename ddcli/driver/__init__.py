@@ -2,6 +2,7 @@
 
 * execute: a run that has something to do: one step, one commit
 * forget: rows of inputs are forgotten
+* keep: logs of which only the latest is kept
 * meter: inputs whose progress is measured as they are read
 * migration: the state of a changed pipeline: what is new is built, outputs are corrected
 * requested_changes: what changes, and what is refused before anything is built anew

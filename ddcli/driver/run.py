@@ -168,6 +168,7 @@ def run(
                     summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
                 progress.end()
+        _keep_logs(request, opened, summary)
         if opened and opened.manifest:
             archive(request.spec, request.base, opened.manifest, opened.files)
         if opened and opened.manifest and wanted:
@@ -221,6 +222,14 @@ def _reopening(request: Request, manifest: Manifest | None, time: str) -> Reques
     from ddcli.job.reopening import reopening
 
     return reopening(request, manifest, time)
+
+
+def _keep_logs(request: Request, state: State | None, summary: RunSummary) -> None:
+    """Sum up what is old in the outputs' logs. Only where the file says how much to keep is the module imported that does it."""
+    if state is not None and summary.changed and any(each.keep for each in request.spec.outputs.values()):
+        from ddcli.driver.keep import keep_logs
+
+        keep_logs(request, state)
 
 
 def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:

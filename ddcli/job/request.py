@@ -331,16 +331,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
         if progress is not None:
             listing = replace(listing, growing=True)
-        if (
-            listing.horizon is not None
-            and request.reopened is not None
-            and request.reopened.less_equal(listing.horizon)
-        ):
-            raise InputError(
-                f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
-                place=str(directory),
-                hint="reopen from a later time, or begin anew: `dd run --full-refresh all`",
-            )
+        _refuse_summed_up(request, name, listing)
         if begins:
             listing = listing.anew()
         if request.forgetting is not None:
@@ -353,6 +344,16 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def _refuse_summed_up(request: Request, name: str, listing: Listing) -> None:
+    """Refuse to take a state back to before what an input's log tells apart: that could not be computed again."""
+    if listing.horizon is not None and request.reopened is not None and request.reopened.less_equal(listing.horizon):
+        raise InputError(
+            f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
+            place=str(listing.root),
+            hint="reopen from a later time, or begin anew: `dd run --full-refresh all`",
+        )
 
 
 def imports(request: Request) -> dict[str, tuple[Path, str]]:

@@ -37,7 +37,7 @@ from ddcli.store.tables.listing import Listing, mark_of
 from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import polars as pl
 
@@ -99,11 +99,16 @@ def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
 
 
 def sum_up(
-    state: State, names: Iterable[str], before: int | None = None, *, least: int = 2, dry: bool = False
+    state: State,
+    names: Iterable[str],
+    before: int | None = None,
+    *,
+    pays: Callable[[Sequence[FileEntry]], bool] = lambda files: len(files) > 1,
+    dry: bool = False,
 ) -> list[SummedUp]:
     """Sum up the updates before a time (None: all at closed times) of these outputs, and commit that; return what became of each.
 
-    Nothing becomes of a log fewer than `least` files of which are that old. Holds the contents of one log. Without `dry`
+    Nothing becomes of a log for whose files that are that old it doesn't pay. Holds the contents of one log. Without `dry`
     the state's manifest is another one then.
     """
     manifest = state.manifest
@@ -117,7 +122,7 @@ def sum_up(
             files = old.files(
                 _bounds(state, manifest, name, before), positions(state.directory, manifest, outputs[name].log)
             )
-            if len(files) < least:
+            if not pays(files):
                 done.append(SummedUp(name, str(paths[name])))
                 continue
             entry, report = old.summed(files, dry=dry)

@@ -509,6 +509,8 @@ class OutputSpec:
     source: Text
     path: Text | None = None
     history: Text | None = None
+    keep: Text | None = None
+    """How far behind the frontier the log tells times apart."""
     target: TargetSpec | None = None
 
     @property

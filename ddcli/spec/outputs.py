@@ -20,6 +20,11 @@ HISTORY = Words(
     r"all|\d+(\s*(second|minute|hour|day|week)s?)?",
     "write a number of times, `7 days` (weeks, hours, minutes, seconds), or `all`",
 )
+KEEP = Words(
+    "a length of time",
+    r"\d+(\s*(second|minute|hour|day|week)s?)?",
+    "write a number of times, or `90 days` (weeks, hours, minutes, seconds)",
+)
 PARQUET_FILE = PathWords("a Parquet file", r"(?s).+\.parquet", "a table in Parquet is one file: `marts/totals.parquet`")
 TARGETS: dict[str, Shape[Any]] = {
     "delta": PLACE,
@@ -38,6 +43,9 @@ KEYS = {
     "path": Key("path", PLACE, about="directory for the change log, relative to this file"),
     "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
     "history": Key("history", HISTORY, about="how much of the past its arrangements keep"),
+    "keep": Key(
+        "keep", KEEP, about="how far behind the frontier its log tells times apart; what is older is summed up"
+    ),
     "as": Key(
         "form",
         Choice("form", ("log", "table")),
