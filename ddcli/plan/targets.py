@@ -28,7 +28,7 @@ OWN = {
     "postgres": frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"}),
 }
 """Columns that each table of a database has."""
-OURS = frozenset({"dd_at", "dd_diff"})
+OURS = frozenset({"dd_at", "dd_diff", "dd_stays"})
 """Columns that rows of a change have on their way into a database."""
 LONGEST = 63
 UNFIT = frozenset(" ,;{}()\n\t=")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 CHANGES, FOUND = "dd_changes", "dd_found"
 """Tables of a transaction: rows that a change adds or retracts, and those of the table that it retracts."""
-AT, TIMES = "dd_at", "dd_diff"
-"""Columns of these: the number of a row of the change, and its diff."""
+AT, TIMES, STAYS = "dd_at", "dd_diff", "dd_stays"
+"""Columns of these: the number of a row of the change, its diff, and 1 where the change adds a row of its key."""
 
 
 class Database(ABC):
@@ -64,7 +64,7 @@ class Database(ABC):
     def temporary(self, connection: Any, columns: Schema) -> None:
         """Make the table of the changes; it goes with the connection."""
         kinds = [f"{quoted(name)} {self.type_of(kind)}" for name, kind in columns.items()]
-        listed = ", ".join([f"{AT} bigint", f"{TIMES} bigint", *kinds])
+        listed = ", ".join([f"{AT} bigint", f"{TIMES} bigint", f"{STAYS} bigint", *kinds])
         connection.execute(f"create temporary table {CHANGES} ({listed}){self.fleeting}")
 
     def same(self, names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ import polars as pl
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.mirrors.query_reader import quoted
-from ddcli.store.targets.database import AT, CHANGES, FOUND, TIMES, Database, full_name
+from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, full_name
 from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ class DatabaseTable:
         gone = f"select found from {FOUND}"
         added = f"insert into {self._table} ({listed}) select {listed} from {CHANGES} where {TIMES} > 0"
         if self._database.keeps_keys:
-            same = " and ".join(f"d.{quoted(name)} = c.{quoted(name)}" for name in self._unique)
-            gone = (
-                f"select f.found from {FOUND} f join {CHANGES} c on c.{AT} = f.{AT} "
-                f"where not exists (select 1 from {CHANGES} d where d.{TIMES} > 0 and {same})"
-            )
+            gone += f" where {STAYS} = 0"
             others = [f"{quoted(name)} = excluded.{quoted(name)}" for name in names if name not in self._unique]
             added += f" on conflict ({', '.join(map(quoted, self._unique))}) do "
             added += f"update set {', '.join(others)}" if others else "nothing"
@@ -150,16 +146,29 @@ class DatabaseTable:
     def _find(self, connection: Any, rows: Lanes, change: Change, same: str) -> None:
         """Find the rows of the table that a change retracts. Raises EngineError for one that isn't there."""
         frame = decode(rows, change.layout, change.pool)
-        numbers = [pl.int_range(len(rows), dtype=pl.Int64).alias(AT), pl.Series(TIMES, rows[:, -1])]
+        added = pl.Series(rows[:, -1] > 0)
+        stays = pl.Series([False]).new_from_index(0, len(rows))
+        if self._unique:
+            stays = (
+                frame.select(self._unique)
+                .with_columns(added.alias("\0"))
+                .select(pl.col("\0").any().over(self._unique))
+                .to_series()
+            )
+        numbers = [
+            stays.cast(pl.Int64).alias(STAYS),
+            pl.int_range(len(rows), dtype=pl.Int64).alias(AT),
+            pl.Series(TIMES, rows[:, -1]),
+        ]
         self._database.temporary(connection, change.columns)
         self._database.load(connection, CHANGES, frame.with_columns(numbers))
         row, beside = self._database.row, self._database.beside
         pairs = (
-            f"select t.{row} as found, c.{AT} as {AT}, row_number() over (partition by c.{AT}) as nth, -c.{TIMES} as times "
+            f"select t.{row} as found, c.{AT} as {AT}, row_number() over (partition by c.{AT}) as nth, -c.{TIMES} as times, c.{STAYS} as {STAYS} "
             f"from {CHANGES} c {beside} {self._table} t on {same} where c.{TIMES} < 0"
         )
         connection.execute(
-            f"create temporary table {FOUND}{self._database.fleeting} as select found, {AT} from ({pairs}) as pairs where nth <= times"
+            f"create temporary table {FOUND}{self._database.fleeting} as select found, {AT}, {STAYS} from ({pairs}) as pairs where nth <= times"
         )
         missing = connection.execute(
             f"select c.{AT} from {CHANGES} c left join (select {AT}, count(*) as times from {FOUND} group by {AT}) f "

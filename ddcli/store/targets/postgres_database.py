@@ -24,6 +24,8 @@ TYPES = {
     "bool": "boolean", "string": "text", "binary": "bytea", "date": "date",
 }
 # fmt: on
+MANY = 5_000
+"""Rows from which on a table is analyzed after they are added."""
 HASHED = 140_000
 """The version of servers from which on a row has a hash, by which it is found."""
 
@@ -70,8 +72,8 @@ class PostgresDatabase(Database):
         with connection.cursor() as cursor, cursor.copy(f"copy {table} ({listed}) from stdin") as copy:
             for row in frame.iter_rows():
                 copy.write_row(row)
-        if table == CHANGES:
-            connection.execute(f"analyze {CHANGES}")  # else its rows are thought to be many
+        if table == CHANGES or frame.height > MANY:
+            connection.execute(f"analyze {table}")  # else joins are planned for another number of rows
 
     def same(self, names: Sequence[str]) -> str:
         return f"{self._hash('t.', names)} = {self._hash('c.', names)} and {super().same(names)}"
