@@ -1,5 +1,7 @@
 """Tables in an object store, and mirrors of tables in a state there."""
 
+import os
+
 import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -20,3 +22,21 @@ def test_a_table_of_delta_lake(tmp_path, bucket, where):
     run(file)
     assert read_log(tmp_path / "out", as_of="latest").rows() == [(1, 1), (3, 1)]
     assert not run(file).changed
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_an_output_that_is_a_table(tmp_path, bucket, kind):
+    """Its log is in the state, which is in the bucket, too."""
+    place = f"{bucket}/lake/t" + (".parquet" if kind == "parquet" else "")
+    file = tmp_path / "p.yaml"
+    log = "inputs: {orders: in/}\n"
+    file.write_text(f"name: p\nstate: {bucket}/state\n{log}outputs: {{orders: {{as: table, {kind}: '{place}'}}}}\n")
+    (tmp_path / "in").mkdir()
+    for time, rows in enumerate([[(1, 1), (2, 1), (2, 1)], [(2, -1), (3, 1)]]):
+        frame = pl.DataFrame(rows, ["k", "diff"], orient="row").with_columns(time=pl.lit(time, pl.Int64))
+        frame.write_parquet(tmp_path / f"in/{time}.parquet")
+        assert run(file).tables == {"orders": place}
+        assert not run(file).changed
+    options = {"aws_endpoint_url": os.environ["AWS_ENDPOINT_URL"], "aws_allow_http": "true"}
+    table = pl.read_delta(place) if kind == "delta" else pl.read_parquet(place, storage_options=options)
+    assert table["k"].sort().to_list() == [1, 2, 3]
