@@ -11,7 +11,7 @@ from ddcli.driver.run import run
 from ddcli.errors import DdError, EngineError
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.postgres_reader import PostgresReader
-from tests.draws import chance
+from tests.draws import chance, many
 from tests.tables import database_followers as judges
 from tests.tables.database_followers import DatabaseFollower
 from tests.tables.test_output_types import HELD, write
@@ -29,7 +29,7 @@ def make(request, tmp_path, database, execute):
 
 
 def test_random_histories(make):
-    judges.judge_histories(make, 3)
+    judges.judge_histories(make, many(3))
 
 
 def test_deaths(make, tmp_path, execute):

@@ -15,7 +15,7 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, StateError
 from ddcli.store.targets.database_table import DatabaseTable
-from tests.draws import chance, many, some
+from tests.draws import chance, some
 from tests.harness import contents, write_log
 from tests.store.support import Dead, Faulty
 from tests.tables.followers import COLUMNS, Follower
@@ -108,7 +108,7 @@ def dying(at, *, after):
 
 def judge_histories(make, cases):
     """After each run the table has what its log adds up to, and one more commit if there is something new."""
-    for seed in range(many(cases)):
+    for seed in range(cases):
         draw, each = chance("databases", seed), make(seed)
         for _ in range(6):
             for _ in range(draw.choice([1, 1, 2])):

@@ -14,6 +14,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.duckdb_reader import DuckdbReader
 from ddcli.store.mirrors.sqlite_reader import SqliteReader
+from tests.draws import many
 from tests.tables import database_followers as judges
 from tests.tables.database_followers import DatabaseFollower
 from tests.tables.test_output_types import HELD, ONLY_PARQUET, write
@@ -31,7 +32,7 @@ def make(request, tmp_path):
 
 
 def test_random_histories(make):
-    judges.judge_histories(make, 3)
+    judges.judge_histories(make, many(3))
 
 
 def test_deaths(make, tmp_path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.store.mirrors.query_reader import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -33,6 +33,8 @@ class Database(ABC):
     """Whether a key is one of the table's, by which a row may take the place of another."""
     beside = "join"
     """How a table is joined to that of the changes, so that these are gone through."""
+    types: Mapping[str, str] = {}
+    """The names of types that have no parameters."""
     fleeting = ""
     """What has a temporary table go with its transaction, where the connection may be another's then."""
     errors: tuple[type[Exception], ...]
@@ -49,9 +51,14 @@ class Database(ABC):
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         """Say whether there is a table."""
 
-    @abstractmethod
     def type_of(self, kind: Type) -> str:
         """Return the type of a column."""
+        if kind.kind == "list":
+            assert kind.inner is not None, "a list has an inner type"
+            return f"{self.type_of(kind.inner)}[]"
+        if kind.kind == "datetime":
+            return "timestamptz" if kind.zone else "timestamp"
+        return self.types.get(kind.kind) or f"decimal({kind.precision}, {kind.scale})"
 
     @abstractmethod
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:

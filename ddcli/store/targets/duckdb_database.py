@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.expressions.types import Type
-
 # fmt: off
 TYPES = {
     "int8": "tinyint", "int16": "smallint", "int32": "integer", "int64": "bigint",
@@ -31,6 +29,7 @@ class DuckdbDatabase(Database):
     """A database in a file. Its keys refuse rows that take the place of others in one transaction, so there are none."""
 
     row = "rowid"
+    types = TYPES
     keeps_keys = False
 
     def __init__(self, file: Path) -> None:
@@ -62,14 +61,6 @@ class DuckdbDatabase(Database):
 
     def changed(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> int:
         return int(connection.execute(statement, values).fetchall()[0][0])
-
-    def type_of(self, kind: Type) -> str:
-        if kind.kind == "list":
-            assert kind.inner is not None
-            return f"{self.type_of(kind.inner)}[]"
-        if kind.kind == "datetime":
-            return "timestamptz" if kind.zone else "timestamp"
-        return TYPES.get(kind.kind) or f"decimal({kind.precision}, {kind.scale})"
 
     def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
         """Make none: a few columns are looked through faster."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.expressions.types import Type
-
 # fmt: off
 TYPES = {
     "int16": "smallint", "int32": "integer", "int64": "bigint", "float32": "real", "float64": "double precision",
@@ -33,6 +31,7 @@ HASHED = 140_000
 class PostgresDatabase(Database):
     """A database that a URI of libpq's names."""
 
+    types = TYPES
     row, mark, fleeting = "ctid", "%s", " on commit drop"
 
     def __init__(self, uri: str) -> None:
@@ -58,14 +57,6 @@ class PostgresDatabase(Database):
 
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         return bool(connection.execute("select to_regclass(%s) is not null", [full_name(name)]).fetchall()[0][0])
-
-    def type_of(self, kind: Type) -> str:
-        if kind.kind == "list":
-            assert kind.inner is not None
-            return f"{self.type_of(kind.inner)}[]"
-        if kind.kind == "datetime":
-            return "timestamptz" if kind.zone else "timestamp"
-        return TYPES.get(kind.kind) or f"numeric({kind.precision}, {kind.scale})"
 
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
         listed = ", ".join(map(quoted, frame.columns))
