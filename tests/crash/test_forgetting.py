@@ -8,6 +8,9 @@ from tests.draws import some
 from tests.harness import read_log
 from tests.store.support import Dead, Faulty
 
+STEP = 3
+"""Every so many operations the process dies: one by one takes half a minute."""
+
 
 def without(shop):
     return forget(shop.folder / "shop.yaml", "person = 1", ["sales", "people"])
@@ -20,7 +23,7 @@ def test_death_at_every_operation(every_stage, tmp_path, through):
     after = whole.settled()
     assert 1 not in read_log(whole.folder / "out/known")["person"].to_list()
     outcomes = set()
-    for at in some(count()):
+    for at in some(count(step=STEP)):
         shop = before.copy(tmp_path / "shop")
         files = Faulty(at)
         try:
