@@ -130,15 +130,14 @@ def run_budget(budget: Budget | None, given: Mapping[str, str], *, work: bool = 
         named = [(None, budget.run), *((name.value, bounds) for name, bounds in budget.collections)]
         classes = {name: (bounds.work.value, bounds.work.span) for name, bounds in named if bounds.work}
     for bound, text in given.items():
+        _check_known(bound, work=work)
         if work:
-            _known(bound, ["work"])
             if text not in WORK_CLASSES:
                 near = did_you_mean(text, WORK_CLASSES)
                 hint = f"did you mean {near}?" if near else f"classes: {', '.join(WORK_CLASSES)}"
                 raise UsageError(f"--budget work={text}: there is no such class of work", hint=hint)
             classes[None] = text, None
             continue
-        _known(bound, [*UNITS, *(EACH + what for what in UNITS)])
         limits, what = (operator, bound.removeprefix(EACH)) if bound.startswith(EACH) else (run, bound)
         limits.pop(what, None)
         if text != "none":
@@ -151,7 +150,14 @@ def run_budget(budget: Budget | None, given: Mapping[str, str], *, work: bool = 
     return found if run or operator or collections or classes else None
 
 
-def _known(name: str, names: list[str]) -> None:
+def _check_known(name: str, *, work: bool) -> None:
+    """Raise UsageError for a name that is no bound of a run, or of a check of `work`."""
+    of_run, of_check = [*UNITS, *(EACH + what for what in UNITS)], ["work"]
+    names, others = (of_check, of_run) if work else (of_run, of_check)
+    if name in others:
+        one, other = ("dd check", "dd run") if work else ("dd run", "dd check")
+        hint = f"bounds of `{one}`: {', '.join(names)}; `budget` in the file has those of both"
+        raise UsageError(f"--budget {name}: this is a bound of `{other}`, not of `{one}`", hint=hint)
     if name not in names:
         near = did_you_mean(name, names)
         listed = f"bounds: {', '.join(names)}"

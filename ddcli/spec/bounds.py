@@ -16,7 +16,7 @@ UNITS: dict[str, dict[str, float]] = {
     "seconds": {"": 1, "s": 1, "min": 60, "h": 3600},
     "bytes": {"": 1, "b": 1} | _SIZES,
 }
-EXAMPLES = {"rows": "1e6 or 500k", "seconds": "60 or 5min", "bytes": "500MB or 2GiB"}
+EXAMPLES = {"rows": "a whole number: 1e6 or 500k", "seconds": "60 or 5min", "bytes": "500MB or 2GiB"}
 NUMBER = re.compile(r"(\d{1,18}(?:_\d{1,18}){0,6}(?:\.\d{1,18})?(?:e\+?\d{1,2})?)\s*([a-z]*)")
 
 
@@ -29,7 +29,13 @@ def parse_bound(what: str, text: str) -> float:
     found = NUMBER.fullmatch(text.strip().lower())
     if found is None or found[2] not in UNITS[what]:
         raise ValueError(text)
-    return float(found[1]) * UNITS[what][found[2]]
+    unit = UNITS[what][found[2]]
+    most = float(found[1]) * unit
+    if what == "rows" or (what == "bytes" and unit == 1):
+        most = round(most, 6)  # 1.001k are 1001
+        if not most.is_integer():
+            raise ValueError(text)
+    return most
 
 
 WORK_CLASSES = ("change", "output", "groups", "partition", "everything")

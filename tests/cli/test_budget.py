@@ -144,6 +144,9 @@ def test_classes_of_work(pairs):
         ("{}", "wants a mapping, found an empty one"),
         ("{rows: -1}", "wants a number of rows, found '-1'"),
         ("{rows: 5 kB}", "wants a number of rows"),
+        ("{rows: 1.5}", "wants a number of rows, found '1.5'"),
+        ("{operator: {rows: 1.2345k}}", "write it as a whole number: 1e6 or 500k"),
+        ("{bytes: 0.5}", "wants a number of bytes, found '0.5'"),
         ("{bytes: 5 rows}", "wants a number of bytes"),
         ("{rows: 1e999}", "wants a number of rows"),
         ("{work: group}", "unknown class of work 'group'"),
@@ -158,11 +161,22 @@ def test_what_is_no_budget(pairs, budget, problem):
     assert problem in result.err
 
 
-@pytest.mark.parametrize("bound", ["rows", "rows=", "rows=many", "row=1", "work=groups", "operator.work=groups", "=1"])
+@pytest.mark.parametrize(
+    "bound", ["rows", "rows=", "rows=many", "rows=1.5", "row=1", "work=groups", "operator.work=groups", "=1"]
+)
 def test_what_is_no_bound(pairs, bound):
     result = pairs("run", "p.yaml", "--budget", bound)
     assert result.code == 2
     assert "bound" in result.err or "number of rows" in result.err
+
+
+def test_bounds_of_another_command(pairs):
+    result = pairs("run", "p.yaml", "--budget", "work=groups")
+    assert result.code == 2
+    assert "--budget work: this is a bound of `dd check`, not of `dd run`" in result.err
+    result = pairs("check", "p.yaml", "--budget", "operator.rows=5")
+    assert result.code == 2
+    assert "--budget operator.rows: this is a bound of `dd run`, not of `dd check`" in result.err
 
 
 def test_what_gets_worse(pairs):
