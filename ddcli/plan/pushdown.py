@@ -98,9 +98,10 @@ class _Moving:
         found = node if same else replace(node, inputs=inputs)
         if parts := _movable(found):
             (child,) = inputs
-            below, left = self.through(child, parts)
+            bare = {at: part for at, part in parts.items() if not part.columns()}
+            below, left = self.through(child, {at: part for at, part in parts.items() if at not in bare})
             if below is not child:
-                found = asked(below, left.values())
+                found = asked(below, [*bare.values(), *left.values()])
         self.done[node.fingerprint] = found
         self._stand(found, [node.fingerprint])
 
@@ -257,7 +258,7 @@ def _movable(node: Node) -> Parts:
         return {}
     if not isinstance(node.step, FilterStep) or not is_certain(node.step.condition):
         return {}
-    return {at: part for at, part in enumerate(conjuncts(node.step.condition)) if part.columns()}
+    return dict(enumerate(conjuncts(node.step.condition)))
 
 
 def _is_certain_step(node: logical.Apply) -> bool:

@@ -34,7 +34,7 @@ def conditions(draw, columns: Columns, depth: int = 2) -> str:
         return form.format(*(draw(conditions(columns, depth - 1)) for _ in range(form.count("{}"))))
     name = draw(st.sampled_from(columns.of()))
     text, kind = quoted(name), columns.kinds[name]
-    forms = [f"({text} is null)", f"({text} is not null)"]
+    forms = ["(1 < 2)", "(1 > 2)", "(null = 1)", f"({text} is null)", f"({text} is not null)"]
     for literal in LITERALS.get(kind, ()):
         forms += [
             f"({text} = {literal})",

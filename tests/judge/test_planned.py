@@ -85,6 +85,16 @@ def test_each_side_is_asked_for_what_some_alternative_demands():
     judge_graph(case, meaning, planned.graph)
 
 
+@pytest.mark.parametrize("bare", ["1 > 2", "null = 1", "1 < 2"])
+def test_what_is_asked_of_no_column_is_asked(bare):
+    """Where the other conditions sink without it."""
+    rows = tuple(((k, v), (0,), 1) for k in range(2) for v in range(2))
+    text = ALTERNATIVES.replace("(v = 1 and w = 2) or (v = 3 and w = 4)", f"v = 1 and {bare}")
+    case = Case(text, (Run((Arrival("p", rows), Arrival("q", rows))),))
+    meaning = Meaning(case)
+    judge_graph(case, meaning, plan(meaning.graph).graph)
+
+
 LOOKED_UP = """\
 dd: 1
 name: judged
