@@ -6,7 +6,7 @@
 * columns: columns and types in options
 * completion: `dd completion`
 * convert: `dd convert`
-* correction: what `dd retract` and `dd state reopen` share
+* correction: what `dd retract`, `dd state reopen` and `dd forget` share
 * coreutils: the scripts' entry point, and the hand-over to the system's `dd`
 * diff: `dd diff`
 * doctor: `dd doctor`

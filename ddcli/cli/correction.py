@@ -1,4 +1,4 @@
-"""What `dd retract` and `dd state reopen` share: their options, and the run that corrects a state."""
+"""What `dd retract`, `dd state reopen` and `dd forget` share: their options, and the call that corrects a state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ddcli.screen import json_text, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ddcli.job.forgetting import ForgettingSummary
+    from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -26,7 +28,8 @@ def corrects(command: F) -> F:
 
 def correct(
     pipeline: Path,
-    *,
+    *arguments: Any,
+    by: Callable[..., RunSummary | ForgettingSummary] | None = None,
     state: str | None,
     dry_run: bool,
     quiet: bool,
@@ -35,14 +38,15 @@ def correct(
     output: str,
     **asked: Any,
 ) -> None:
-    """Run a pipeline as it is `asked` (see `ddcli.driver.run.run`), and print what was done."""
+    """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) as it is `asked`, and print what was done."""
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.store.files.objects import locate
 
     keep_freed_memory()
-    summary = run(
+    summary = (by or run)(
         pipeline,
+        *arguments,
         state=None if state is None else locate(Path.cwd(), state),
         dry_run=dry_run,
         if_locked=if_locked,

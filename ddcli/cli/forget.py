@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, NO_CODE, PIPELINE, REPORT, STATE, VAR, NameIn
-from ddcli.screen import json_text, say
+from ddcli.cli.arguments import PIPELINE, NameIn
+from ddcli.cli.correction import correct, corrects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command("forget", short_help="Remove rows from everything made of them.")
@@ -22,24 +24,8 @@ from ddcli.screen import json_text, say
     metavar="NAME",
     help="The input whose rows they are; repeatable. [default: the only one that has these columns]",
 )
-@STATE
-@click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
-@IF_LOCKED
-@NO_CODE
-@REPORT
-@VAR
-def command(
-    pipeline: Path,
-    where: str,
-    inputs: tuple[str, ...],
-    state: str | None,
-    dry_run: bool,
-    quiet: bool,
-    if_locked: str,
-    no_code: bool,
-    output: str,
-) -> None:
+@corrects
+def command(pipeline: Path, where: str, inputs: tuple[str, ...], **options: Any) -> None:
     """Remove the rows of an input for which CONDITION holds from the state of PIPELINE, its outputs, and its logs of late and failed rows, as if
     they had never been there.
 
@@ -56,23 +42,6 @@ def command(
     Examples:
       dd forget pipelines/airborne.yaml --input flights --where "carrier = 'HA'" --dry-run
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.cli.memory import keep_freed_memory
     from ddcli.driver.forget import forget
-    from ddcli.store.files.objects import locate
 
-    keep_freed_memory()
-    summary = forget(
-        pipeline,
-        where,
-        inputs,
-        state=None if state is None else locate(Path.cwd(), state),
-        dry_run=dry_run,
-        if_locked=if_locked,  # type: ignore[arg-type]
-        no_code=no_code,
-        say=None if quiet else partial(say, err=True),
-    )
-    if output == "json":
-        say(json_text(summary.to_json()))
-    else:
-        for line in [] if quiet else summary.lines():
-            say(line, err=True)
+    correct(pipeline, where, inputs, by=forget, **options)

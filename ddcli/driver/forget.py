@@ -8,19 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.driver.execute import execute
+from ddcli.driver.run import open_state
 from ddcli.driver.tables import followed
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
-from ddcli.job.consumed import archive
 from ddcli.job.forgetting import Forgetting, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
 from ddcli.store.log.condition import RowCondition
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.state.directory import State
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import check_aside
-from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.runs import forget_examples
 from ddcli.store.state.sharing import advance_holds, reading, taken_of
 from ddcli.store.state.upkeep import Size, files_of
@@ -65,21 +63,8 @@ def forget(
     known = newest_of(plain)
     request = forgetting(plain, known, where, inputs)
     check_aside(request.aside)
-    opened = (
-        nullcontext()
-        if dry_run
-        else State.open(
-            request.state,
-            request.outputs,
-            written=request.written,
-            anew=request.rewrite,
-            if_locked=if_locked,
-        )
-    )
-    with opened as held:
+    with nullcontext() if dry_run else open_state(request, if_locked) as held:
         if held is not None and held.manifest is not None:
-            check_pipeline(request.state, held.manifest, request.spec.path)
-            archive(request.spec, request.base, held.manifest, held.files)
             request = forgetting(plain, held.manifest, where, inputs)
             _refuse_readers(request.state)
         before = held.manifest if held is not None else known

@@ -7,7 +7,7 @@ all of them, and commits inputs taken, arrangements and output updates as one ma
 from __future__ import annotations
 
 import time as clock
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.sharing import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.job.options import Engine
@@ -130,24 +130,8 @@ def run(
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
-    state_or_none = (
-        nullcontext()
-        if dry_run
-        else State.open(
-            request.state,
-            request.outputs,
-            written=request.written,
-            anew=request.rewrite,
-            if_locked=if_locked,
-            clean=standby.clean(request.state) if standby else None,
-        )
-    )
-    with state_or_none as opened:
+    with nullcontext() if dry_run else open_state(request, if_locked) as opened:
         if opened is not None and opened.manifest is not None:
-            check_pipeline(
-                request.state, opened.manifest, request.spec.path
-            )  # another's first run may have come between
-            archive(request.spec, request.base, opened.manifest, opened.files)  # what a dead run has left
             if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
                 request = _withdrawing(request, opened.manifest, withdraw)
                 if reopen is not None:
@@ -180,6 +164,19 @@ def run(
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)
     return summary
+
+
+@contextmanager
+def open_state(request: Request, if_locked: IfLocked) -> Iterator[State]:
+    """Open the state that a request is to change, and archive files that a dead run has taken in. Raises StateError where it is another pipeline's."""
+    clean = request.standby.clean(request.state) if request.standby else None
+    with State.open(
+        request.state, request.outputs, written=request.written, anew=request.rewrite, if_locked=if_locked, clean=clean
+    ) as state:
+        if state.manifest is not None:
+            check_pipeline(request.state, state.manifest, request.spec.path)  # its first run may have come between
+            archive(request.spec, request.base, state.manifest, state.files)
+        yield state
 
 
 def _bounded(request: Request, budget: Mapping[str, str] | None) -> Request:
