@@ -32,13 +32,16 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class Nursery:
     """The parent of all, as those who want processes see it."""
 
+    modules: tuple[str, ...] = ()
+    """What its children would import otherwise, each by itself."""
+    variables: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen = field(init=False)
 
     def __post_init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery"],
+            [sys.executable, "-m", "tests.crash.nursery", *self.modules],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1"},
+            env=os.environ | {"PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1"} | self.variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -48,7 +51,8 @@ class Nursery:
         """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`.
 
         A run may have: `options` of `ddcli.driver.run.run`, `die_at` (the file operation before which it exits), `kill`
-        (the seconds after which it is killed), `large` (the updates of an output that are written by themselves).
+        (the seconds after which it is killed), `large` (the updates of an output that are written by themselves). Or it has
+        a `command`, the arguments of `dd`.
         """
         assert self.process.stdin
         assert self.process.stdout
@@ -67,6 +71,9 @@ def main() -> None:
     for module in ("driver.execute", "driver.run", "spec.document", "expressions.reductions", "expressions.execute"):
         importlib.import_module(f"ddcli.{module}")
     import tests.store.support  # noqa: F401
+
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     from ddcli.engine.jit import load, registry
 
     for module in list(registry.modules()):
@@ -121,6 +128,9 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
         ddcli.sinks.outputs.LARGE = run["large"]
     if "die_at" in run:
         ddcli.store.state.directory.Files = lambda: Exit(run["die_at"])
+    os.chdir(folder)
+    if "command" in run:
+        return command(run["command"])
     try:
         summary = pipeline(folder / "shop.yaml", **run.get("options", {}))
     except DdError as error:
@@ -128,6 +138,22 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     except BaseException as error:  # noqa: BLE001 - a child must not become a second parent
         return 70, repr(error)
     return 0, "changed" if summary.changed else "nothing new"
+
+
+def command(arguments: list[str]) -> tuple[int, str]:
+    """Run a command, and return its exit code and what it wrote."""
+    from ddcli.cli.main import main as dd
+
+    written = os.memfd_create("written")
+    for stream in (1, 2):
+        os.dup2(written, stream)
+    code = 0
+    try:
+        dd(arguments)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    sys.stdout.flush()
+    return code, os.pread(written, 1 << 15, 0).decode()
 
 
 def end(pid: int, reader: int, started: float, run: dict[str, Any]) -> dict[str, Any]:
