@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sqlite3
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
 from ddcli.feed.target import check_subscription, numbered, overtaken
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.query_reader import quoted
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class DuckdbFeed(DatabaseFeed):
     """A table of DuckDB."""
 
     def __init__(self, path: Path, table: str, subscription: Subscription) -> None:
-        if importlib.util.find_spec("duckdb") is None:
-            raise UsageError("databases of DuckDB need the package duckdb", hint="pip install 'ddcli[duckdb]'")
+        check_package("duckdb")
         super().__init__(path, table, subscription)
 
     tables = "select table_name from information_schema.tables where table_schema = current_schema()"

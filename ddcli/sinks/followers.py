@@ -154,7 +154,8 @@ def _open(spec: TargetSpec, base: Path, key: CommitKey, files: Files, known: Com
         from ddcli.sinks.databases import open_table
 
         return open_table(spec, base, key)
-    from ddcli.store.targets.delta import DeltaTarget, check_package
+    from ddcli.store.extras import check_package
+    from ddcli.store.targets.delta import DeltaTarget
 
-    check_package()
+    check_package("deltalake")
     return DeltaTarget(place_of(spec, base), key, files, known, contents=spec.table)

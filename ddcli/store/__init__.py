@@ -1,5 +1,6 @@
 """Files: change logs in and out, the state and its commits. Knows of no YAML and no plan.
 
+* extras: packages that only some pipelines need
 * key_text: keys as people write them
 * time_text: times as people write them
 """

@@ -232,9 +232,7 @@ class Joins(Items):
                 raise SpecError("an as-of join has no subquery in its condition", span=self.place(part))
             conditions.append(self.reader(both).condition(part, "a condition"))
         conditions += other.conditions
-        if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
-            chain = self.brought(chain, at)
-        left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
+        left, right = self._sides(chain, other, conditions, at)
         parts = [part for each in conditions for part in conjuncts(each)]
         pairs = [between(part, left, right) for part in parts]
         compared = [_nearer(part, left, right) for part in parts]
@@ -274,9 +272,7 @@ class Joins(Items):
             raise SpecError("a `semi` or `anti` join has no subquery in its condition", span=self.place(on), hint=hint)
         conditions = [*equal, *([self.reader(both).condition(on, "a condition")] if on is not None else [])]
         conditions += other.conditions
-        if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
-            chain = self.brought(chain, at)
-        left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
+        left, right = self._sides(chain, other, conditions, at)
         pairs = [between(part, left, right) for each in conditions for part in conjuncts(each)]
         if pairs and all(pairs):
             found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)
@@ -286,6 +282,12 @@ class Joins(Items):
         if not anti:
             found = nodes.without(left, found)
         return Chain([found], [], chain.names, chain.later)
+
+    def _sides(self, chain: Chain, other: Chain, conditions: Sequence[Expression], at: exp.Expr) -> tuple[Node, Node]:
+        """Return both sides of a join by these conditions; the left one has the rows around, if they are read. The right one's own conditions are among them."""
+        if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
+            chain = self.brought(chain, at)
+        return self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
 
     def common(self, chain: Chain, other: Chain, at: exp.Expr) -> list[str]:
         """Return the columns that a natural join compares."""

@@ -5,7 +5,6 @@ Where its log or its files are gone (VACUUM), from the difference of the table a
 
 from __future__ import annotations
 
-import importlib.util
 import time as clock
 from contextlib import contextmanager
 from itertools import chain
@@ -14,9 +13,10 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from ddcli.errors import InputError, UsageError
+from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource
@@ -43,8 +43,7 @@ class DeltaSource(TableSource):
     """A table of Delta Lake as it is now. Raises InputError for one that can't be read, UsageError without the package."""
 
     def __init__(self, place: Path) -> None:
-        if importlib.util.find_spec("deltalake") is None:
-            raise UsageError("tables of Delta Lake need the package deltalake", hint="pip install 'ddcli[delta]'")
+        check_package("deltalake")
         self.place, self._directory = str(place), place
         with self._errors():
             self._table = open_delta(place)

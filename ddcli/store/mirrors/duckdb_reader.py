@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
 
-from ddcli.errors import InputError, UsageError
+from ddcli.errors import InputError
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
 from ddcli.store.mirrors.file_stamp import stamp_of
 from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, quoted
@@ -25,8 +25,7 @@ class DuckdbReader(QueryReader):
     """Reads a query of the database in a file. Where columns are `named`, no other one needs to be readable."""
 
     def __init__(self, uri: str, file: Path, query: str, named: set[str] | None) -> None:
-        if importlib.util.find_spec("duckdb") is None:
-            raise UsageError("databases of DuckDB need the package duckdb", hint="pip install 'ddcli[duckdb]'")
+        check_package("duckdb")
         self.uri, self.place, self.stamp = uri, str(file), stamp_of(file)
         self._file, self._query = file, enclosed(query)
         with self._connected() as database:

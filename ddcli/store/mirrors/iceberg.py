@@ -5,7 +5,6 @@ pyiceberg's incremental scans are not used: of a snapshot that deletes rows they
 
 from __future__ import annotations
 
-import importlib.util
 import time as clock
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import DdError, InputError, UsageError
+from ddcli.errors import DdError, InputError
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource
 
@@ -37,8 +37,7 @@ class IcebergSource(TableSource):
     """
 
     def __init__(self, name: str, catalog: str, properties: Mapping[str, str]) -> None:
-        if importlib.util.find_spec("pyiceberg") is None:
-            raise UsageError("tables of Iceberg need the package pyiceberg", hint="pip install 'ddcli[iceberg]'")
+        check_package("pyiceberg")
         self.place = name
         with self._errors():
             from pyiceberg.catalog import load_catalog

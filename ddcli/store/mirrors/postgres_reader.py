@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import InputError, UsageError
+from ddcli.errors import InputError
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import Connections
 from ddcli.store.mirrors.postgres_types import reading, series
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, quoted
@@ -41,8 +41,7 @@ class PostgresReader(QueryReader):
     def __init__(
         self, uri: str, query: str, declared: Schema, named: set[str] | None, connections: Connections | None
     ) -> None:
-        if importlib.util.find_spec("psycopg") is None:
-            raise UsageError("databases of Postgres need the package psycopg", hint="pip install 'ddcli[postgres]'")
+        check_package("psycopg")
         self._conninfo, self._query, self._connections = uri, enclosed(query), connections
         self.place = place_of(uri)
         with self._connected() as connection:

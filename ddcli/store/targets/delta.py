@@ -7,7 +7,6 @@ since our last commit, it is not imported.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import time as clock
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import EngineError, LockedError, StateError, UsageError
+from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import open_delta
@@ -173,12 +172,6 @@ class DeltaTarget(FileTable):
         except (DeltaError, OSError, ValueError) as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise EngineError(f"the table of Delta Lake can't be written: {lines[0]}", place=self.place) from None
-
-
-def check_package() -> None:
-    """Refuse to go on without the package (UsageError)."""
-    if importlib.util.find_spec("deltalake") is None:
-        raise UsageError("tables of Delta Lake need the package deltalake", hint="pip install 'ddcli[delta]'")
 
 
 def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:

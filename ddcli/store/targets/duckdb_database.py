@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import UsageError
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.query_reader import quoted
 from ddcli.store.targets.database import Database
 
@@ -33,8 +32,7 @@ class DuckdbDatabase(Database):
     keeps_keys = False
 
     def __init__(self, file: Path) -> None:
-        if importlib.util.find_spec("duckdb") is None:
-            raise UsageError("databases of DuckDB need the package duckdb", hint="pip install 'ddcli[duckdb]'")
+        check_package("duckdb")
         import duckdb
 
         self.place, self._file, self.errors = str(file), file, (duckdb.Error, OSError)

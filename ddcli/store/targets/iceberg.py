@@ -6,14 +6,14 @@ Nobody's commits are lost: one that is based on another snapshot than the newest
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
+from ddcli.errors import DdError, EngineError, LockedError, StateError
+from ddcli.store.extras import check_package
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.target import CommitKey, strange
 
@@ -42,8 +42,7 @@ class IcebergTarget(FileTable):
         self, name: str, catalog: str, properties: Mapping[str, str], key: CommitKey, *, contents: bool
     ) -> None:
         super().__init__(name, key, contents=contents)
-        if importlib.util.find_spec("pyiceberg") is None:
-            raise UsageError("tables of Iceberg need the package pyiceberg", hint="pip install 'ddcli[iceberg]'")
+        check_package("pyiceberg")
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import UsageError
+from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import connected
 from ddcli.store.mirrors.query_reader import quoted
 from ddcli.store.targets.database import CHANGES, Database, full_name
@@ -35,8 +34,7 @@ class PostgresDatabase(Database):
     row, mark, fleeting = "ctid", "%s", " on commit drop"
 
     def __init__(self, uri: str) -> None:
-        if importlib.util.find_spec("psycopg") is None:
-            raise UsageError("databases of Postgres need the package psycopg", hint="pip install 'ddcli[postgres]'")
+        check_package("psycopg")
         from psycopg import Error
 
         from ddcli.store.mirrors.postgres_reader import place_of

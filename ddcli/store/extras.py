@@ -1,0 +1,21 @@
+"""Packages that only some pipelines need, and the extra of ours that brings each."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ddcli.errors import UsageError
+
+EXTRAS = {
+    "deltalake": ("tables of Delta Lake", "delta"),
+    "duckdb": ("databases of DuckDB", "duckdb"),
+    "psycopg": ("databases of Postgres", "postgres"),
+    "pyiceberg": ("tables of Iceberg", "iceberg"),
+}
+
+
+def check_package(name: str) -> None:
+    """Raise UsageError where a package is not installed. Imports nothing of it."""
+    if importlib.util.find_spec(name) is None:
+        needing, extra = EXTRAS[name]
+        raise UsageError(f"{needing} need the package {name}", hint=f"pip install 'ddcli[{extra}]'")
