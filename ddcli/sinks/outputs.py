@@ -16,11 +16,13 @@ from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.times import BEYOND
 from ddcli.job.summary import OutputSummary
-from ddcli.sinks.replacement import replaced, rows_between, spans
+from ddcli.sinks.replacement import replaced, rows_between, spans, summed_up
 from ddcli.store.files.access import is_there
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
 from ddcli.store.log.lineage import appended, grows
+from ddcli.store.log.summary import NAME as SUMMED
+from ddcli.store.log.summary import read_summary
 from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
 from ddcli.store.parquet.row_groups import footer_of
 from ddcli.store.parquet.writer import CHUNK
@@ -246,7 +248,8 @@ class Publishing:
     def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: Forgetting) -> OutputEntry:
         """Write what is the whole log of an output in place of the `known` one; files that have the rows of their times already stay.
 
-        A log with times of several coordinates gets one file. One of which a file is replaced is another log to whoever has read it.
+        A file that sums up what is older keeps its horizon, and stands for no other files any more. A log with times of several coordinates gets
+        one file. One of which a file is replaced is another log to whoever has read it.
         """
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
@@ -259,7 +262,10 @@ class Publishing:
         for old, (start, end) in zip(before, spans(before) if parted else [(0, 0)] * len(before), strict=True):
             place = directory / old.name
             rows = rows_between(waiting, time, start, end) if waiting and start < end else None
-            if rows is None or not rows.height:
+            summary = read_summary(place) if parted and SUMMED.fullmatch(old.name) else None
+            if summary is not None:
+                rows = summed_up(rows_between(place, time, 0, 0) if rows is None else rows, time, *summary.horizon)
+            if rows is None or not (rows.height or summary):
                 if is_there(place):
                     self.transaction.retire(place)
                 forgetting.note(place, old.size, None, 0)
@@ -267,7 +273,7 @@ class Publishing:
                 files.append(old)
                 forgetting.kept.append(old)
             else:
-                files.append(self._part(place, now, old))
+                files.append(self._part(place, now, old, summary and summary._replace(parts=()).metadata()))
                 forgetting.note(place, old.size, place, files[-1].size)
         added = None if waiting else self._files.get(name)
         if waiting:
@@ -283,10 +289,12 @@ class Publishing:
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log)
 
-    def _part(self, path: Path, rows: pl.DataFrame, like: FileEntry) -> FileEntry:
+    def _part(
+        self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None
+    ) -> FileEntry:
         """Write some of a log's rows as a file of its own, of the same times and commits as another; return what it must be from now on."""
         assert self.transaction is not None, "a dry run writes nothing"
-        data = frame_bytes(rows, self.time)
+        data = frame_bytes(rows, self.time, metadata)
         footer = checksum(footer_of(len(data), lambda start, end: bytes(data[start:end])))
         written = self.transaction.add_output(path, data)
         return replace(

@@ -9,6 +9,8 @@ import polars as pl
 from ddcli.engine.times import BEYOND, LEAST
 from ddcli.store.files.access import reading
 
+DIFF = "diff"
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -33,6 +35,17 @@ def rows_between(path: Path, time: str, start: int, end: int) -> pl.DataFrame:
     at = pl.col(time).to_physical().cast(pl.Int64)
     with reading(path) as file:
         return pl.scan_parquet(file, glob=False, hive_partitioning=False).filter(at >= start, at < end).collect()
+
+
+def summed_up(rows: pl.DataFrame, time: str, horizon: int) -> pl.DataFrame:
+    """Return rows of a log of which those up to a time are summed up as of then."""
+    at = pl.col(time).to_physical().cast(pl.Int64)
+    kind, diff = rows.schema[time], rows.schema[DIFF]
+    moved = pl.when(at < horizon).then(pl.lit(horizon)).otherwise(at)
+    day = moved.cast(pl.Int32) if kind == pl.Date else moved
+    by = [name for name in rows.columns if name != DIFF]
+    sums = rows.with_columns(day.cast(kind).alias(time)).group_by(by, maintain_order=True).agg(pl.col(DIFF).sum())
+    return sums.filter(pl.col(DIFF) != 0).select(pl.col(by), pl.col(DIFF).cast(diff)).select(rows.columns)
 
 
 def replaced(path: Path, rows: pl.DataFrame) -> pl.DataFrame | None:

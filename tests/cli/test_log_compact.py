@@ -128,3 +128,35 @@ def test_what_is_no_output_is_refused(logs):
     refused = logs("log", "compact", "in")
     assert refused.code == 3
     assert "no output of a pipeline" in refused.err
+
+
+@pytest.mark.parametrize(("forgotten", "left"), [("'y'", [("x", 2, 1)]), ("'x', 'y'", [])])
+def test_a_log_whose_rows_are_forgotten_keeps_its_horizon(logs, forgotten, left):
+    compacted(logs, "out/a", "--before", "3")
+    assert logs("forget", "a.yaml", "--where", f"k in ({forgotten})").code == 0
+    (name,) = (logs.folder / "out/a").glob("*-summed*.parquet")
+    assert pl.read_parquet(name).rows() == left
+    refused = logs("log", "out/a", "--as-of", "1")
+    assert refused.code == 2
+    assert "nothing before 2" in refused.err
+    assert logs("log", "out/a", "--as-of", "2", "k=x").code == (0 if left else 1)
+    produce(logs, 4)
+    compacted(logs, "out/a")
+    assert contents(logs.folder / "out/a") == contents(logs.folder / "out/b")
+    assert logs("state", "verify", "a.yaml").code == 0
+
+
+def test_a_reader_of_forgotten_rows_is_refused_whatever_it_does_with_files_that_are_gone(logs):
+    logs.write("r.yaml", READER.replace("out/a/}", "{path: out/a/, consumed: forget}}", 1))
+    assert logs("run", "r.yaml").code == 0
+    compacted(logs, "out/a")
+    assert logs("forget", "a.yaml", "--where", "k = 'y'").code == 0
+    refused = logs("run", "r.yaml")
+    assert refused.code == 3, refused.out
+    assert "--full-refresh all" in refused.err
+
+
+def test_variables_of_a_pipeline_file(logs):
+    logs.write("a.yaml", WRITER.replace("out/b/", "'out/${PLACE}/'"))
+    (_, other) = compacted(logs, "a.yaml", "--var", "PLACE=b")
+    assert other["path"].endswith("out/b")

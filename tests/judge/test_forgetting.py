@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import polars as pl
 import pytest
@@ -21,8 +22,10 @@ from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError, InputError, StateError
+from ddcli.sinks.summing import compact
 from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
+from ddcli.store.log.summary import read_summary
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
@@ -36,18 +39,26 @@ CONDITIONS = {"k = 1": lambda k: k == 1, "k <> 1 or k is null": lambda k: k != 1
 STATE = ".dd/judged"
 
 
-def log_of(folder):
-    """Return the updates of a log, whatever files they are in."""
+def log_of(folder, horizon=None):
+    """Return the updates of a log, whatever files they are in, those before a horizon as of then."""
     found = Counter()
     for path in sorted(folder.glob("*.parquet")):
         for *row, diff in pl.read_parquet(path).iter_rows():
+            if horizon is not None:
+                row[-1] = max(row[-1], horizon)
             found[repr(row)] += diff
     return {row: diff for row, diff in found.items() if diff}
 
 
-def logs_of(root):
-    found = {path.name: log_of(path) for path in sorted((root / "out").glob("*"))}
+def logs_of(root, horizons=MappingProxyType({})):
+    found = {path.name: log_of(path, horizons.get(path.name)) for path in sorted((root / "out").glob("*"))}
     return {name: log for name, log in found.items() if log}
+
+
+def horizons_of(root):
+    """Return as of when the older part of logs is summed up, by their names."""
+    summed = {path.parent.name: read_summary(path) for path in (root / "out").glob("*/*-summed*.parquet")}
+    return {name: summary.horizon[0] for name, summary in summed.items()}
 
 
 def state_of(root, *, history):
@@ -106,10 +117,10 @@ def forgotten(root, where, inputs, death):
     number=st.integers(0, 9),
     chosen=st.integers(0, 9),
     death=st.none() | st.integers(0, 40),
-    settings_=st.tuples(st.booleans(), st.booleans()),
+    settings_=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
 def test_state_and_outputs_are_those_without_the_rows(case, where, number, chosen, death, settings_):
-    history, growing = settings_
+    history, growing, summed = settings_
     case = replace(case, runs=tuple(replace(each, progress=()) for each in case.runs))
     case = replace(case, text=case.text + "history: all\n" * history)
     names = list(case.tree["inputs"])
@@ -130,6 +141,9 @@ def test_state_and_outputs_are_those_without_the_rows(case, where, number, chose
         manifest = read_newest(root / STATE)
         if manifest is None:
             return
+        if summed and len(manifest.upper and manifest.upper[0]) < 2:
+            compact(str(root / "p.yaml"), root)
+        horizons = horizons_of(root)
         corners = Frontier(manifest.upper).corners()
         for at in range(number + 1):
             supply(case, clean, at, lambda file: without(file, inputs, holds))
@@ -143,7 +157,8 @@ def test_state_and_outputs_are_those_without_the_rows(case, where, number, chose
         found = forgotten(root, where, inputs, death)
         rows = counted(case, manifest, inputs, number, holds)
         assert {name: each.rows for name, each in found.inputs.items()} == rows
-        assert logs_of(root) == logs_of(clean)
+        assert horizons_of(root) == horizons
+        assert logs_of(root) == logs_of(clean, horizons)
         assert state_of(root, history=history) == state_of(clean, history=history)
         listed = {path for path in root.rglob("*") if path.is_file()}
         assert not [path for path in listed if path.name.endswith(".dd-tmp")]
@@ -163,7 +178,7 @@ def test_state_and_outputs_are_those_without_the_rows(case, where, number, chose
                 run(folder / "p.yaml", until=",".join(str(max(each) + 2) for each in zip(*corners, strict=True)))
         except (InputError, EngineError):
             return
-        assert logs_of(root) == logs_of(clean)
+        assert logs_of(root) == logs_of(clean, horizons)
 
 
 ROWS = {

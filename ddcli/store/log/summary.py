@@ -57,7 +57,10 @@ class Part(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a file stands for: the files, and the horizon, the time at which all its rows are."""
+    """What a file stands for: the files, and the horizon, the time as of which they are summed up.
+
+    No files, where rows were forgotten since: then nobody who has read these has what it says.
+    """
 
     horizon: tuple[int, ...]
     parts: tuple[Part, ...]

@@ -68,10 +68,10 @@ def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff
     return decode(updates, layout, pool).with_columns(*times, series_of(diff, updates[:, -1].copy()))
 
 
-def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
+def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | None = None) -> memoryview:
     """Return the content of a file that has the rows of a frame of `output_frame`, sorted by time."""
     frame = frame.sort(list(time), maintain_order=True)
-    return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK)
+    return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK, metadata=metadata)
 
 
 def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:

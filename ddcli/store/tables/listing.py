@@ -378,7 +378,7 @@ def _summed_up(
         names_before = {prefix + each for part in summary.parts for each in part.names()}
         if file.path not in known and mine:
             taken = {_split(key)[1]: each.fingerprint for key, each in mine.items() if each.done and each.since is None}
-            if not all(part.is_known(taken) for part in summary.parts):
+            if not summary.parts or not all(part.is_known(taken) for part in summary.parts):
                 raise InputError(
                     "the log's older updates were summed up before this pipeline had taken all of them",
                     place=str(root / file.path),
