@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.errors import SpecError
+from ddcli.errors import SpecError, SpecErrors
 from ddcli.expressions.types import UNITS
 from ddcli.plan.physical import physical_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.errors import Text
     from ddcli.expressions.types import Type
@@ -21,6 +22,23 @@ if TYPE_CHECKING:
 ALL = None
 """All of the past."""
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+def check_lengths(spec: Spec, kinds: Sequence[Type]) -> None:
+    """Raise SpecErrors with everything that is wrong with how much of the past is to be kept, of times of these types."""
+    errors: list[SpecError] = []
+    pasts = [spec.history, *(output.history for output in spec.outputs.values())]
+    found: list[Callable[[], int | None]] = [partial(_length, text, kinds) for text in pasts if text is not None]
+    found += [
+        partial(_kept_log, name, each.keep, kinds) for name, each in spec.outputs.items() if each.keep is not None
+    ]
+    for each in found:
+        try:
+            each()
+        except SpecError as error:
+            errors.append(error)
+    if errors:
+        raise SpecErrors(errors)
 
 
 def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[str, int | None]:
@@ -45,16 +63,18 @@ def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
 
     Raises SpecError for a length that the times don't have, and where they have several coordinates.
     """
-    found = {}
-    for name, output in spec.outputs.items():
-        if output.keep is not None:
-            if len(kinds) > 1:
-                problem = f"outputs.{name}: a log whose times have several coordinates is not summed up"
-                raise SpecError(problem, span=output.keep.span, hint="leave `keep` out")
-            length = _length(output.keep, kinds, "keep")
-            assert length is not None, "the file's shape has no `all` here"
-            found[name] = length
-    return found
+    return {
+        name: _kept_log(name, output.keep, kinds) for name, output in spec.outputs.items() if output.keep is not None
+    }
+
+
+def _kept_log(name: str, keep: Text, kinds: Sequence[Type]) -> int:
+    if len(kinds) > 1:
+        problem = f"outputs.{name}: a log whose times have several coordinates is not summed up"
+        raise SpecError(problem, span=keep.span, hint="leave `keep` out")
+    length = _length(keep, kinds, "keep")
+    assert length is not None, "the file's shape has no `all` here"
+    return length
 
 
 def since(upper: Frontier, past: Mapping[str, int | None], fingerprint: str, before: Frontier) -> Frontier:

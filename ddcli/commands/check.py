@@ -10,6 +10,7 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddcli.circuit.retention import check_lengths
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed import archives_of, list_here, not_taken_in
@@ -256,6 +257,11 @@ def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]
     except UsageError as error:
         errors += each_of(error)
         time = next(iter(schemas.values())).time
+    else:
+        try:
+            check_lengths(spec, list(time.values()))
+        except UsageError as error:
+            errors += each_of(error)
     columns = {name: schema.columns for name, schema in schemas.items()}
     return BoundPipeline(spec, columns, time, {name: found.key for name, found in inputs.items() if found.key})
 

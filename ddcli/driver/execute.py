@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.graph import assemble
-from ddcli.circuit.retention import kept_logs, kept_past
+from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
@@ -232,7 +232,7 @@ class _Run:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins where every time is at or after.
-        kept_logs(self.request.spec, self.kinds)  # refuses what the times don't have
+        check_lengths(self.request.spec, self.kinds)
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         for name, reader in self.readers.items():
             if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:

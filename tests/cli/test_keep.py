@@ -60,4 +60,17 @@ def test_a_length_that_the_times_do_not_have_is_refused(shop, keep, time, said):
     result = shop("run", "a.yaml")
     assert result.code == 2
     assert said in result.err
+    assert shop("check", "a.yaml").err.startswith(result.err.strip())
     assert not (shop.folder / "out/kept").exists() or not [*(shop.folder / "out/kept").glob("*.parquet")]
+
+
+def test_all_lengths_that_the_times_do_not_have_are_found(shop):
+    text = PIPELINE.replace("keep: 5", "keep: 5 days, history: 3 weeks").replace("name: a", "name: a\nhistory: 2 hours")
+    shop.write("a.yaml", text.replace("rows: in/", "rows: {path: in/, columns: {k: int64, time: int64, diff: int64}}"))
+    result = shop("check", "a.yaml")
+    assert result.code == 2
+    assert [unit for unit in ("hours", "days", "weeks") if f"in {unit} means nothing" in result.err] == [
+        "hours",
+        "days",
+        "weeks",
+    ]
