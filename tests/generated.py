@@ -25,14 +25,14 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def commands_of(group, path=()):
-    """Yield every command of a group but groups, with its path of names."""
+    """Yield every command of a group but groups, with its path of names; `dd log` is one, and has others."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from commands_of(command, (*path, name))
-        else:
+        if not isinstance(command, click.Group):
             yield (*path, name), command
+        if hasattr(command, "list_commands"):
+            yield from commands_of(command, (*path, name))
 
 
 def commands():

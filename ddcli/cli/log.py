@@ -16,20 +16,35 @@ if TYPE_CHECKING:
 
 NOTHING = 1
 """The exit code if no record has the values."""
-COMPACT = "compact"
 
 
 class LogCommand(click.Command):
-    """A command with another one in it: its name stands where a log's would. A log of this name is `./compact`."""
+    """A command with others in it, as a group has them: their names stand where a log's would. A log of such a name is `./compact`."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return ["compact"]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        from ddcli.cli.log_compact import command as compact
+
+        return compact
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args[:1] != [COMPACT]:
+        """Return the context of the inner command whose name comes first, if one does."""
+        inner = self.get_command(click.Context(self, parent, info_name), args[0]) if args else None
+        if inner is None:
             return super().make_context(info_name, args, parent, **extra)
-        from ddcli.cli.log_compact import command as compact
+        return inner.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
-        return compact.make_context(f"{info_name} {COMPACT}", args[1:], parent, **extra)
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        inner = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(80)) for name, command in inner if command])
 
 
 @click.command("log", cls=LogCommand, short_help="Show a change log: as of a time, or its changes.")
@@ -89,8 +104,6 @@ def command(
       dd log out/airborne/ --as-of 600
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
-
-    `dd log compact OUTPUT` sums up what is old in an output's log: see `dd log compact --help`.
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, REPORT
+from ddcli.cli.arguments import IF_LOCKED, REPORT, VAR
 from ddcli.screen import json_text, near, say
 
 PIPELINES = (".yaml", ".yml")
@@ -18,6 +18,7 @@ PIPELINES = (".yaml", ".yml")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would become of it, but change nothing.")
 @IF_LOCKED
 @REPORT
+@VAR
 def command(target: str, before: str | None, dry_run: bool, if_locked: str, output: str) -> None:
     """Sum up the older updates of OUTPUT, the directory of an output, or of all outputs of PIPELINE.
 

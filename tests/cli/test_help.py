@@ -19,7 +19,7 @@ def commands(group, path=()):
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         yield (*path, name), command
-        if isinstance(command, click.Group):
+        if hasattr(command, "list_commands"):
             yield from commands(command, (*path, name))
 
 
