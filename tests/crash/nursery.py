@@ -48,11 +48,12 @@ class Nursery:
         )
 
     def run(self, folder: Path, *runs: dict[str, Any]) -> list[dict[str, Any]]:
-        """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`.
+        """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`,
+        `later` (those that `kill` counts).
 
         A run may have: `options` of `ddcli.driver.run.run`, `die_at` (the file operation before which it exits), `kill`
-        (the seconds after which it is killed), `large` (the updates of an output that are written by themselves). Or it has
-        a `command`, the arguments of `dd`.
+        (the seconds after which it is killed), `since` (a file: they count from when it is replaced), `large` (the updates of
+        an output that are written by themselves). Or it has a `command`, the arguments of `dd`.
         """
         assert self.process.stdin
         assert self.process.stdout
@@ -88,6 +89,7 @@ def main() -> None:
 def start(folder: Path, run: dict[str, Any]) -> tuple[int, int, float]:
     """Fork a process that does a run; return its id, a pipe on which it says what it has to say, and the time."""
     reader, writer = os.pipe()
+    run["was"] = modified(run.get("since"))
     pid = os.fork()
     if pid:
         os.close(writer)
@@ -158,13 +160,27 @@ def command(arguments: list[str]) -> tuple[int, str]:
 
 def end(pid: int, reader: int, started: float, run: dict[str, Any]) -> dict[str, Any]:
     """Wait for the end of a process, or put one to it."""
-    left = run.get("kill", 60) - (time.monotonic() - started)
+    while modified(run.get("since")) == run["was"] is not None and not select.select([reader], [], [], 0.0005)[0]:
+        pass
+    begun = time.monotonic() if run["was"] is not None else started
+    left = run.get("kill", 60) - (time.monotonic() - begun)
     if not select.select([reader], [], [], max(left, 0))[0]:
         os.kill(pid, signal.SIGKILL)
     said = os.read(reader, 1 << 16).decode()  # empty when it died; a run that has said something ends by itself
     os.close(reader)
     _, status = os.waitpid(pid, 0)
-    return {"code": os.waitstatus_to_exitcode(status), "said": said, "seconds": time.monotonic() - started}
+    ended = time.monotonic()
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "said": said,
+        "seconds": ended - started,
+        "later": ended - begun,
+    }
+
+
+def modified(path: str | None) -> int | None:
+    """Return when a file was written, None without one."""
+    return Path(path).stat().st_mtime_ns if path else None
 
 
 if __name__ == "__main__":

@@ -11,8 +11,12 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from tests.crash.nursery import Nursery
+
 HARMLESS = "nobody"
 """Who runs the server where the tests are root, which it refuses."""
+LOADED = ("deltalake", "psycopg", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "pyiceberg.table")
+"""What real processes import for tables."""
 FAST = "-F -c listen_addresses='' -c synchronous_commit=off -c full_page_writes=off -c max_connections=30 -c shared_buffers=16MB"
 
 
@@ -58,6 +62,14 @@ def server():
             call(place / "pg_ctl", "-m", "immediate", "-D", data, "stop")
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def nursery(server):
+    """Return the parent of real processes that find the server as psql would."""
+    parent = Nursery(LOADED, {"PGHOST": str(server), "PGUSER": "postgres"})
+    yield parent
+    parent.close()
 
 
 @pytest.fixture(scope="session")

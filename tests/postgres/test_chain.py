@@ -7,28 +7,17 @@ from collections import Counter
 
 import duckdb
 import polars as pl
-import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from tests.crash.nursery import Nursery
 from tests.draws import EFFORT, chance, many
 from tests.harness import ROOT
 from tests.test_fixtures import load_script
 
 KILLS = many(3) if EFFORT <= 1 else 200
-LOADED = ("deltalake", "psycopg", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "pyiceberg.table")
 RUN = ["run", "pipelines/shop/", "--quiet", "--if-locked", "wait"]
 STAGED = "select order_id, customer_id, region, day, amount from orders join customers using (customer_id) where status <> 'cancelled'"
 MARTS = f"select region, day, count(*), sum(amount)::decimal(38, 2), max(amount) from ({STAGED}) group by region, day"
-
-
-@pytest.fixture
-def nursery(server):
-    """Return the parent of processes that find the server as psql would."""
-    parent = Nursery(LOADED, {"PGHOST": str(server), "PGUSER": "postgres"})
-    yield parent
-    parent.close()
 
 
 def meant(folder, query):

@@ -1,0 +1,58 @@
+"""Runs whose output is a table, killed at any moment: of Delta Lake, Iceberg, and Postgres. Each commit is made once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ddcli.store.targets.mark import TABLE, directory_of, read_marks
+from tests.draws import EFFORT, chance, many
+from tests.tables.database_followers import DatabaseFollower
+from tests.tables.followers import Follower
+
+MANY = 200
+KILLS = many(2) if EFFORT <= 1 else MANY
+WAIT = {"options": {"if_locked": "wait"}}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgres"])
+def test_a_loop_of_kills(tmp_path, nursery, request, kind):
+    """Half of the kills come between the moment when a commit is announced and the run's end; a run may race another one."""
+    if kind == "postgres":
+        request.getfixturevalue("execute")("create schema marts")
+        each = DatabaseFollower(tmp_path / "shop", request.getfixturevalue("database"), keyed=True)
+    else:
+        each = Follower(tmp_path / "shop", kind)
+    draw, marks = chance("kills", kind), directory_of(each.folder / ".dd/shop", "t")
+    each.supply(draw)
+    (end,) = nursery.run(each.folder, {})
+    assert end["code"] == 0, end
+    usual, killed, moments = {"seconds": end["seconds"], "later": end["seconds"] / 2}, 0, Counter()
+    while killed < KILLS:
+        announced = draw.random() < 0.5
+        if announced or draw.random() < 0.6:
+            each.supply(draw)
+        span, more = ("later", {"since": str(marks / TABLE)}) if announced else ("seconds", {})
+        runs = [WAIT | more | {"kill": draw.uniform(0, usual[span] * 1.2)}]
+        if draw.random() < 0.2:
+            runs.append(WAIT | {"kill": draw.uniform(0, usual["seconds"] * 2)})
+        before = each.commits()
+        ends = nursery.run(each.folder, *runs)
+        assert {end["code"] for end in ends} <= {0, -9}, ends
+        dead = sum(end["code"] == -9 for end in ends)
+        killed += dead
+        usual[span] = usual[span] * 1.1 if ends[0]["code"] else max(usual[span] / 1.2, ends[0][span])
+        if dead and read_marks(marks).next is not None:
+            moments["made" if each.commits() != before else "announced"] += 1
+    each.supply(draw)
+    ends = nursery.run(each.folder, WAIT, WAIT)
+    assert [end["code"] for end in ends] == [0, 0], ends
+    each.check()
+    numbers = [number >> 20 for number in each.commits()]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == 1 if kind == "postgres" else len(numbers) > 1
+    print(
+        f"{kind}: {killed} killed, {moments['announced']} before a commit that was announced, {moments['made']} after"
+    )
+    assert KILLS < MANY or min(moments["announced"], moments["made"]) > MANY / 50
