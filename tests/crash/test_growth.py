@@ -1,7 +1,6 @@
 """Files of outputs that grow, or are summed up, when the process dies at any file operation: what each reader sees, and that the next run makes all whole."""
 
 import shutil
-from itertools import count
 
 import pytest
 
@@ -30,26 +29,23 @@ def test_death_at_every_operation_while_files_grow(tmp_path, through):
     old = look(shop.folder)
     shop.supply(2)
     whole = shop.copy(tmp_path / "whole")
-    whole.run()
+    through(whole, done := Faulty())
     new, after = look(whole.folder), whole.settled()
     assert {name for name in after if name.startswith("out/") and name.endswith(".parquet")} == FILES
     assert all(old[reader][name] != new[reader][name] for reader in old for name in OUTPUTS)
     committed = set()
-    for at in some(count()):
+    for at in some(done.changes):
         each = shop.copy(tmp_path / "shop")
         files = Faulty(at)
-        try:
+        with pytest.raises(Dead):
             through(each, files)
-        except Dead:
-            committed.add(each.number - 2)
-            for reader, seen in look(each.folder).items():
-                for name, digest in seen.items():
-                    assert digest in {old[reader][name], new[reader][name]}, (at, reader, name, files.log[-1])
-            each.run()
+        committed.add(each.number - 2)
+        for reader, seen in look(each.folder).items():
+            for name, digest in seen.items():
+                assert digest in {old[reader][name], new[reader][name]}, (at, reader, name, files.log[-1])
+        each.run()
         assert each.settled() == after, f"dead before operation {at}: {files.log[-1]}"
         shutil.rmtree(each.folder)
-        if not files.dead:
-            break
     assert committed == {0, 1}
 
 
@@ -61,30 +57,31 @@ def test_death_at_every_operation_of_a_summing_up(tmp_path, through):
         shop.run()
     meant = {name: held(shop, name) for name in OUTPUTS}
     whole = shop.copy(tmp_path / "whole")
-    done = compact(str(whole.folder / "shop.yaml"), whole.folder)
-    assert {each.output: each.horizon for each in done} == dict.fromkeys(OUTPUTS, "2")
+    files = Faulty()
+    through(whole, files, sum_up)
     after = whole.settled()
     logs = [name for name in after if name.startswith("out/") and name.endswith(".parquet")]
     assert [name.split("-", 1)[1] for name in logs] == ["start-3-summed4.parquet"] * 2
     committed, together = set(), 0
-    for at in some(count()):
+    for at in some(files.changes):
         each = shop.copy(tmp_path / "shop")
         files = Faulty(at)
-        path = str(each.folder / "shop.yaml")
-        try:
-            through(each, files, lambda each: compact(path, each.folder))  # noqa: B023 - called in here
-        except Dead:
-            committed.add(each.number - 3)
-            assert {name: held(each, name) for name in OUTPUTS} == meant, (at, files.log[-1])
-            together += any(len([*(each.folder / "out" / name).glob("*.parquet")]) > 3 for name in OUTPUTS)
-            if each.number == 3:
-                compact(path, each.folder)
+        with pytest.raises(Dead):
+            through(each, files, sum_up)
+        committed.add(each.number - 3)
+        assert {name: held(each, name) for name in OUTPUTS} == meant, (at, files.log[-1])
+        together += any(len([*(each.folder / "out" / name).glob("*.parquet")]) > 3 for name in OUTPUTS)
+        if each.number == 3:
+            sum_up(each)
         assert each.settled() == after, f"dead before operation {at}: {files.log[-1]}"
         shutil.rmtree(each.folder)
-        if not files.dead:
-            break
     assert committed == {0, 1}
     assert together, "the file that stands for others appears before these go"
+
+
+def sum_up(shop):
+    done = compact(str(shop.folder / "shop.yaml"), shop.folder)
+    assert {each.output: each.horizon for each in done} == dict.fromkeys(OUTPUTS, "2")
 
 
 def held(shop, name):

@@ -110,7 +110,7 @@ def forgotten(root, where, inputs, death):
     return forget(root / "p.yaml", where, inputs)
 
 
-@settings(max_examples=many(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     case=cases() | cases() | cases(nt=2),
     where=st.sampled_from(list(CONDITIONS)),
@@ -227,7 +227,7 @@ def asides(root):
     return {row: diff for row, diff in found.items() if diff}
 
 
-@settings(max_examples=many(16), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     history=arrival.histories(),
     format_=st.sampled_from([*arrival.FORMATS, *NESTED]),

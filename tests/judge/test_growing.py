@@ -127,7 +127,7 @@ class Twin:
                 assert not [*verify_state(state, manifest)]
 
 
-@settings(max_examples=many(20))
+@settings(max_examples=many(10))
 @given(STEPS, st.integers(0, 2), st.sampled_from([2, 4, 100]))
 def test_growing_files_change_nothing_for_their_readers(steps, apart, commits):
     with tempfile.TemporaryDirectory() as folder:

@@ -53,7 +53,7 @@ def shown(directory: Path, time: int) -> dict[tuple, int] | None:
         return None
 
 
-@settings(max_examples=many(12))
+@settings(max_examples=many(8))
 @given(STEPS, st.integers(0, 2))
 def test_from_the_horizon_on_a_log_says_what_it_said(steps, apart):
     with tempfile.TemporaryDirectory() as folder:

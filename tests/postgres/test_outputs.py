@@ -29,7 +29,7 @@ def make(request, tmp_path, database, execute):
 
 
 def test_random_histories(make):
-    judges.judge_histories(make, many(3))
+    judges.judge_histories(make, many(1))
 
 
 def test_deaths(make, tmp_path, execute):

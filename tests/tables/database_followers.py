@@ -4,8 +4,6 @@ import contextlib
 import shutil
 import sqlite3
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 
 import duckdb
 import polars as pl
@@ -15,10 +13,10 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, StateError
 from ddcli.store.targets.database_table import DatabaseTable
-from tests.draws import chance, some
+from tests.draws import chance, many
 from tests.harness import contents, write_log
 from tests.store.support import Dead, Faulty
-from tests.tables.followers import COLUMNS, Follower
+from tests.tables.followers import COLUMNS, Follower, race
 from tests.tables.test_output_types import same, write
 
 PIPELINE = """\
@@ -85,25 +83,24 @@ class DatabaseFollower(Follower):
 
 
 @contextlib.contextmanager
-def dying(at, *, after):
-    """Have the run die before the transaction with this number ends, or after it; yield a list with something if it did."""
-    died, numbers, real = [], count(), DatabaseTable._transaction
+def dying(at=None, *, after=False):
+    """Have the run die before the transaction with this number ends, or after it; yield the numbers of those that have begun."""
+    begun, real = [], DatabaseTable._transaction
 
     @contextlib.contextmanager
     def transaction(self, *, write):
-        here = next(numbers) == at
+        here = len(begun) == at
+        begun.append(len(begun))
         with real(self, write=write) as connection:
             yield connection
             if here and not after:
-                died.append(True)
                 raise Dead
         if here:
-            died.append(True)
             raise Dead
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatabaseTable, "_transaction", transaction)
-        yield died
+        yield begun
 
 
 def judge_histories(make, cases):
@@ -122,7 +119,7 @@ def judge_histories(make, cases):
 
 
 def judge_deaths(make, clear):
-    """Have a run die anywhere, before or after any transaction's end too: the commit is made once."""
+    """Have a run die at some of its operations on files, and before or after any transaction's end: the commit is made once."""
     draw = chance("deaths")
     first = make(0)
     first.supply(draw)
@@ -130,36 +127,30 @@ def judge_deaths(make, clear):
     first.supply(draw)
     saved = first.execute(f"select * from {first.table}")
     assert saved
-    for place in ("files", "transactions"):
-        for after in (False, True):
-            for at in some(count()):
-                each = clear(first, saved)
-                if place == "files":
-                    files = Faulty(at, after=after)
-                    with contextlib.suppress(Dead):
-                        each.run(files)
-                    died = files.dead
-                else:
-                    with dying(at, after=after) as found, contextlib.suppress(Dead):
-                        each.run()
-                    died = bool(found)
-                each.run()
-                each.check()
-                assert len(each.commits()) == 1
-                assert each.commits()[0] >> 20 == 2, (place, after, at)
-                shutil.rmtree(each.folder)
-                if not died:
-                    break
+    whole, files = clear(first, saved), Faulty()
+    with dying() as transactions:
+        whole.run(files)
+    shutil.rmtree(whole.folder)
+    operations = draw.sample(files.changes, min(many(3), len(files.changes)))
+    deaths = [("files", at, draw.random() < 0.5) for at in operations]
+    deaths += [("transactions", at, after) for at in transactions for after in (False, True)]
+    for place, at, after in deaths:
+        each = clear(first, saved)
+        with contextlib.suppress(Dead):
+            if place == "files":
+                each.run(Faulty(at, after=after))
+            else:
+                with dying(at, after=after):
+                    each.run()
+        each.run()
+        each.check()
+        assert len(each.commits()) == 1
+        assert each.commits()[0] >> 20 == 2, (place, after, at)
+        shutil.rmtree(each.folder)
 
 
 def judge_races(each):
-    draw = chance("races")
-    for _ in range(3):
-        each.supply(draw)
-        with ThreadPoolExecutor(2) as threads:
-            for done in [threads.submit(each.run, if_locked="wait") for _ in range(2)]:
-                done.result()
-        each.check()
+    race(each)
     assert each.commits()[0] >> 20 == 3
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyiceberg.catalog import load_catalog
 
 import ddcli.store.state.directory
 from ddcli.driver.run import run
+from tests.draws import chance
 from tests.harness import contents, write_log
 from tests.tables.histories import properties_of
 
@@ -131,6 +133,17 @@ class Follower:
     def check(self) -> None:
         """Hold the table against what it must have."""
         assert self.read() == self.meant()
+
+
+def race(follower) -> None:
+    """Have two runs at once take in what is new, three times: the table is right."""
+    draw = chance("races")
+    for _ in range(3):
+        follower.supply(draw)
+        with ThreadPoolExecutor(2) as threads:
+            for done in [threads.submit(follower.run, if_locked="wait") for _ in range(2)]:
+                done.result()
+        follower.check()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 
@@ -17,7 +16,7 @@ from ddcli.store.targets.delta import DeltaTarget
 from ddcli.store.targets.iceberg import IcebergTarget
 from tests.draws import chance, many
 from tests.store.support import Dead, Faulty
-from tests.tables.followers import COLUMNS, KINDS, Follower, small_files
+from tests.tables.followers import COLUMNS, KINDS, Follower, race, small_files
 
 FORMS = [*((kind, "table") for kind in KINDS), ("delta", "log"), ("iceberg", "log")]
 
@@ -35,11 +34,11 @@ def follower(request, tmp_path):
 
 
 def test_random_histories(follower, monkeypatch):
-    """Of a log with a file a commit, and of one whose file grows."""
-    for seed in range(many(2)):
-        monkeypatch.setattr(lineage, "APART", [0, 64][seed % 2])
+    """Of a log with a file a commit, and of one whose file grows, one after the other."""
+    for seed in range(many(1)):
         draw, each = chance("followers", seed), Follower(follower.folder, follower.kind, follower.form)
-        for _ in range(6):
+        for step in range(6):
+            monkeypatch.setattr(lineage, "APART", [0, 64][(seed + step // 3) % 2])
             for _ in range(draw.choice([1, 1, 2])):
                 each.supply(draw)
             each.run()
@@ -55,7 +54,7 @@ def test_death_at_any_operation(follower):
     draw, saved = second_run(follower, "deaths")
     files = Faulty()
     follower.run(files)
-    for at in draw.sample(range(len(files.log)), many(10)):
+    for at in draw.sample(files.changes, min(many(4), len(files.changes))):
         follower.restore(saved)
         files = Faulty(at, after=draw.random() < 0.5)
         with suppress(Dead):
@@ -107,7 +106,7 @@ def check_the_next_run(follower, commits=2):
 
 def test_one_death_after_the_other(follower):
     """Runs die while new rows come: what a dead one left is taken in with them, once."""
-    for seed in range(many(3)):
+    for seed in range(many(1)):
         draw = chance("deaths", seed)
         for _ in range(4):
             follower.supply(draw)
@@ -121,13 +120,7 @@ def test_one_death_after_the_other(follower):
 
 
 def test_racing_runs(follower):
-    draw = chance("races")
-    for _ in range(3):
-        follower.supply(draw)
-        with ThreadPoolExecutor(2) as threads:
-            for done in [threads.submit(follower.run, if_locked="wait") for _ in range(2)]:
-                done.result()
-        follower.check()
+    race(follower)
     if follower.kind != "parquet":
         assert len(follower.commits()) == 3
 
