@@ -1,6 +1,6 @@
 """Several pipelines in one run: which they are, which of them read what others write, and the order that follows.
 
-One needs another whose outputs (or logs of rows put aside) are its inputs, or whose arrangements it imports. Reads pipeline files, no data.
+One needs another whose outputs (or logs of rows put aside, or tables) are its inputs, or whose arrangements it imports. Reads pipeline files, no data.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, did_you_mean
 from ddcli.job.paths import logs_aside, state_of, takes
+from ddcli.job.tables_out import place_of
 from ddcli.spec import included_files, read_spec
 from ddcli.spec.file import ENDINGS, read_text
+from ddcli.spec.model import DATABASE, catalog_of, database_file
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping
 from ddcli.store.files.access import real
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ddcli.spec.model import Spec
+    from ddcli.spec.model import InputSpec, Spec
 
 
 @dataclass(eq=False)
@@ -43,25 +45,58 @@ class Pipeline:
         return tuple(self.spec.outputs) if self.spec else ()
 
     def written(self) -> list[Path]:
-        """Return the directories that it writes logs to."""
+        """Return the files that it writes, each log as one in its directory."""
         if self.spec is None:
             return []
         texts = [output.path for output in self.spec.outputs.values() if output.path is not None]
         texts += [text for _, text in logs_aside(self.spec)]
-        return [real(locate(self._base, text.value)) for text in texts]
+        targets = [output.target for output in self.spec.outputs.values() if output.target]
+        files = [place_of(target, self._base) for target in targets if target.kind == "parquet"]
+        return files + [real(locate(self._base, text.value)) / "updates.parquet" for text in texts]
+
+    def tables(self) -> list[tuple[object, ...]]:
+        """Return what tells the tables that it writes, but for files, from others."""
+        found: list[tuple[object, ...]] = []
+        for output in self.spec.outputs.values() if self.spec else ():
+            if (target := output.target) is None:
+                continue
+            if target.kind == "iceberg":
+                found.append((target.place.value, catalog_of(target.catalog)))
+            elif target.kind == DATABASE:
+                found.append((self._database(target.place.value), _unqualified(target.called)))
+            elif target.kind == "delta":
+                found.append((target.kind, place_of(target, self._base)))
+        return found
+
+    def _table(self, given: InputSpec) -> tuple[object, ...]:
+        """Return what tells the table that is an input from others, as `tables` does. What a query reads is not known."""
+        if given.table == "iceberg":
+            return given.path.value, catalog_of(given.catalog)
+        if given.table == "database":
+            query = given.query.value.removeprefix("select * from ") if given.query else ""
+            return self._database(given.path.value), _unqualified(query.replace('"', ""))
+        return given.table, real(locate(self._base, given.path.value))
+
+    def _database(self, uri: str) -> object:
+        """Return a database: its URI, or its file."""
+        path = database_file(uri)
+        return real(locate(self._base, path)) if path else uri
 
     def reads(self, other: Pipeline) -> bool:
-        """Say whether one of its inputs is a log, or an arrangement, of another pipeline."""
+        """Say whether one of its inputs is a log, a table, or an arrangement, of another pipeline."""
         if self.spec is None or other.spec is None:
             return False
+        tables = other.tables()
         for given in self.spec.inputs.values():
+            if given.table and self._table(given) in tables:
+                return True
             if not given.in_files:
                 continue
             place = real(locate(self._base, given.path.value))
             if given.arrangement is not None:
                 if place == real(state_of(other.spec, other._base)):
                     return True
-            elif any(takes(place, path / "updates.parquet") for path in other.written()):
+            elif any(takes(place, path) for path in other.written()):
                 return True
         return False
 
@@ -116,6 +151,11 @@ def select(pipelines: Sequence[Pipeline], wanted: Iterable[str]) -> list[Pipelin
         if text.endswith("+"):
             chosen += [each for each in pipelines if any(one in _needed([each]) for one in own)]
     return [pipeline for pipeline in pipelines if pipeline in chosen]
+
+
+def _unqualified(table: str) -> str:
+    """Return the name of a table of a database without the schema in which tables are if none is named."""
+    return table.removeprefix("public.").removeprefix("main.")
 
 
 def _open(path: Path) -> Pipeline:

@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 
+from ddcli.commands.pipelines import find_pipelines
 from tests.harness import contents
 
 TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -59,6 +60,27 @@ def ran(shop, *arguments, code=0):
         else "idle"
         for each in tree["pipelines"]
     }
+
+
+TABLES = {
+    "delta: ../lake/t/": "delta: ../lake/t/",
+    "parquet: ../lake/t.parquet": "path: ../lake/, format: snapshots, key: region",
+    "iceberg: {catalog: {type: sql, uri: 'sqlite:///c.db', warehouse: w}, table: s.t}": "iceberg: {catalog: {warehouse: w, type: sql, uri: 'sqlite:///c.db'}, table: s.t}",
+    "to: 'sqlite:///../t.db', table: t": "database: 'sqlite:///../flows/../t.db', table: main.t",
+    "to: 'duckdb:///../t.db'": "database: 'duckdb:///../t.db', table: last",
+}
+
+
+@pytest.mark.parametrize("written", TABLES)
+def test_a_table_is_written_before_it_is_read(shop, written):
+    columns = "columns: {region: string?}"
+    text = f"clock: arrival\ninputs: {{last: {{{TABLES[written]}, {columns}}}}}\noutputs: {{read: ../out/}}\n"
+    shop.write("flows/first.yaml", text)
+    text = f"inputs: {{orders: ../orders/}}\ncollections: {{last: {{from: orders, apply: [project: [region]]}}}}\noutputs: {{last: {{as: table, {written}}}}}\n"
+    shop.write("flows/second.yaml", text)
+    found, _ = find_pipelines([shop.folder / "flows"])
+    assert all(each.spec for each in found)
+    assert [each.path.name for each in found] == ["second.yaml", "first.yaml"]
 
 
 def test_a_directory_runs_in_the_order_of_its_dependencies(four):
