@@ -107,4 +107,4 @@ class ForgettingSummary:
         lines += [
             f"  older versions of the table of {name} may be left: remove them there" for name in self.versions_in
         ]
-        return lines + [f"  read by {name}: its next run begins anew; forget them there, too" for name in self.readers]
+        return lines + [f"  read by {name}: forget them there, too" for name in self.readers]

@@ -386,3 +386,33 @@ def test_tables_follow(marked):
     assert "lake/named.parquet" not in with_marks(marked, ["lake"])
     assert not with_marks(marked)
     assert pl.read_parquet(marked.folder / "lake/named.parquet")["customer"].sort().to_list() == ["bob", "bob", "eve"]
+
+
+@pytest.fixture
+def unread(shop):
+    """Return a folder with a pipeline that has run over two rows, of which one can't be read."""
+    shop.write("shop.yaml", PIPELINE)
+    shop.write("in/sales/1.csv", "customer,region,amount,day\nbob,north,3,1\neve,east,x,1\n")
+    shop.write("in/people/1.csv", "customer,email,day\nbob,bob@x,1\n")
+    assert shop("run", "shop.yaml").code == 0
+    return shop
+
+
+@pytest.mark.parametrize(
+    "where", ["amount is null", "coalesce(amount, 0) = 0", "case when amount > 5 then false else true end"]
+)
+def test_a_value_that_can_not_be_read_is_no_null(unread, where):
+    done = unread("forget", "shop.yaml", "--where", where, "-n", "-o", "json")
+    assert json.loads(done.out)["inputs"]["sales"]["undecided"] == 1, done.err
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("lower(customer) = 'eve' or amount > 3", {"rows": 1, "undecided": 0}),
+        ("amount + 1 > 3", {"rows": 1, "undecided": 1}),
+    ],
+)
+def test_what_is_known_of_a_row_that_can_not_be_read_decides(unread, where, found):
+    done = unread("forget", "shop.yaml", "--where", where, "-n", "-o", "json")
+    assert json.loads(done.out)["inputs"]["sales"] == found, done.err

@@ -9,12 +9,17 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.execute import Evaluation, evaluation
+from ddcli.expressions.functions import ARITHMETIC, TEXT, TIME
+from ddcli.expressions.tree import Call, Case
 from ddcli.store.log.rows import PRESENT
 
 if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
 
 HOLDS = "holds"
+STRICT = {function.name for function in (*ARITHMETIC, *TEXT, *TIME)}
+PASSING = STRICT | {"=", "<>", "<", "<=", ">", ">=", "in", "and", "or", "not"}
+"""Functions that are null of a null, or know their value whatever stood there (`false and null`)."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,14 @@ class RowCondition:
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads."""
         return tuple(sorted(self.expression.columns()))
+
+    @property
+    def sees_nulls(self) -> bool:
+        """Whether it may hold of a null, or not, and not only be null: `x is null` holds where nothing is known of a value that can't be read."""
+        return any(
+            isinstance(node, Case) or (isinstance(node, Call) and node.function not in PASSING)
+            for node in self.expression.walk()
+        )
 
     @cached_property
     def _evaluation(self) -> Evaluation:

@@ -48,7 +48,14 @@ class UnparsedRows(NamedTuple):
     def drop(self, condition: RowCondition) -> tuple[UnparsedRows, int]:
         """Return the rows but those for which a condition holds, and of how many it is not known, as a value can't be read."""
         names = {_free(name, condition.known): name for name in condition.columns}
-        found = condition.of(self.frame.select(pl.col(free).alias(name) for free, name in names.items()))
+        frame = self.frame.select(pl.col(free).alias(name) for free, name in names.items())
+        found = condition.of(frame)
+        if condition.sees_nulls:
+            found = (
+                found.to_frame()
+                .select(pl.when(~frame.select(pl.any_horizontal(pl.all().is_null())).to_series()).then(found))
+                .to_series()
+            )
         left = ~found.fill_null(value=False)
         return UnparsedRows(
             self.numbers.filter(left), self.frame.filter(left), self.times.filter(left)
