@@ -85,6 +85,10 @@ WRONG = {
     "with recursive r(x) as (select x + 1 from r) select x from r": (None, "nothing says what it begins with"),
     "with recursive r(x) as (select 1 union all select count(*) from r) select x from r": (None, "with `union all`"),
     "select a from t semi join u on t.a in (select k from v)": ("1:32", "has no subquery in its condition"),
+    "select a from t anti join unnest([t.b]) r(i) on a = i": (
+        "1:35",
+        "the right side of `anti join` can't read columns of its left side",
+    ),
     "insert into t values (1)": (None, "this is no query"),
     "select a from t; select b from t": (None, "`;` ends a query, but more follows"),
     "select a from": (None, ""),

@@ -110,9 +110,14 @@ class Joins(Items):
             raise SpecError(
                 "an as-of join is `asof join` or `asof left join`, with a table or a query", span=self.place(target)
             )
-        if is_lateral(target) and side in ("right", "full") and target.find(exp.Column) is None:
+        partner = kind in ("semi", "anti")
+        if is_lateral(target) and (side in ("right", "full") or partner) and target.find(exp.Column) is None:
             other = self.alone(target, chain)
         elif is_lateral(target):
+            if partner:
+                problem = f"the right side of `{kind} join` can't read columns of its left side"
+                hint = f"write `where {'not ' * (kind == 'anti')}exists (...)`, with the subquery inside"
+                raise SpecError(problem, span=self.place(target), hint=hint)
             if side not in ("", "left") or using or method:
                 raise SpecError(
                     "`lateral` follows a comma, `cross join`, `join` or `left join ... on`", span=self.place(target)
@@ -130,9 +135,9 @@ class Joins(Items):
             raise SpecError(problem, span=self.place(target))
         if asof:
             return self.asof(chain, other, on, using, target, side or "inner")
-        if kind in ("semi", "anti"):
-            return self.semi(chain, other, on, using, target, anti=kind == "anti")
         columns = self.common(chain, other, target) if method else self.used(using)
+        if partner:
+            return self.semi(chain, other, on, columns, target, anti=kind == "anti")
         both = Chain(
             chain.items + other.items,
             chain.conditions + other.conditions,
@@ -258,13 +263,12 @@ class Joins(Items):
         chain: Chain,
         other: Chain,
         on: exp.Expr | None,
-        using: Sequence[exp.Expr] | None,
+        columns: list[str],
         at: exp.Expr,
         *,
         anti: bool,
     ) -> Chain:
-        """Return the chain whose rows have a partner, or none."""
-        columns = self.used(using)
+        """Return the chain whose rows have a partner, or none. It is equal in some columns."""
         equal, _ = self.merged(chain, other, columns, "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
         if on is not None and contains_query(on):
