@@ -29,10 +29,14 @@ class Once(Keeping):
         super().__init__(trace)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        if not self.trace.rows:
-            updates = kernels.consolidate(deltas[0].updates)
-            there = np.flatnonzero(np.cumsum(updates[:, -1]) > 0)
-            if len(there):
-                self.batch = updates[there[:1]].copy()
+        updates = deltas[0].updates
+        if not self.trace.rows and len(updates):
+            # A load's rows mostly are of one time: the sum of the first one's updates needs no sorting.
+            first = updates[updates[:, -2] == updates[:, -2].min()]
+            if first[:, -1].sum() <= 0:
+                updates = kernels.consolidate(updates)
+                first = updates[np.cumsum(updates[:, -1]) > 0]
+            if len(first):
+                self.batch = first[:1].copy()
                 self.batch[0, -1] = 1
         return Delta(self.batch, distinct=True)
