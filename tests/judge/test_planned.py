@@ -58,20 +58,25 @@ def test_runs_go_on_with_a_plan_that_was_chosen_otherwise(case):
         judge(case, Path(folder), options)
 
 
-ALTERNATIVES = """\
+JOINED = """\
 dd: 1
 name: judged
 inputs:
   p: {path: in/p/, columns: {k: int64, v: int64}}
   q: {path: in/q/, columns: {k: int64, w: int64}}
+outputs: {c: out/c/}
 collections:
   c:
     from: p
     apply:
     - join: {with: q, 'on': [k]}
-    - filter: (v = 1 and w = 2) or (v = 3 and w = 4)
-outputs: {c: out/c/}
 """
+ALTERNATIVES = (
+    JOINED
+    + """\
+    - filter: (v = 1 and w = 2) or (v = 3 and w = 4)
+"""
+)
 
 
 def test_each_side_is_asked_for_what_some_alternative_demands():
@@ -95,20 +100,12 @@ def test_what_is_asked_of_no_column_is_asked(bare):
     judge_graph(case, meaning, plan(meaning.graph).graph)
 
 
-LOOKED_UP = """\
-dd: 1
-name: judged
-inputs:
-  p: {path: in/p/, columns: {k: int64, v: int64}}
-  q: {path: in/q/, columns: {k: int64, w: int64}}
-collections:
-  c:
-    from: p
-    apply:
-    - join: {with: q, 'on': [k]}
+LOOKED_UP = (
+    JOINED
+    + """\
     - join: {with: p, as: r, 'on': {w: k}}
-outputs: {c: out/c/}
 """
+)
 
 
 def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Tables and queries of Postgres as inputs."""
 
-import random
 from collections import Counter
 from decimal import Decimal
 
@@ -14,43 +13,17 @@ from ddcli.errors import DdError, InputError, SpecErrors
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.postgres_reader import PostgresReader
 from ddcli.store.mirrors.postgres_types import series
-from tests.draws import SEED, many
+from tests.draws import many
 from tests.harness import called
+from tests.tables.test_database import held, judge_history, pipeline
 
 MADE = "create table orders (id int, region text, amount double precision)"
 
 
-def pipeline(folder, database, more="table: orders"):
-    file = folder / "p.yaml"
-    table = f"{{database: '{database}', {more}}}"
-    file.write_text(f"name: p\ninputs: {{orders: {table}}}\noutputs: {{orders: out/}}\n")
-    return file
-
-
-def held(folder, output="out"):
-    return Counter({tuple(row): diff for *row, diff in read_log(folder / output, as_of="latest").rows()})
-
-
 @pytest.mark.parametrize("seed", range(many(3)))
 def test_a_random_history(tmp_path, database, execute, seed):
-    """After each run the output is what the database has, equal rows and nulls too; without a change there is no update."""
-    draw = random.Random(f"{SEED}-{seed}")
-    execute(MADE, "insert into orders values (0, 'a', 0.5)")
-    file = pipeline(tmp_path, database, draw.choice(["table: orders", "table: public.orders, time: version"]))
-    run(file)
-    for _ in range(4):
-        at, word = draw.randrange(4), draw.choice(["'a'", "'b'", "null"])
-        steps = [
-            f"insert into orders values ({at}, {word}, {draw.choice(['0.5', 'null'])}), ({at}, {word}, 0.5)",
-            f"update orders set region = {word} where id = {at}",
-            f"delete from orders where id = {at}",
-        ]
-        execute(*draw.sample(steps, draw.randrange(3)))
-        before = held(tmp_path)
-        summary = run(file)
-        assert held(tmp_path) == Counter(execute("select * from orders"))
-        if held(tmp_path) == before:
-            assert not sum(output.inserted + output.deleted for output in summary.outputs.values())
+    execute(MADE)
+    judge_history(tmp_path, database, execute, lambda: Counter(execute("select * from orders")), seed, "public.orders")
 
 
 def test_a_database_in_which_nobody_wrote_is_not_read(tmp_path, database, execute, monkeypatch):

@@ -109,15 +109,20 @@ def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
         yield address, [worker.pid for worker in begun]
 
 
+def parent(process: int | str) -> int:
+    """Return the process that has started another. Scripts of tests have this function, too."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def children(process: int) -> list[int]:
     """Return the processes that a process has started, and that are there."""
     found = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             try:
-                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                of = parent(path.name)
             except OSError:
                 continue
-            if parent == process:
+            if of == process:
                 found.append(int(path.name))
     return found

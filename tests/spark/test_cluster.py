@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from inspect import getsource
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +19,7 @@ from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import collect_garbage
 from tests.harness import ROOT
-from tests.spark.servers import SMALL, standalone
+from tests.spark.servers import SMALL, parent, standalone
 
 pytestmark = [
     pytest.mark.spark,
@@ -40,7 +41,9 @@ collections:
       - distinct
 outputs: {b: out/b/}
 """
-DEADLY = """
+DEADLY = (
+    getsource(parent)
+    + """
 import ctypes, os, resource, signal, sys, time
 from pathlib import Path
 
@@ -56,9 +59,6 @@ def once(name):
     except FileExistsError:
         return False
     return True
-
-def parent(process):
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 def early(record):
     return when("early", record)
@@ -96,6 +96,7 @@ def when(at, record):
                 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return record
 """
+)
 DRIVER = """
 import json, os, signal, sys
 from pathlib import Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from inspect import getsource
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
-from tests.spark.servers import SMALL
+from tests.spark.servers import SMALL, parent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,14 +31,13 @@ collections:
       - distinct
 outputs: {b: out/b/}
 """
-DEADLY = """
+DEADLY = (
+    getsource(parent)
+    + """
 import os, signal, time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-
-def parent(process):
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 def deadly(record):
     \"\"\"Kill the driver, which started the JVM that started what started this process. Once.\"\"\"
@@ -51,6 +51,7 @@ def deadly(record):
         os.kill(parent(parent(os.getppid())), signal.SIGKILL)
     return record
 """
+)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the test finds processes in /proc")

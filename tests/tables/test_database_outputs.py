@@ -17,7 +17,7 @@ from ddcli.store.mirrors.sqlite_reader import SqliteReader
 from tests.draws import many
 from tests.tables import database_followers as judges
 from tests.tables.database_followers import DatabaseFollower
-from tests.tables.test_output_types import HELD, ONLY_PARQUET, write
+from tests.tables.test_output_types import HELD, ONLY_PARQUET, judge_refusal, write
 
 KINDS = ["sqlite", "duckdb"]
 
@@ -126,13 +126,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_is_refused_at_its_place(shop, text):
-    shop.log("in/0.parquet", [("x", 0, 1)], a=pl.String, time=pl.Int64, diff=pl.Int64)
-    shop.write("p.yaml", f"dd: 1\nname: p\ninputs: {{given: in/}}\noutputs:\n  given: {text}\n")
-    found = shop("check", "p.yaml")
-    assert found.code == 2
-    assert WRONG[text] in found.out + found.err
-    assert "p.yaml:" in found.out + found.err
-    assert "secret" not in found.out + found.err
+    judge_refusal(shop, text, WRONG[text], "p.yaml:")
 
 
 REFUSED = {
