@@ -99,7 +99,12 @@ WRONG = {
     "select row_number() from t": ("1:8", "row_number is a window function, and needs `over`"),
     "select current_date from t": ("1:8", "`current_date` changes by itself"),
     "select s is true from t": ("1:8", "`is true` expects a condition, got string"),
-    "select a from t where a = any(array[1, 2])": ("1:27", "`any` and `all` take a subquery"),
+    "select l from (select array_agg(a order by a) as l from t) where 1 = any(l)": (
+        None,
+        "`any` and `all` take a subquery, or a list",
+    ),
+    "select a + any([1]) as x from t": (None, "`any` stands only behind a comparison"),
+    "select a + all(select 1) as x from t": (None, "`all` stands only behind a comparison"),
     "select 7.5 // 2 as x from t": ("1:8", "`//` takes integers, got decimal(2, 1)"),
     "select [a][-1] as x from t": ("1:13", "elements are counted from the first, which is 1"),
     "select unnest([a]) as x, unnest([b]) as y from t": ("1:26", "`unnest` stands once in a list"),

@@ -16,12 +16,13 @@ OWNED = "owned"
 
 
 def quantifier(node: object) -> str:
-    """Return `any` or `all` if a node is such a subquery; sqlglot takes some for calls of functions."""
+    """Return `any` or `all` if a node is such a subquery or written list; sqlglot takes some for calls of functions."""
     if isinstance(node, exp.Any | exp.All):
         return "all" if isinstance(node, exp.All) else "any"
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("any", "some", "all"):
         word = str(node.this).lower()
-        return word.replace("some", "any") if node.expressions and isinstance(node.expressions[0], exp.Query) else ""
+        inside = node.expressions[0] if node.expressions else None
+        return word.replace("some", "any") if isinstance(inside, exp.Query | exp.Array) else ""
     return ""
 
 

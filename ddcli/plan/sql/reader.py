@@ -36,7 +36,9 @@ ABSORBING = {
     "least": "DuckDB and Spark pass over it: `coalesce` it",
 }
 """Functions that null makes null here alone, and what to write."""
-QUERIES = (exp.Query, exp.Values, exp.Exists, exp.Any, exp.All)
+QUERIES = (exp.Query, exp.Values, exp.Exists)
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ)
+QUANTIFIED = "`any` and `all` take a subquery, or a list as it is written: `any([1, 2])`"
 
 
 class RowExpressions(ExpressionReader):
@@ -85,19 +87,31 @@ class RowExpressions(ExpressionReader):
             if isinstance(value, exp.Tuple):
                 return any_of([self.same_row(node, parts, each) for each in listed])
         if type(node) in BINARY and (word := quantifier(node.args.get("expression"))):
-            left, quantified = self.take(node, "this", "expression")
-            query = self.take(quantified, "this", "expressions")[0 if isinstance(quantified, exp.Any | exp.All) else 1]
-            (query,) = query if isinstance(query, list) and len(query) == 1 else (query,)
-            while isinstance(query, exp.Paren):
-                (query,) = self.take(query, "this")
-            if not isinstance(query, exp.Query):
-                self.fail(quantified, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
-            return self.block.quantified(node, self.read(left), query, every=word == "all")
+            return self.quantified(node, word)
         if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.this, exp.Tuple):
             row, other = self.take(node, "this", "expression")
             found = self.same_row(node, self.take(row, "expressions")[0], other)
             return self.negated(node, found, isinstance(node, exp.NEQ))
         return super().read(node)
+
+    def quantified(self, node: exp.Expr, word: str) -> Expression:
+        """Say whether a comparison is true of some, or of every row of a subquery, or element of a list as it is written."""
+        written, found = self.take(node, "this", "expression")
+        query = self.take(found, "this", "expressions")[0 if isinstance(found, exp.Any | exp.All) else 1]
+        (query,) = query if isinstance(query, list) and len(query) == 1 else (query,)
+        while isinstance(query, exp.Paren):
+            (query,) = self.take(query, "this")
+        if type(node) not in COMPARISONS:
+            self.fail(found, f"`{word}` stands only behind a comparison: `=`, `<>`, `<`, `like`")
+        if isinstance(query, exp.Query):
+            return self.block.quantified(node, self.read(written), query, every=word == "all")
+        if not isinstance(query, exp.Array):
+            self.fail(found, QUANTIFIED, "of a list: array_contains(list, value)")
+        value, elements = self.read(written), self.take(query, "expressions")[0]
+        parts = [self.resolve(node, BINARY[type(node)], [value, self.read(each)]) for each in elements]
+        if not parts:
+            return Literal(word == "all", BOOL)
+        return all_of(parts) if word == "all" else any_of(parts)
 
     def same_row(self, node: exp.Expr, parts: Sequence[exp.Expr], other: exp.Expr) -> Expression:
         """Return whether values are those of another row, one by one."""
@@ -165,7 +179,7 @@ class RowExpressions(ExpressionReader):
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         if name in ("any", "some", "all") and type(node.parent) in BINARY:
-            self.fail(node, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
+            self.fail(node, QUANTIFIED, "of a list: array_contains(list, value)")
         if is_aggregate(node):
             hint = "groups have aggregates: in the list, in `having` and in `order by`; else aggregate in a subquery"
             self.fail(node, f"{name} can't stand here, nor inside another aggregate", hint)
