@@ -105,6 +105,8 @@ class Request:
     """What the run may take, if there is a bound."""
     looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
     """The inputs as they were found beside the commit of this number, which is not looked at again where it still is the newest."""
+    noted: set[str] = field(default_factory=set)
+    """Inputs of which a note has said that their logs are summed up."""
     closes: bool = True
     """Whether times are closed; without, nothing else is done than to withdraw files, or to reopen the state."""
 
@@ -331,7 +333,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
         if progress is not None:
             listing = replace(listing, growing=True)
-        _refuse_summed_up(request, name, listing)
+        _mind_horizon(request, name, listing, begins=begins)
         if begins:
             listing = listing.anew()
         if request.forgetting is not None:
@@ -346,9 +348,14 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     return found
 
 
-def _refuse_summed_up(request: Request, name: str, listing: Listing) -> None:
-    """Refuse to take a state back to before what an input's log tells apart: that could not be computed again."""
-    if listing.horizon is not None and request.reopened is not None and request.reopened.less_equal(listing.horizon):
+def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool) -> None:
+    """Note that an input's log which is read from its beginning tells nothing from before its horizon; refuse to take a state back to before that."""
+    if listing.horizon is None:
+        return
+    if begins and name not in request.noted:
+        request.noted.add(name)
+        request.say(f"inputs.{name}: what is older in its log is summed up; outputs know nothing from before that")
+    if request.reopened is not None and request.reopened.less_equal(listing.horizon):
         raise InputError(
             f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
             place=str(listing.root),

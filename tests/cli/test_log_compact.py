@@ -160,3 +160,14 @@ def test_variables_of_a_pipeline_file(logs):
     logs.write("a.yaml", WRITER.replace("out/b/", "'out/${PLACE}/'"))
     (_, other) = compacted(logs, "a.yaml", "--var", "PLACE=b")
     assert other["path"].endswith("out/b")
+
+
+def test_who_reads_a_log_anew_learns_that_its_past_is_summed_up(logs):
+    compacted(logs, "out/a")
+    noted = "inputs.rows: what is older in its log is summed up"
+    first = logs("run", "r.yaml")
+    assert first.code == 0
+    assert first.err.count(noted) == 1, first.err
+    produce(logs, 4)
+    assert noted not in logs("run", "r.yaml").err
+    assert logs("forget", "r.yaml", "--where", "k = 'y'").err.count(noted) == 1
