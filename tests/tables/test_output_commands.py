@@ -117,6 +117,30 @@ def test_an_output_that_becomes_a_table_has_all_that_its_log_has(shop):
     assert read(shop) == [("Oslo", 1), ("Rome", 2)]
 
 
+def test_an_output_that_was_left_out_for_a_while(tables):
+    file = tables.folder / "shop.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("  totals: {as: table, delta: lake/totals}\n", ""))
+    tables.write("in/2.csv", "city\nRome\n")
+    assert tables("run", "shop.yaml").code == 0
+    assert not [*(tables.folder / ".dd/shop/logs/totals").glob("*.parquet")]
+    file.write_text(text)
+    done = tables("run", "shop.yaml")
+    assert done.code == 0, done.err
+    assert read(tables) == [("Oslo", 1), ("Rome", 3)]
+
+
+def test_a_file_that_others_have_replaced_is_seen_with_nothing_new(tables):
+    path = tables.folder / "lake/totals.parquet"
+    path.write_bytes(b"something else")
+    done = tables("run", "shop.yaml")
+    assert done.code == 4
+    assert "lake/totals.parquet: error: outputs.file.parquet: the file can't be read" in done.err
+    path.unlink()
+    assert tables("run", "shop.yaml").code == 0
+    assert read(tables) == [("Oslo", 1), ("Rome", 2)]
+
+
 def test_another_pipeline_reads_a_table_that_is_an_output(tables):
     text = "name: next\nclock: arrival\ninputs: {t: {delta: lake/totals}}\noutputs: {t: {path: out/next}}\n"
     tables.write("next.yaml", text)

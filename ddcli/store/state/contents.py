@@ -12,12 +12,23 @@ from ddcli.store.files.lock_holder import is_signed
 from ddcli.store.files.objects import locate
 from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
-from ddcli.store.state.names import ARRANGEMENT, BATCH, BUNDLE, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
+from ddcli.store.state.names import (
+    ARRANGEMENT,
+    BATCH,
+    BUNDLE,
+    HALF_MANIFEST,
+    NAMED,
+    OF_OUTPUT,
+    SCRATCH,
+    SEGMENT,
+    SHARD,
+    WAITING,
+)
 from ddcli.store.state.register import SEGMENTS
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
@@ -121,9 +132,19 @@ def remove_unnamed(
     for path in (*ours(registers, SEGMENT), *ours(registers, WAITING)):
         if path.name not in segments:
             files.remove(path)
+    _remove_outputs(files, directory, kept, outputs)
+
+
+def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
+    """Remove what waits in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
     for output in set(outputs):
         for path in ours(output, WAITING):
             files.remove(path)
+    logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
+    for log in ours(directory / LOGS, NAMED, directories=True):
+        if log not in logs:  # nobody else reads a log in the state: an output that comes back begins anew
+            for path in (*ours(log, OF_OUTPUT), *ours(log, WAITING)):
+                files.remove(path)
 
 
 def clear_scratch(directory: Path, files: Files) -> None:

@@ -431,9 +431,10 @@ class Transaction:
             self._files.rename(waiting, final)
 
 
-def _shape(manifest: Manifest) -> dict[str, int]:
-    """Return how many shards each arrangement has."""
-    return {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
+def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
+    """Return how many shards each arrangement has, and where the outputs are."""
+    shards = {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
+    return shards, {output.path for output in manifest.outputs.values()}
 
 
 def new_identity() -> str:

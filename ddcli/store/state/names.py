@@ -22,6 +22,8 @@ BATCH = re.compile(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")
 BUNDLE = re.compile(rf"[0-9]{{9}}{MARK}\.tar")
 SEGMENT = re.compile(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
 UPDATES = re.compile(rf"updates-{PLAIN}+\.parquet")
+NAMED = re.compile(r"\w[\w-]*")
+"""A directory of a state that is named as an input or an output is."""
 OF_OUTPUT = re.compile(rf"updates-{PLAIN}+\.parquet|_progress\.json")
 """The files that a commit publishes."""
 WAITING = re.compile(

@@ -21,6 +21,7 @@ from ddcli.store.state.names import (
     HALF_HOLD,
     HALF_MANIFEST,
     HOLD,
+    NAMED,
     OF_CONSUMER,
     OF_OUTPUT,
     RUN,
@@ -56,11 +57,11 @@ STATE: Layout = [
     (_either(CONSUMERS), [(_either(LOCK, OF_CONSUMER, HALF_CONSUMER), None)]),
     (_either(RUNS), [(RUN, None)]),
     (_either(SPILL), [(SCRATCH, None)]),
-    (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(re.compile(r"\w[\w-]*"), _UPDATES)])]),
-    (_either("tables"), [(re.compile(r"\w[\w-]*"), [(_either(BATCH, WAITING, TABLE), None)])]),
-    (_either(TABLES_OUT), [(re.compile(r"\w[\w-]*"), [(_either(WAITING, TABLE), None)])]),
-    (_either(LOGS), [(re.compile(r"\w[\w-]*"), [(_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None)])]),
-    (_either("late"), [(re.compile(r"\w[\w-]*"), _UPDATES)]),
+    (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(NAMED, _UPDATES)])]),
+    (_either("tables"), [(NAMED, [(_either(BATCH, WAITING, TABLE), None)])]),
+    (_either(TABLES_OUT), [(NAMED, [(_either(WAITING, TABLE), None)])]),
+    (_either(LOGS), [(NAMED, [(_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None)])]),
+    (_either("late"), [(NAMED, _UPDATES)]),
 ]
 """The names in the directory of a state: of files, and of directories with the names in those."""
 
