@@ -88,14 +88,17 @@ class Change:
         """Refuse records with a negative multiplicity (EngineError), and more rows than a table may have."""
         negative = matrix[matrix[:, -1] < 0]
         if len(negative):
-            record = decode(negative[:1], self.layout, self.pool).row(0, named=True)
-            shown = ", ".join(f"{name} = {value}" for name, value in record.items())
             raise EngineError(
-                f"output '{self.output}' has a record with a negative multiplicity, and a table can't hold it: {shown}",
+                f"output '{self.output}' has a record with a negative multiplicity, and a table can't hold it: {self.shown(negative)}",
                 hint="the run is committed, and the table stays as it was; retract no more than there is, then run again",
             )
         if matrix[:, -1].sum(dtype=object) > MOST:
             raise EngineError(f"output '{self.output}' has more than {MOST} rows, and a table can't hold them")
+
+    def shown(self, matrix: Lanes) -> str:
+        """Return the first record of a matrix as a message shows it."""
+        record = decode(matrix[:1], self.layout, self.pool).row(0, named=True)
+        return ", ".join(f"{name} = {value}" for name, value in record.items())
 
     def decoded(self, matrix: Lanes) -> pl.DataFrame:
         """Return the records of a matrix as rows, each as often as its multiplicity."""

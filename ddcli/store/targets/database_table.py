@@ -175,7 +175,13 @@ class DatabaseTable:
             f"on f.{AT} = c.{AT} where c.{TIMES} < 0 and coalesce(f.times, 0) < -c.{TIMES} order by 1 limit 1"
         ).fetchall()
         if missing:
-            change.refuse_negative(rows[[missing[0][0]]])
+            shown = change.shown(rows[[missing[0][0]]])
+            raise EngineError(
+                f"output '{change.output}' retracts a row that the table doesn't have: {shown}",
+                place=self._place,
+                hint="the run is committed, and the table stays as it was; if others have changed it, drop it: the next run writes it anew; "
+                "else retract no more than there is, then run again",
+            )
 
     def _check_keys(self, added: Lanes, change: Change) -> None:
         """Refuse new rows for which a key is not enough: two of one key, or one of a key with a null."""
