@@ -8,6 +8,7 @@ from ddcli.spec.model import DATABASE, database_file
 from ddcli.store.files.access import is_there, real
 from ddcli.store.files.objects import locate
 from ddcli.store.mirrors.delta_commits import is_as_left
+from ddcli.store.mirrors.file_stamp import size_and_time
 from ddcli.store.state.register import keys_of, pick
 from ddcli.store.targets.mark import directory_of, read_marks
 
@@ -58,5 +59,6 @@ def _is_as_left(target: TargetSpec, base: Path, mark: CommitMark) -> bool:
     if target.kind == DATABASE:
         return mark.left == stated(target) and (target.product == "postgres" or is_there(place_of(target, base)))
     if target.kind == "parquet":
-        return is_there(place_of(target, base))
+        path = place_of(target, base)
+        return is_there(path) and mark.left == size_and_time(path)
     return True

@@ -1,9 +1,11 @@
-"""The stamp of a database in a file: what changes with it. Imports no third-party library."""
+"""The stamp of a database in a file, or of a file that is put in place as a whole: what changes with it. Imports no third-party library."""
 
 from __future__ import annotations
 
 import time as clock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,3 +28,11 @@ def stamp_of(file: Path) -> str:
         if stat.st_mtime > now - RACY:
             found.append(str(clock.time_ns()))
     return " ".join(found)
+
+
+def size_and_time(file: Path) -> dict[str, Any]:
+    """Return the size of a file, and when it was written; of an object nothing, as that takes a request."""
+    if isinstance(file, ObjectPath):
+        return {}
+    stat = file.stat()
+    return {"size": stat.st_size, "changed": stat.st_mtime_ns}

@@ -15,6 +15,7 @@ from ddcli.engine import kernels
 from ddcli.errors import StateError
 from ddcli.store.files.access import is_there, reading
 from ddcli.store.files.gate import temporary
+from ddcli.store.mirrors.file_stamp import size_and_time
 from ddcli.store.parquet.writer import CHUNK, LEVEL
 from ddcli.store.targets.target import CommitKey, strange
 
@@ -69,7 +70,7 @@ class ParquetTarget:
         self._files.put(self._path, data.getbuffer())
 
     def left(self) -> dict[str, Any]:
-        return {}
+        return size_and_time(self._path)
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
         self._files.remove(temporary(self._path, 0))
