@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from ddcli.errors import UsageError
 from ddcli.feed.database_target import DuckdbFeed, SqliteFeed
 from ddcli.feed.parquet_target import ParquetFeed
+from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.log.progress import PROGRESS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,12 +20,23 @@ ENDINGS = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3"
 
 
 def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:
-    """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database."""
+    """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database.
+
+    None may lie in the directory of an output, which has the files of its pipeline and no others.
+    """
     path = locate(base, text)
     if isinstance(path, ObjectPath):
         raise UsageError(
             "changes are delivered to this machine only", place=text, hint="name a directory or a database here"
         )
+    whole = real(path)
+    for folder in (whole, *whole.parents):
+        if (folder / PROGRESS).exists():
+            raise UsageError(
+                f"the target is in a directory of an output, '{folder}': the pipeline would refuse files of others there",
+                place=text,
+                hint="deliver to another place",
+            )
     kind = ENDINGS.get(path.suffix.lower())
     if kind is None:
         return ParquetFeed(path, subscription)

@@ -253,3 +253,17 @@ def test_the_command_delivers_and_keeps_the_consumer_where_the_target_is(orders)
     assert orders(*line, "--ack").code == 2
     assert orders("feed", "out/totals", "--consumer", "m", "--table", "t").code == 2
     assert orders("feed", "out/totals", "--consumer", "m", "--into", "s3://bucket/x").code == 2
+
+
+@pytest.mark.parametrize("target", ["out/totals", "out/totals/changes", "out/totals/changes.duckdb", "link"])
+def test_no_target_lies_in_the_directory_of_an_output(orders, target):
+    """A file of another there would end the pipeline's next run, and `dd log` would take it for a part of the output."""
+    orders("run", "orders.yaml", "--quiet")
+    (orders.folder / "link").symlink_to("out/totals")
+    before = sorted(each.name for each in (orders.folder / "out/totals").iterdir())
+    refused = orders("feed", "out/totals", "--consumer", "mail", "--into", target)
+    assert (refused.code, refused.out) == (2, "")
+    assert "the target is in a directory of an output, '" in refused.err
+    assert sorted(each.name for each in (orders.folder / "out/totals").iterdir()) == before
+    assert "mail" not in orders("feed", "out/totals", "--list").out
+    assert orders("run", "orders.yaml", "--quiet").code == 0
