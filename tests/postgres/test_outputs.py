@@ -78,6 +78,10 @@ def test_rows_of_others(make):
     judges.judge_others(make(0))
 
 
+def test_a_table_that_another_state_writes(make):
+    judges.judge_another_writer(make(0))
+
+
 def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 

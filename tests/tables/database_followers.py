@@ -193,6 +193,21 @@ def judge_others(each):
     each.check()
 
 
+def judge_another_writer(each):
+    """Refuse a table that another state writes while it is empty, too, until it is dropped."""
+    write_log(each.folder / "in/000.parquet", [("x", 1, 0, 1), ("x", 1, 0, -1)], COLUMNS)
+    each.run()
+    shutil.rmtree(each.folder / ".dd")
+    for _ in range(2):
+        with pytest.raises(StateError, match="another output writes the table, too"):
+            each.run()
+    each.execute(f"drop table {each.table}")
+    each.step = 1
+    each.supply(chance("another writer"))
+    each.run()
+    each.check()
+
+
 def judge_removal(each):
     """Have a table be written anew that was dropped, or whose log is."""
     draw = chance("removed")

@@ -91,8 +91,14 @@ class DatabaseTable:
         kinds = "writer text not null, name text not null, number bigint not null, columns text not null"
         commits = full_name(self._commits)
         connection.execute(f"create table if not exists {commits} ({kinds}, primary key (writer, name))")
+        there = self._database.exists(connection, self._parts)
         if self._held is None:
+            name = f" from {self._escaped} where name = {self._database.mark}"
+            if not there:
+                connection.execute(f"delete{name}", self._mine[1:])
             connection.execute(self._where("delete from {}"), self._mine)
+            if connection.execute(f"select writer{name}", self._mine[1:]).fetchall():
+                raise strange(self._place, "another output writes the table, too")
             values = ", ".join([self._database.mark] * 4)
             connection.execute(f"insert into {self._escaped} values ({values})", [*self._mine, number, listed])
         else:
@@ -101,7 +107,7 @@ class DatabaseTable:
                 raise LockedError("another run writes the table", place=self._place, hint="run again when it is done")
             if connection.execute(self._where("select columns from {}"), self._mine).fetchall() != [(listed,)]:
                 raise StateError("the table has other columns than the output", place=self._place, hint=AGAIN)
-        if not self._database.exists(connection, self._parts):
+        if not there:
             self._make(connection, columns)
 
     def _make(self, connection: Any, columns: Schema) -> None:
