@@ -82,6 +82,7 @@ def command(
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import UsageError
     from ddcli.feed.delivery import OutputFeed, parse_token
+    from ddcli.feed.targets import check_table
     from ddcli.render.rows import write_rows
     from ddcli.store.files.objects import locate
     from ddcli.store.state.commits import commits
@@ -92,8 +93,8 @@ def command(
         raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
     if follow and (listed or drop or ack is not None):
         raise UsageError("--follow waits for changes", hint="leave it out")
-    if table is not None and into is None:
-        raise UsageError("--table is for --into", hint="name a database with --into FILE.duckdb")
+    if table is not None:
+        check_table(into or "", table)
     if listed == (consumer is not None):
         hint = "leave out --consumer: all are listed" if listed else "name it with --consumer NAME"
         raise UsageError("--list is about all consumers" if listed else "a consumer is missing", hint=hint)

@@ -1,4 +1,4 @@
-"""The target that a name means: a database by its ending, else a directory."""
+"""The target that a name means: a database by its ending, else a directory; never a file of another kind."""
 
 from __future__ import annotations
 
@@ -10,19 +10,28 @@ from ddcli.feed.parquet_target import ParquetFeed
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
+from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.feed.target import FeedTarget, Subscription
 
-ENDINGS = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
+DATABASES = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
+
+
+def check_table(text: str, table: str) -> None:
+    """Refuse a table's name where the target isn't a database, or where the name is empty (UsageError)."""
+    if not text.lower().endswith(tuple(DATABASES)):
+        raise UsageError("--table is for a database", hint="name one with --into FILE.duckdb, FILE.db or FILE.sqlite")
+    if not table:
+        raise UsageError("--table is empty", hint="name the table, or leave --table out")
 
 
 def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:
     """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database.
 
-    None may lie in the directory of an output, which has the files of its pipeline and no others.
+    A name with the ending of a file of tables means no directory, and is refused. No target may lie in the directory of an output, which has the files of its pipeline and no others.
     """
     path = locate(base, text)
     if isinstance(path, ObjectPath):
@@ -37,7 +46,13 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
                 place=text,
                 hint="deliver to another place",
             )
-    kind = ENDINGS.get(path.suffix.lower())
+    kind = DATABASES.get(path.suffix.lower())
     if kind is None:
+        if path.name.lower().endswith((*SUFFIXES, *ONLY_NAMED)):
+            raise UsageError(
+                "changes are delivered to a directory of Parquet files or a database",
+                place=text,
+                hint="name a directory, or a database with FILE.duckdb, FILE.db or FILE.sqlite",
+            )
         return ParquetFeed(path, subscription)
     return (DuckdbFeed if kind == "duckdb" else SqliteFeed)(path, table, subscription)

@@ -202,3 +202,12 @@ def test_a_file_is_not_replaced_and_a_project_needs_a_specification(shop):
     assert shop("import", "sdp", "p/spark-pipeline.yml", "q.yaml").code == 0
     assert "there is no spark-pipeline.yml" in shop("import", "sdp", ".").err
     assert shop("check", "q.yaml").code == 0
+
+
+def test_a_project_that_reads_no_table_is_refused(shop):
+    """A pipeline file without inputs is none."""
+    shop.write("p/spark-pipeline.yml", SPEC)
+    shop.write("p/sql/0.sql", "create materialized view v as select a from values (1) as t(a)")
+    result = shop("import", "sdp", "p")
+    assert (result.code, "the project reads no table" in result.err) == (2, True), result.err
+    assert not (shop.folder / "p/dd.yaml").exists()

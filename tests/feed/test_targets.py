@@ -255,6 +255,24 @@ def test_the_command_delivers_and_keeps_the_consumer_where_the_target_is(orders)
     assert orders("feed", "out/totals", "--consumer", "m", "--into", "s3://bucket/x").code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["to/changes.xlsx"], "to a directory of Parquet files or a database"),
+        (["to/changes.Parquet"], "to a directory of Parquet files or a database"),
+        (["to/changes", "--table", "t"], "--table is for a database"),
+        (["to/changes.duckdb", "--table", ""], "--table is empty"),
+    ],
+)
+def test_a_target_is_what_its_name_says(orders, words, problem):
+    orders("run", "orders.yaml", "--quiet")
+    refused = orders("feed", "out/totals", "--consumer", "m", "--into", *words)
+    assert refused.code == 2
+    assert problem in refused.err
+    assert not (orders.folder / "to").exists()
+    assert "m" not in orders("feed", "out/totals", "--list").out.split()
+
+
 @pytest.mark.parametrize("target", ["out/totals", "out/totals/changes", "out/totals/changes.duckdb", "link"])
 def test_no_target_lies_in_the_directory_of_an_output(orders, target):
     """A file of another there would end the pipeline's next run, and `dd log` would take it for a part of the output."""

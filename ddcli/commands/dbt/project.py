@@ -207,6 +207,9 @@ class Importing:
                 raise UsageError(
                     problem + (f": {first.problem}" if first else ""), hint=first.hint if first else None, **where
                 )
+            if not self.inputs:
+                hint = "a pipeline keeps up with inputs; write one by hand for tables that never change"
+                raise UsageError("the project reads no table", place=str(self.project), hint=hint)
             text = written(self.program, self.manifest.project, self.inputs, list(self.queries.values()))
             checked = check_text("\n".join(text.lines) + "\n", self.target)
             errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
