@@ -164,6 +164,7 @@ def test_a_name_that_is_no_files_is_refused(fed, name):
         (["--ack", "1"], "'1' is no position"),
         (["--ack", "0-" + "9" * 99], "its numbers are too large"),
         (["--ack", "0-9"], "was not offered 0-9"),
+        (["--ack", "7-9"], "was not offered 7-9"),
         (["--ack", "--drop"], "four things to do"),
         (["--ack", "--follow"], "--follow waits for changes"),
         (["--follow", "-o", "parquet"], "Parquet has an end"),

@@ -71,13 +71,13 @@ class Consumer:
         """
         if (since, position) == (self.before, self.acknowledged):
             return self
-        if since != self.acknowledged:
+        if since < self.acknowledged:
             raise LockedError(
                 f"consumer '{self.name}' is at {self.acknowledged}, and these changes are from {since} on: another process has "
                 "acknowledged meanwhile",
                 hint="leave these changes, and ask for those from there on",
             )
-        if position not in self.offered:
+        if since > self.acknowledged or position not in self.offered:
             raise UsageError(
                 f"consumer '{self.name}' was not offered {token(since, position)}",
                 hint=f"its offers: {', '.join(token(since, each) for each in self.offered) or 'none'}",
