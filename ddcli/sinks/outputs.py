@@ -24,7 +24,7 @@ from ddcli.store.log.lineage import appended, grows
 from ddcli.store.log.summary import NAME as SUMMED
 from ddcli.store.log.summary import read_summary
 from ddcli.store.log.writer import again, file_name, frame_bytes, is_plain, output_bytes, output_frame, write_progress
-from ddcli.store.parquet.row_groups import footer_of
+from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.parquet.writer import CHUNK
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.outputs import relative_output
@@ -161,9 +161,7 @@ class Publishing:
             longer = appended(path, newest, mark_of(path, newest.size), data)
             if longer is not None:
                 data, self._grown[name] = longer, newest
-        view = memoryview(data)
-        footer = checksum(footer_of(len(view), lambda start, end: bytes(view[start:end])))
-        self._note(name, self.transaction.add_output(self._path(name), data), footer)
+        self._note(name, self.transaction.add_output(self._path(name), data), checksum(footer_in(data)))
         self.request.progress.wrote(self._counts[name].rows, data.nbytes)
 
     def _growing(self, name: str, size: int) -> FileEntry | None:
@@ -295,7 +293,6 @@ class Publishing:
         """Write some of a log's rows as a file of its own, of the same times and commits as another; return what it must be from now on."""
         assert self.transaction is not None, "a dry run writes nothing"
         data = frame_bytes(rows, self.time, metadata)
-        footer = checksum(footer_of(len(data), lambda start, end: bytes(data[start:end])))
         written = self.transaction.add_output(path, data)
         return replace(
             like,
@@ -303,7 +300,7 @@ class Publishing:
             rows=rows.height,
             size=written.size,
             checksum=written.checksum,
-            footer=footer,
+            footer=checksum(footer_in(data)),
         )
 
     def written(self) -> dict[str, int]:

@@ -24,7 +24,7 @@ from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.summary import NAME, Part, Summary, read_summary
 from ddcli.store.log.writer import file_name, time_column, write_progress
-from ddcli.store.parquet.row_groups import footer_of
+from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
 from ddcli.store.state.consumers import positions
 from ddcli.store.state.directory import State
@@ -186,7 +186,6 @@ class _Old:
         last = max(time for time in times if time is not None)
         rows = log.as_of(LATEST).collect(engine="streaming")
         data = self._bytes(rows, Summary(last, tuple(map(self._part, files))))
-        footer = checksum(footer_of(len(data), lambda start, end: bytes(data[start:end])))
         name = file_name(self.time, None, files[-1].upper, f"-summed{self.transaction.number}")
         if not dry:
             self.transaction.add_output(self.path / name, data, first=True)
@@ -195,7 +194,7 @@ class _Old:
             write_progress(self.transaction, self.path, self.manifest.upper, reopenings(self.manifest))
         facts = len(rows), len(data), checksum(data), None, files[-1].upper
         first, commit = min(file.first for file in files), max(file.commit for file in files)
-        entry = FileEntry(name, *facts, footer=footer, first=first, commit=commit)
+        entry = FileEntry(name, *facts, footer=checksum(footer_in(data)), first=first, commit=commit)
         counts = len(files), sum(file.rows for file in files), sum(file.size for file in files), len(rows), len(data)
         horizon = format_time(last, list(self.time.values()))
         return entry, SummedUp(self.name, str(self.path), horizon, *counts)

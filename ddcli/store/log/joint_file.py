@@ -15,7 +15,7 @@ from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
 from ddcli.store.files.gate import Bytes, Files, Written, checksum
 from ddcli.store.files.objects import BLOCK, ObjectPath
-from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of
+from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_in, footer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class JointFile:
         """Add the content of a Parquet file. All parts must have the same columns (ValueError)."""
         view = memoryview(data).cast("B")
         with self._lock:
-            body = self._groups.add(len(view), footer_of(len(view), lambda start, end: bytes(view[start:end])))
+            body = self._groups.add(len(view), footer_in(view))
             self._append(view[self._first() : len(MAGIC) + body])
 
     def add_file(self, path: Path, written: Written) -> None:

@@ -101,6 +101,12 @@ def footer_of(size: int, read: Callable[[int, int], bytes]) -> bytes:
     return read(size - length, size)
 
 
+def footer_in(data: bytes | memoryview) -> bytes:
+    """Return the footer of the bytes of a Parquet file with what comes after it. Raises ValueError for what is none."""
+    view = memoryview(data).cast("B")
+    return footer_of(len(view), lambda start, end: bytes(view[start:end]))
+
+
 def row_count(path: Path) -> int | None:
     """Return how many rows the footer of a file says that there are; None where it is large, or can't be read: others read it then."""
     if isinstance(path, ObjectPath):
