@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.feed.target import FeedTarget, Subscription
 
-DATABASES = {".duckdb": "duckdb", ".db": "sqlite", ".sqlite": "sqlite", ".sqlite3": "sqlite"}
+DATABASES = {".duckdb": DuckdbFeed, ".db": SqliteFeed, ".sqlite": SqliteFeed, ".sqlite3": SqliteFeed}
 
 
 def check_table(text: str, table: str) -> None:
@@ -46,13 +46,13 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
                 place=text,
                 hint="deliver to another place",
             )
-    kind = DATABASES.get(path.suffix.lower())
-    if kind is None:
-        if path.name.lower().endswith((*SUFFIXES, *ONLY_NAMED)):
-            raise UsageError(
-                "changes are delivered to a directory of Parquet files or a database",
-                place=text,
-                hint="name a directory, or a database with FILE.duckdb, FILE.db or FILE.sqlite",
-            )
-        return ParquetFeed(path, subscription)
-    return (DuckdbFeed if kind == "duckdb" else SqliteFeed)(path, table, subscription)
+    database = DATABASES.get(path.suffix.lower())
+    if database is not None:
+        return database(path, table, subscription)
+    if path.name.lower().endswith((*SUFFIXES, *ONLY_NAMED)):
+        raise UsageError(
+            "changes are delivered to a directory of Parquet files or a database",
+            place=text,
+            hint="name a directory, or a database with FILE.duckdb, FILE.db or FILE.sqlite",
+        )
+    return ParquetFeed(path, subscription)
