@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from ddcli.commands.dbt.project import DbtImport
 
+PROJECT = click.argument("project", type=click.Path(path_type=Path))
+PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path), required=False)
+FORCE = click.option("--force", is_flag=True, help="Replace the file PIPELINE.")
+
 
 @click.group("import", short_help="Make a pipeline file of another program's project.")
 def command() -> None:
@@ -27,9 +31,9 @@ def command() -> None:
 
 
 @command.command("dbt", short_help="Make a pipeline file of a compiled dbt project.")
-@click.argument("project", type=click.Path(path_type=Path))
-@click.argument("pipeline", type=click.Path(path_type=Path), required=False)
-@click.option("--force", is_flag=True, help="Replace the file PIPELINE.")
+@PROJECT
+@PIPELINE
+@FORCE
 @REPORT
 def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
     """Make a pipeline file of the dbt project in the folder PROJECT, as `dbt compile --full-refresh` with dbt-duckdb left it
@@ -55,9 +59,9 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
 
 
 @command.command("sdp", short_help="Make a pipeline file of a project of Spark's declarative pipelines.")
-@click.argument("project", type=click.Path(path_type=Path))
-@click.argument("pipeline", type=click.Path(path_type=Path), required=False)
-@click.option("--force", is_flag=True, help="Replace the file PIPELINE.")
+@PROJECT
+@PIPELINE
+@FORCE
 @REPORT
 def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
     """Make a pipeline file of the project of Spark's declarative pipelines in the folder PROJECT: of the SQL files that its
