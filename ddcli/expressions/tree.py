@@ -94,6 +94,11 @@ def quoted(name: str) -> str:
     """Return a column name as SQL text: bare when it is a plain lower-case word, in double quotes otherwise."""
     if PLAIN_NAME.fullmatch(name) and name not in RESERVED:
         return name
+    return delimited(name)
+
+
+def delimited(name: str) -> str:
+    """Return a name as SQL text in double quotes, which every name may be in."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
+from ddcli.expressions.tree import delimited
 from ddcli.feed.target import check_subscription, numbered, overtaken
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.query_reader import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +132,7 @@ class DuckdbFeed(DatabaseFeed):
 
     def _insert(self, database: Any, frame: pl.DataFrame) -> None:
         database.register(CHANGES, frame.to_arrow())
-        table = quoted(self.table)
+        table = delimited(self.table)
         database.execute(f"create table if not exists {table} as from {CHANGES} limit 0")
         there, wanted = (database.execute(f"describe {each}").fetchall() for each in (table, CHANGES))
         if [row[:2] for row in there] != [row[:2] for row in wanted] or [row[0] for row in there] != frame.columns:
@@ -186,8 +186,8 @@ class SqliteFeed(DatabaseFeed):
                 else "TEXT"
             )
             columns.append((column.name, kind, column if number or column.dtype == pl.Binary else as_text(column)))
-        table = quoted(self.table)
-        declared = ", ".join(f"{quoted(name)} {kind}" for name, kind, _ in columns)
+        table = delimited(self.table)
+        declared = ", ".join(f"{delimited(name)} {kind}" for name, kind, _ in columns)
         database.execute(f"create table if not exists {table} ({declared})")
         known = [tuple(row) for row in database.execute("select name, type from pragma_table_info(?)", [self.table])]
         if known != [(name, kind) for name, kind, _ in columns]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text, masked
+from ddcli.expressions.tree import delimited
 from ddcli.spec import model
 from ddcli.spec.operators import COLUMN, COLUMNS, TYPED_COLUMNS
 from ddcli.spec.shapes import ByKind, Key, Pairs, Record
@@ -85,8 +86,8 @@ def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     arguments |= where if isinstance(where, dict) else {"path": where}
     span = place.word.span
     if kind == "database" and (name := arguments.pop("from_table", None)) is not None:
-        quoted = ".".join(f'"{part.replace(chr(34), chr(34) * 2)}"' for part in name.value.split("."))
-        arguments["query"] = replace(name, value=f"select * from {quoted}")  # noqa: S608 - quoted
+        table = ".".join(map(delimited, name.value.split(".")))
+        arguments["query"] = replace(name, value=f"select * from {table}")  # noqa: S608 - quoted
     named = arguments.pop("time", None)
     times = model.TABLE_TIMES
     given = model.InputSpec(

@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError
 from ddcli.expressions.statement import is_own
-from ddcli.expressions.tree import deep_calls
+from ddcli.expressions.tree import deep_calls, delimited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,4 +146,4 @@ def quoted(name: str) -> str:
         tokens = DuckDB().tokenize(name)
         if len(tokens) == 1 and tokens[0].token_type == TokenType.VAR:
             return name
-    return '"' + name.replace('"', '""') + '"'
+    return delimited(name)

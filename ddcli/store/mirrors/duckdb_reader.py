@@ -9,10 +9,11 @@ import polars as pl
 import pyarrow as pa
 
 from ddcli.errors import InputError
+from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, quoted
+from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ class DuckdbReader(QueryReader):
         with self._connected() as database:
             found = list(reading(database.sql(f"select * from {self._query} limit 0"), self.place, named))  # noqa: S608 - a person's own
             self._checked = {name: dtype for name, _, dtype in found if dtype is not None}
-            listed = ", ".join(f"{expression} as {quoted(name)}" for name, expression, _ in found)
+            listed = ", ".join(f"{expression} as {delimited(name)}" for name, expression, _ in found)
             self._selected = f"select {listed or 'null'}"
             schema = pl.DataFrame(database.sql(f"{self._selected} from {self._query} limit 0")).schema
         self.kinds = {name: self._checked.get(name, dtype) for name, dtype in schema.items() if found}
@@ -40,7 +41,7 @@ class DuckdbReader(QueryReader):
         rows, values = self._query, []
         if start is not None:
             column, sign, value = start
-            rows, values = enclosed(f"select * from {rows} where {quoted(column)} {sign} ?"), [value]  # noqa: S608 - a person's own
+            rows, values = enclosed(f"select * from {rows} where {delimited(column)} {sign} ?"), [value]  # noqa: S608 - a person's own
         dtypes = pl.Schema({name: kind.to_polars() for name, kind in columns.items()})
         with self._connected() as database:
             for batch in pa.RecordBatchReader.from_stream(database.sql(f"{self._selected} from {rows}", params=values)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import InputError
-from ddcli.store.mirrors.query_reader import quoted
+from ddcli.expressions.tree import delimited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[st
     Of those that can't be read, one that a file names, or any where it names none, is refused; structs and maps are left out.
     """
     for name, kind in zip(query.columns, query.types, strict=True):
-        column = quoted(name)
+        column = delimited(name)
         if kind.id in CHECKED:
             expression, dtype = CHECKED[kind.id]
             yield name, expression.format(column), dtype
@@ -68,7 +68,7 @@ def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
             if dtype == pl.Time()
             else f"{values.filter(failed)[0]}, of more than 38 digits"
         )
-        hint = f"cast it in a `query`, such as `cast({quoted(values.name)} as varchar)`, or leave such rows out"
+        hint = f"cast it in a `query`, such as `cast({delimited(values.name)} as varchar)`, or leave such rows out"
         raise InputError(f"the column '{values.name}' has {what}", place=place, hint=hint)
     return found
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import Connections
 from ddcli.store.mirrors.postgres_types import reading, series
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, quoted
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,14 +59,14 @@ class PostgresReader(QueryReader):
     def rows(self, columns: Schema, start: Start | None) -> Iterator[pl.DataFrame]:
         from psycopg.sql import Literal
 
-        listed = ", ".join(map(quoted, columns)) or "null"
+        listed = ", ".join(map(delimited, columns)) or "null"
         query = f"select {listed} from {self._query}"  # noqa: S608 - a person's own
         with self._connected() as connection:
             self._kinds(connection, columns, {*columns})  # has this connection read them so
             if start is not None:
                 column, sign, value = start
                 text = columns[column].kind == "string"
-                ordered = f'cast({quoted(column)} as text) collate "C"' if text else quoted(column)
+                ordered = f'cast({delimited(column)} as text) collate "C"' if text else delimited(column)
                 query = f"{query} where {ordered} {sign} {Literal(value).as_string(connection)}"
             with connection.cursor(name="rows_of_dd") as cursor:
                 cursor.execute(query)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import InputError
-from ddcli.store.mirrors.query_reader import quoted
+from ddcli.expressions.tree import delimited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def reading(
             _load(cursor.connection, each.type_code, inner, dtype)
             yield each.name, pl.List(dtype) if inner else dtype
         elif named is None or each.name in named:
-            column, several = quoted(each.name), "[]" if inner else ""
+            column, several = delimited(each.name), "[]" if inner else ""
             if name == "numeric" and ours:
                 example = "list[decimal(18, 2)?]?" if inner else "decimal(18, 2)?"
                 problem, hint = "has no number of digits", f'declare it under `columns`: {{{each.name}: "{example}"}}'
@@ -128,7 +128,7 @@ def _read(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _wrong(name: str, kind: Type, what: str, place: str) -> InputError:
-    hint = f"cast it in a `query`, such as `cast({quoted(name)} as text)`, or leave such rows out"
+    hint = f"cast it in a `query`, such as `cast({delimited(name)} as text)`, or leave such rows out"
     return InputError(f"the column '{name}' has {what}, which is no {kind.required()}", place=place, hint=hint)
 
 

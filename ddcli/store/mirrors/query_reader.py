@@ -42,8 +42,3 @@ class QueryReader(ABC):
 def enclosed(query: str) -> str:
     """Return a query as a part of another one, also where it ends in a comment or a semicolon."""
     return f"({query.strip().rstrip(';')}\n) as rows_of_dd"
-
-
-def quoted(name: str) -> str:
-    """Return a name as a query has it."""
-    return '"' + name.replace('"', '""') + '"'

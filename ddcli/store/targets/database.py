@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from ddcli.store.mirrors.query_reader import quoted
+from ddcli.expressions.tree import delimited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,13 +70,13 @@ class Database(ABC):
 
     def temporary(self, connection: Any, columns: Schema) -> None:
         """Make the table of the changes; it goes with the connection."""
-        kinds = [f"{quoted(name)} {self.type_of(kind)}" for name, kind in columns.items()]
+        kinds = [f"{delimited(name)} {self.type_of(kind)}" for name, kind in columns.items()]
         listed = ", ".join([f"{AT} bigint", f"{TIMES} bigint", f"{STAYS} bigint", *kinds])
         connection.execute(f"create temporary table {CHANGES} ({listed}){self.fleeting}")
 
     def same(self, names: Sequence[str]) -> str:
         """Return the condition that a row `t` of the table and one `c` of the changes have the same values, nulls too."""
-        return " and ".join(f"t.{quoted(name)} is not distinct from c.{quoted(name)}" for name in names)
+        return " and ".join(f"t.{delimited(name)} is not distinct from c.{delimited(name)}" for name in names)
 
     def among(self, rows: str) -> str:
         """Return the condition that a row of the table is one of those that a query returns."""
@@ -89,4 +89,4 @@ class Database(ABC):
 
 def full_name(table: Sequence[str]) -> str:
     """Return the name of a table as statements have it."""
-    return ".".join(map(quoted, table))
+    return ".".join(map(delimited, table))

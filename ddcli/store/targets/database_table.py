@@ -15,7 +15,7 @@ import polars as pl
 
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError
-from ddcli.store.mirrors.query_reader import quoted
+from ddcli.expressions.tree import delimited
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, full_name
 from ddcli.store.targets.target import CommitKey, strange
 
@@ -111,9 +111,9 @@ class DatabaseTable:
             self._make(connection, columns)
 
     def _make(self, connection: Any, columns: Schema) -> None:
-        kinds = [f"{quoted(name)} {self._database.type_of(kind)}" for name, kind in columns.items()]
+        kinds = [f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in columns.items()]
         if self._unique and self._database.keeps_keys:
-            kinds.append(f"primary key ({', '.join(map(quoted, self._unique))})")
+            kinds.append(f"primary key ({', '.join(map(delimited, self._unique))})")
         connection.execute(f"create table {self._table} ({', '.join(kinds)})")
         if not self._unique:
             self._database.index(connection, self._parts, [*columns])
@@ -130,9 +130,9 @@ class DatabaseTable:
         if not len(rows):
             return
         names = [*change.columns]
-        by_key = " and ".join(f"t.{quoted(name)} = c.{quoted(name)}" for name in self._unique)
+        by_key = " and ".join(f"t.{delimited(name)} = c.{delimited(name)}" for name in self._unique)
         self._find(connection, rows, change, f"{by_key} and {self._database.same(names)}")
-        row, listed = self._database.row, ", ".join(map(quoted, names))
+        row, listed = self._database.row, ", ".join(map(delimited, names))
         taken = connection.execute(
             f"select c.{AT} from {CHANGES} c {self._database.beside} {self._table} t on {by_key} where c.{TIMES} > 0 "
             f"and t.{row} not in (select found from {FOUND}) limit 1"
@@ -143,8 +143,8 @@ class DatabaseTable:
         added = f"insert into {self._table} ({listed}) select {listed} from {CHANGES} where {TIMES} > 0"
         if self._database.keeps_keys:
             gone += f" where {STAYS} = 0"
-            others = [f"{quoted(name)} = excluded.{quoted(name)}" for name in names if name not in self._unique]
-            added += f" on conflict ({', '.join(map(quoted, self._unique))}) do "
+            others = [f"{delimited(name)} = excluded.{delimited(name)}" for name in names if name not in self._unique]
+            added += f" on conflict ({', '.join(map(delimited, self._unique))}) do "
             added += f"update set {', '.join(others)}" if others else "nothing"
         connection.execute(f"delete from {self._table} where {self._database.among(gone)}")
         connection.execute(added)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.query_reader import quoted
 from ddcli.store.targets.database import Database
 
 if TYPE_CHECKING:
@@ -65,6 +65,6 @@ class DuckdbDatabase(Database):
 
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
         connection.register("dd_frame", frame.to_arrow())
-        listed = ", ".join(map(quoted, frame.columns))
+        listed = ", ".join(map(delimited, frame.columns))
         connection.execute(f"insert into {table} ({listed}) select {listed} from dd_frame")
         connection.unregister("dd_frame")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import connected
-from ddcli.store.mirrors.query_reader import quoted
 from ddcli.store.targets.database import CHANGES, Database, full_name
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PostgresDatabase(Database):
         return bool(connection.execute("select to_regclass(%s) is not null", [full_name(name)]).fetchall()[0][0])
 
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
-        listed = ", ".join(map(quoted, frame.columns))
+        listed = ", ".join(map(delimited, frame.columns))
         with connection.cursor() as cursor, cursor.copy(f"copy {table} ({listed}) from stdin") as copy:
             for row in frame.iter_rows():
                 copy.write_row(row)
@@ -75,5 +75,5 @@ class PostgresDatabase(Database):
             connection.execute(f"create index on {full_name(table)} (({self._hash('', names)}))")
 
     def _hash(self, before: str, names: Sequence[str]) -> str:
-        row = f"row({', '.join(before + quoted(name) for name in names)})"
+        row = f"row({', '.join(before + delimited(name) for name in names)})"
         return f"hash_record_extended({row}, 0)" if self._hashed else f"{row}::text"

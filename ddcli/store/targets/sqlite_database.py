@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.errors import EngineError
-from ddcli.store.mirrors.query_reader import quoted
+from ddcli.expressions.tree import delimited
 from ddcli.store.targets.database import Database
 
 if TYPE_CHECKING:
@@ -59,15 +59,15 @@ class SqliteDatabase(Database):
 
     def load(self, connection: Any, table: str, frame: pl.DataFrame) -> None:
         plain = frame.select(_plain(frame[name]) for name in frame.columns)
-        listed, marks = ", ".join(map(quoted, plain.columns)), ", ".join("?" * plain.width)
+        listed, marks = ", ".join(map(delimited, plain.columns)), ", ".join("?" * plain.width)
         connection.executemany(f"insert into {table} ({listed}) values ({marks})", plain.iter_rows())
 
     def same(self, names: Sequence[str]) -> str:
-        return " and ".join(f"t.{quoted(name)} is c.{quoted(name)}" for name in names)
+        return " and ".join(f"t.{delimited(name)} is c.{delimited(name)}" for name in names)
 
     def index(self, connection: Any, table: Sequence[str], names: Sequence[str]) -> None:
-        listed = ", ".join(map(quoted, names))
-        connection.execute(f"create index {quoted(f'dd_rows_of_{table[-1]}')} on {quoted(table[-1])} ({listed})")
+        listed = ", ".join(map(delimited, names))
+        connection.execute(f"create index {delimited(f'dd_rows_of_{table[-1]}')} on {delimited(table[-1])} ({listed})")
 
 
 def _plain(values: pl.Series) -> pl.Series:
