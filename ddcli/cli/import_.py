@@ -13,7 +13,7 @@ from ddcli.screen import json_text, near, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.commands.dbt.project import DbtImport
+    from ddcli.commands.projects.takeover import ImportedProject
 
 PROJECT = click.argument("project", type=click.Path(path_type=Path))
 PIPELINE = click.argument("pipeline", type=click.Path(path_type=Path), required=False)
@@ -87,7 +87,7 @@ def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> 
 
 
 def _import(
-    importing: Callable[[Path, Path], DbtImport], project: Path, target: Path, *, force: bool, output: str
+    importing: Callable[[Path, Path], ImportedProject], project: Path, target: Path, *, force: bool, output: str
 ) -> None:
     """Write the pipeline file that a project becomes, and report what is left out."""
     from dataclasses import asdict

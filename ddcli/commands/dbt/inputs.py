@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from ddcli.expressions.types import parse_type
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.commands.dbt.manifest import DbtNode
+    from ddcli.commands.projects.project import ProjectNode
 
 OWN = "dd"
 """The key of a source's, seed's or snapshot's `meta` that holds its input as a pipeline file has it."""
@@ -49,7 +48,7 @@ SCD = {
 """The columns that dbt adds to a snapshot."""
 
 
-def input_of(node: DbtNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:
+def input_of(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:
     """Return an input as a pipeline file in `folder` has it, and a remark; empty where the project says all of it."""
     if isinstance(own := node.meta.get(OWN), dict):
         return own, ""
@@ -70,7 +69,7 @@ def input_of(node: DbtNode, project: Path, folder: Path) -> tuple[dict[str, Any]
     return form, f"? where its files lie: state it in the source's `meta: {{{OWN}: {{path: ...}}}}`"
 
 
-def _seed(node: DbtNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:
+def _seed(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:
     path = project / node.file
     found: dict[str, Any] = {"path": _from(path, folder), "format": "append"}
     delimiter = str(node.config.get("delimiter") or ",")
@@ -89,7 +88,7 @@ def _seed(node: DbtNode, project: Path, folder: Path) -> tuple[dict[str, Any], s
     return found, f"the project has types of {', '.join(given)} alone: all columns are inferred" if partly else ""
 
 
-def _columns(node: DbtNode) -> dict[str, str]:
+def _columns(node: ProjectNode) -> dict[str, str]:
     """Return the columns whose types the project states, all of them nullable."""
     types = {**node.types, **{str(name): str(kind) for name, kind in node.config["column_types"].items()}}
     found = {}
@@ -107,8 +106,3 @@ def _declared(columns: dict[str, str]) -> dict[str, Any]:
 
 def _from(path: Path, folder: Path) -> str:
     return os.path.relpath(path.absolute(), folder.absolute())
-
-
-def yaml(value: Any) -> str:
-    """Return a value as YAML has it in a line; `$` stands for itself."""
-    return json.dumps(value, ensure_ascii=True).replace("${", "$${")

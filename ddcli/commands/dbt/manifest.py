@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.commands.projects.project import ForeignProject, ProjectNode
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,48 +17,7 @@ COMPILE = "compile the project with `dbt compile --full-refresh`"
 INCREMENTAL = "macro.dbt.is_incremental"
 
 
-@dataclass(frozen=True, slots=True)
-class DbtNode:
-    """A model, seed, snapshot, test or source. `relation` are the names of its table in compiled SQL, in small letters."""
-
-    id: str
-    name: str
-    kind: str
-    file: str
-    compiled: str
-    """The file that dbt compiled it to; empty for what is not compiled."""
-    code: str | None
-    relation: tuple[str, ...]
-    reads: tuple[str, ...]
-    macros: tuple[str, ...]
-    config: dict[str, Any]
-    types: dict[str, str]
-    """The columns that have a `data_type`, all others are `''`."""
-    meta: dict[str, Any]
-    language: str = "sql"
-    source: str = ""
-    alias: str = ""
-    test: dict[str, Any] = field(default_factory=dict)
-    """Of a generic test its name, `kwargs`, the node it is about and the column."""
-
-    @property
-    def materialized(self) -> str:
-        """How dbt keeps it."""
-        return str(self.config.get("materialized") or "")
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledProject:
-    """All of a project that a pipeline may be made of, by dbt's unique names; `full_refresh` says that no model was compiled as incremental."""
-
-    project: str
-    nodes: dict[str, DbtNode]
-    full_refresh: bool
-    unread: tuple[tuple[str, str, str], ...]
-    """Kind, name and file of what is neither a table nor a test of one."""
-
-
-def read_manifest(project: Path) -> CompiledProject:
+def read_manifest(project: Path) -> ForeignProject:
     """Return what dbt compiled in a project. Raises UsageError where it compiled nothing, or for another database than DuckDB."""
     path = project / "target" / "manifest.json"
     tree = _read(path)
@@ -75,7 +33,7 @@ def read_manifest(project: Path) -> CompiledProject:
             for part in ("unit_tests", "metrics", "semantic_models", "saved_queries")
             for each in (tree.get(part) or {}).values()
         )
-        return CompiledProject(named, {each.id: each for each in found}, _is_full_refresh(path, tree), unread)
+        return ForeignProject(named, {each.id: each for each in found}, _is_full_refresh(path, tree), unread)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         problem = f"no manifest of dbt's: {type(error).__name__}: {error}"
         raise UsageError(problem, place=str(path), hint=COMPILE) from None
@@ -108,7 +66,7 @@ def _is_full_refresh(path: Path, tree: dict[str, Any]) -> bool:
     return bool(same and results["args"].get("full_refresh"))
 
 
-def _node(each: dict[str, Any]) -> DbtNode:
+def _node(each: dict[str, Any]) -> ProjectNode:
     config, columns = dict(each.get("config") or {}), dict(each.get("columns") or {})
     config["column_types"] = _mapping(config.get("column_types"))
     relation: tuple[str, ...] = ()
@@ -126,7 +84,7 @@ def _node(each: dict[str, Any]) -> DbtNode:
         test = {"name": about["name"], "kwargs": dict(about.get("kwargs") or {}), "of": each.get("attached_node")}
         test |= {"package": about.get("namespace"), "column": each.get("column_name")}
     depends = each.get("depends_on") or {}
-    return DbtNode(
+    return ProjectNode(
         id=str(each["unique_id"]),
         name=name if kind in ("model", "snapshot", "seed") else str(each["name"]),
         kind=kind,

@@ -1,7 +1,4 @@
-"""A compiled query as SQL of ours: tables by their names in the pipeline, and what DuckDB means by `/` and by `desc`.
-
-The text stays as dbt compiled it but for single words, so a place in one is a place in the other.
-"""
+"""A compiled query as SQL of ours: tables by their names in the pipeline, and what DuckDB means by `/` and by `desc`."""
 
 from __future__ import annotations
 
@@ -9,53 +6,16 @@ import re
 from typing import TYPE_CHECKING
 
 import sqlglot
-from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.dataclass import dataclass
+from ddcli.commands.projects.translation import UNWRITABLE, Edit, Translation, edited, margins, span, table_edits
 from ddcli.errors import Span, SpecError
-from ddcli.expressions.statement import is_own
-from ddcli.expressions.tree import deep_calls, delimited
+from ddcli.expressions.tree import deep_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-UNWRITABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
-"""What can't stand in a block of a YAML file as it is."""
-Edit = tuple[int, int, str]
-"""Beginning and end of what is replaced, and by what."""
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """The text that a query has in the pipeline, what it was compiled as, and how the one became the other."""
-
-    text: str
-    file: str
-    compiled: str
-    edits: tuple[Edit, ...]
-
-    def place(self, offset: int, length: int = 1) -> Span:
-        """Return the place in the compiled file of a character of the text."""
-        moved = 0
-        for start, end, new in self.edits:
-            if offset < start + moved:
-                break
-            if offset < start + moved + len(new):
-                return span(self.file, self.compiled, start, max(1, end - start))
-            moved += len(new) - (end - start)
-        return span(self.file, self.compiled, offset - moved, length)
-
-
-def span(file: str, text: str, offset: int, length: int = 1) -> Span:
-    """Return a place in a text."""
-    offset = min(offset, len(text))
-    start = text.rfind("\n", 0, offset) + 1
-    end = text.find("\n", offset)
-    line = text[start : len(text) if end < 0 else end]
-    return Span(file, text.count("\n", 0, offset) + 1, offset - start + 1, length, line)
 
 
 def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Translation:
@@ -88,31 +48,6 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
     return Translation(edited(code, edits), file, code, tuple(edits))
 
 
-def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, ...], str]) -> list[Edit]:
-    """Return the names of tables, and aliases where they were called otherwise before."""
-    edits: list[Edit] = []
-    for node in tree.find_all(exp.Table):
-        if not isinstance(node.this, exp.Identifier):
-            continue
-        parts = [part for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part]
-        key = tuple(part.name.lower() for part in parts)
-        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
-        if len(parts) == 1 and is_own(node, node.name):
-            continue
-        if key not in names:
-            problem = f"`{code[start:end]}` is no model, seed, snapshot or source of the project"
-            hint = "name it by `ref` or `source`, and compile the project again"
-            raise SpecError(problem, span=span(file, code, start, end - start), hint=hint)
-        name = names[key]
-        if is_own(node, name):
-            problem = f"a `with` calls something else `{name}`, as this is called in the pipeline"
-            raise SpecError(problem, span=span(file, code, start, end - start), hint="give that another name")
-        called = re.split(r"[/\\]", key[-1])[-1].split(".")[0] if len(parts) == 1 else node.name
-        alias = "" if node.alias or called.lower() == name.lower() else f" as {quoted(called)}"
-        edits.append((start, end, quoted(name) + alias))
-    return edits
-
-
 def _words(tokens: Sequence[Token]) -> list[Edit]:
     """Return what makes `/` a quotient of floats, and null the last value of a falling order, as they are in DuckDB."""
     edits = []
@@ -123,27 +58,3 @@ def _words(tokens: Sequence[Token]) -> list[Edit]:
         elif token.token_type == TokenType.DESC and after != "nulls":
             edits.append((token.end + 1, token.end + 1, " nulls last"))
     return edits
-
-
-def margins(code: str) -> list[Edit]:
-    """Return what takes blank space away before and behind the query: a block of YAML can't begin or end with it."""
-    start, end = len(code) - len(code.lstrip()), len(code.rstrip())
-    return [each for each in ((0, start, ""), (end, len(code), "")) if each[0] < each[1]]
-
-
-def edited(code: str, edits: Sequence[Edit]) -> str:
-    """Return a text with edits, which are in order and apart."""
-    parts, last = [], 0
-    for start, end, new in edits:
-        parts += [code[last:start], new]
-        last = end
-    return "".join([*parts, code[last:]])
-
-
-def quoted(name: str) -> str:
-    """Return a name as SQL writes it."""
-    if re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.IGNORECASE | re.ASCII):
-        tokens = DuckDB().tokenize(name)
-        if len(tokens) == 1 and tokens[0].token_type == TokenType.VAR:
-            return name
-    return delimited(name)

@@ -8,7 +8,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.commands.dbt.translation import span
+from ddcli.commands.projects.translation import span
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.commands.dbt.translation import (
+from ddcli.commands.projects.translation import (
     UNWRITABLE,
     Edit,
     Translation,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.dbt.inputs import yaml
 from ddcli.dataclass import dataclass
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.commands.dbt.translation import Translation
+    from ddcli.commands.projects.translation import Translation
     from ddcli.errors import Span
 
 INSET = 6
@@ -95,3 +95,8 @@ def written(
         text.add(f"    expect: {yaml({'collection': query.name, **what})}")
         text.expected |= {len(text.lines) - back: (query, about) for back in (0, 1)}
     return text
+
+
+def yaml(value: Any) -> str:
+    """Return a value as YAML has it in a line; `$` stands for itself."""
+    return json.dumps(value, ensure_ascii=True).replace("${", "$${")

@@ -1,0 +1,201 @@
+"""A project that becomes a pipeline: what of it can be taken over, and why the rest can't."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import field, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from ddcli.commands.check import check_text
+from ddcli.commands.projects.pipeline import ImportedQuery, PipelineText, written
+from ddcli.dataclass import dataclass
+from ddcli.errors import DdError, InputError, Span, SpecError, UsageError
+from ddcli.expressions.aggregates import BY_PAIR
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.commands.check import Checked
+    from ddcli.commands.projects.project import ForeignProject, ProjectNode
+
+ABSORBED = tuple(f"{name} is null where" for name in ("concat", "greatest", "least", *sorted(BY_PAIR)))
+"""How notes begin on functions that are null here and not in DuckDB."""
+
+
+@dataclass(eq=False)
+class ImportedProject:
+    """A project taken over: the text of the pipeline, what was left out with the reason, and what is worth knowing."""
+
+    text: str = ""
+    inputs: int = 0
+    models: int = 0
+    tests: int = 0
+    left_out: list[DdError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Takeover(ABC):
+    """A project while its pipeline is made. A program's own says what becomes of an input, and of a model or a test."""
+
+    program: str
+    """What `dd import` calls it."""
+    absorbed = ABSORBED
+    """How notes begin on functions that are null here and not there."""
+
+    def __init__(self, project: ForeignProject, folder: Path, target: Path) -> None:
+        self.project, self.folder, self.target = project, folder, target
+        self.found = ImportedProject()
+        self.gone: set[str] = set()
+        self.inputs: dict[str, tuple[dict[str, Any], str]] = {}
+        self.names = _names(project)
+        self.queries: dict[str, ImportedQuery] = {}
+
+    def run(self) -> ImportedProject:
+        """Return what becomes of the project. Raises UsageError where nothing of it can be taken over."""
+        nodes = self.project.nodes
+        for kind, name, file in self.project.unread:
+            self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be taken over", place=file))
+        relations = {}
+        for each in nodes.values():
+            if each.id in self.names and each.relation:
+                relations[each.relation] = self.names[each.id]
+        for one in _in_order(self.project):
+            node = nodes[one]
+            if node.kind in ("seed", "source", "snapshot"):
+                self.inputs[self.names[one]] = self.input_of(node)
+            else:
+                self.take(node, relations)
+        text, checked = self.checked()
+        for place, note in checked.bound.graph.notes if checked.bound is not None else ():
+            if (found := text.origin(place)) is not None:
+                self.found.notes.append(f"{found[1]}: {note}")
+        for name, schema in checked.outputs.items():
+            spans = [column for column, kind in schema.items() if kind.kind == "duration"]
+            if spans:
+                days = "a difference of dates is a duration here, a number of days in DuckDB: date_diff('day', a, b)"
+                self.found.notes.append(f"{name}: {', '.join(spans)}: {days}")
+        self.found.notes += [
+            f"inputs.{name}: {remark.removeprefix('? ')}" for name, (_, remark) in self.inputs.items() if remark
+        ]
+        self.found.text = "\n".join(text.lines) + "\n"
+        kept = [nodes[query.id] for query in self.queries.values()]
+        self.found.models = sum(node.kind == "model" for node in kept)
+        self.found.tests = sum(len(query.expected) for query in self.queries.values())
+        self.found.inputs = len(self.inputs)
+        return self.found
+
+    @abstractmethod
+    def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:
+        """Return an input as the pipeline file has it, and a remark."""
+
+    @abstractmethod
+    def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
+        """Take a model or a test over as a query, or leave it out with the reason."""
+
+    def about(self, node: ProjectNode) -> str:
+        """Return what a person calls a node."""
+        return f"{node.kind} `{node.name}`"
+
+    def leave(self, one: str, error: SpecError) -> None:
+        """Leave a node out."""
+        if one not in self.gone:
+            self.gone.add(one)
+            self.found.left_out.append(error)
+        self.queries.pop(one, None)
+
+    def checked(self) -> tuple[PipelineText, Checked]:
+        """Return the pipeline of what is right; what is wrong, and all that reads it, is left out."""
+        while True:
+            if not any(query.written for query in self.queries.values()):
+                problem = "nothing of the project can be taken over"
+                first = self.found.left_out[0] if self.found.left_out else None
+                where = (
+                    {"span": first.span, "place": first.place} if first is not None else {"place": str(self.project)}
+                )
+                raise UsageError(
+                    problem + (f": {first.problem}" if first else ""), hint=first.hint if first else None, **where
+                )
+            if not self.inputs:
+                hint = "a pipeline keeps up with inputs; write one by hand for tables that never change"
+                raise UsageError("the project reads no table", place=str(self.folder), hint=hint)
+            text = written(self.program, self.project.name, self.inputs, list(self.queries.values()))
+            checked = check_text("\n".join(text.lines) + "\n", self.target)
+            errors: list[tuple[Span | None, DdError]] = [(each.span, each) for each in checked.errors]
+            if checked.bound is not None and not errors:
+                errors = [
+                    (place, SpecError(note, span=place))
+                    for place, note in checked.bound.graph.notes
+                    if note.startswith(self.absorbed)
+                ]
+            before, elsewhere = len(self.gone), []
+            for place, error in errors:
+                if place is not None and place.line in text.expected:
+                    self.expect_no_more(*text.expected[place.line], error)
+                    continue
+                found = text.origin(place) if place is not None else None
+                if found is None:
+                    elsewhere.append(error)
+                    continue
+                query, span = found
+                about = self.about(self.project.nodes[query.id])
+                problem = error.problem.removeprefix(f"collections.{query.name}.sql: ")
+                self.leave(query.id, SpecError(f"{about}: {problem}", span=span, hint=error.hint))
+            self.leave_readers()
+            if len(self.gone) == before:
+                for error in elsewhere:
+                    if isinstance(error, InputError):  # of files that are not there yet
+                        self.found.notes.append(str(error.problem))
+                    else:
+                        self.found.left_out.append(error)
+                return text, checked
+
+    def expect_no_more(self, query: ImportedQuery, about: str, error: DdError) -> None:
+        """Leave out a test that can't be expected of a collection, which stays."""
+        test = next((each for each in self.project.nodes.values() if each.kind == "test" and each.name == about), None)
+        if test is None or test.id in self.gone or query.id not in self.queries:
+            return
+        kept = self.queries[query.id]
+        left = tuple(each for each in kept.expected if each[0] != about)
+        self.queries[query.id] = replace(kept, expected=left)
+        self.leave(test.id, SpecError(f"test `{about}`: {error.problem}", place=test.file, hint=error.hint))
+
+    def leave_readers(self) -> None:
+        """Leave out what reads something that is left out."""
+        for one in list(self.queries):
+            node = self.project.nodes[one]
+            if missing := next((each for each in node.reads if each in self.gone), None):
+                problem = f"{self.about(node)}: it reads `{missing.split('.')[-1]}`, which is left out"
+                self.leave(one, SpecError(problem, place=node.compiled))
+
+
+def _in_order(project: ForeignProject) -> list[str]:
+    """Return what the pipeline is made of, each behind what it reads; ephemeral models stand in the queries that read them."""
+    kinds = ("model", "seed", "source", "snapshot", "test")
+    kept = {
+        one: [each for each in node.reads if each in project.nodes]
+        for one, node in project.nodes.items()
+        if node.kind in kinds and node.materialized != "ephemeral"
+    }
+    try:
+        order = list(TopologicalSorter(kept).static_order())
+    except CycleError as error:
+        raise UsageError(f"models read each other: {' <- '.join(map(str, error.args[1]))}") from None
+    tests = [one for one in order if one in kept and project.nodes[one].kind == "test"]
+    return [one for one in order if one in kept and one not in set(tests)] + tests
+
+
+def _names(project: ForeignProject) -> dict[str, str]:
+    """Return the name in the pipeline of each node: its own, where another has that its source or package before it."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    first = sorted(project.nodes.values(), key=lambda node: (node.kind != "model", node.kind == "test", node.id))
+    for node in first:
+        plain = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in node.name)
+        before = node.source or node.id.partition(".")[2].partition(".")[0]
+        name, at = plain, 2
+        while not name or name.lower() in taken:
+            name, before, at = (f"{before}_{plain}", "", at) if before else (f"{plain}_{at}", "", at + 1)
+        taken.add(name.lower())
+        found[node.id] = name
+    return found

@@ -1,0 +1,120 @@
+"""The specification of a project of Spark's declarative pipelines: `spark-pipeline.yml`, and the files that it names."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import UsageError
+from ddcli.spec.syntax import too_deep
+
+SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
+FIELDS = {"name", "storage", "catalog", "database", "schema", "configuration", "libraries"}
+LARGEST = 1 << 20
+"""Bytes of the specification, and of an SQL file."""
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkProject:
+    """What a project's specification says: where its definitions lie, and the names that stand before those of tables."""
+
+    path: Path
+    name: str
+    libraries: tuple[str, ...]
+    before: tuple[str, str]
+    """The catalog and the database of a name that says none, in small letters; of no name, ''."""
+    configuration: dict[str, str]
+
+    def key(self, parts: Key) -> Key:
+        """Return the full name of a table."""
+        lower = tuple(part.lower() for part in parts)
+        return (*self.before[: max(0, 3 - len(lower))], *lower)
+
+
+def read_spec(project: Path) -> SparkProject:
+    """Return the specification in a folder, or of a file. Raises UsageError for what Spark would not take either."""
+    path = project
+    if project.is_dir():
+        there = [project / name for name in SPECS if (project / name).is_file()]
+        if len(there) != 1:
+            problem = f"there are {' and '.join(SPECS)}" if there else f"there is no {SPECS[0]}"
+            raise UsageError(problem, place=str(project), hint="name the file of the pipeline's specification")
+        (path,) = there
+    try:
+        tree = yaml_value(text_of(path))
+    except (yaml.YAMLError, ValueError) as error:
+        problem = f"no YAML: {str(error).splitlines()[0]:.200}"
+        raise UsageError(problem, place=str(path), hint="correct the file") from None
+    try:
+        return _spec_of(tree, path)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
+        hint = "correct the file: `spark-pipelines dry-run` refuses it, too"
+        raise UsageError(f"no specification of a pipeline: {why:.200}", place=str(path), hint=hint) from None
+
+
+def _spec_of(tree: dict[str, Any], path: Path) -> SparkProject:
+    """Return the specification that a file has. Raises what comes of a tree that is none."""
+    if unknown := sorted(map(str, tree.keys() - FIELDS)):
+        raise ValueError(f"`{unknown[0]}` is no field of it")
+    given = {name: tree.get(name) for name in ("name", "catalog", "database", "schema")}
+    if not isinstance(tree["name"], str) or any(not isinstance(each, str | None) for each in given.values()):
+        raise ValueError("a name is no text")
+    libraries = tuple(each["glob"]["include"] for each in tree.get("libraries") or ())
+    configuration = dict(tree.get("configuration") or {})
+    if not all(isinstance(each, str) for each in (*libraries, *configuration, *configuration.values())):
+        raise ValueError("a path or a setting is no text")
+    for each in libraries:
+        if glob.has_magic(each.removesuffix("/**")):
+            raise ValueError(f"`{each}` is no file and no folder with `/**` behind it")
+    before = (given["catalog"] or "").lower(), (given["database"] or given["schema"] or "").lower()
+    return SparkProject(path, tree["name"], libraries, before, configuration)
+
+
+def yaml_value(text: str) -> Any:
+    """Return what a YAML text says, by libyaml, which is right about `string?` in braces. Raises YAMLError and ValueError."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if too_deep(yaml.parse(text, Loader=loader)):
+        raise ValueError("nested too deeply")
+    return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file. Raises UsageError."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"larger than {LARGEST >> 20} MiB", place=str(path))
+        return path.read_text(encoding="utf-8").replace("\r\n", "\n")
+    except OSError as error:
+        raise UsageError(f"can't read it: {error.strerror}", place=str(path)) from None
+    except UnicodeDecodeError:
+        raise UsageError("not UTF-8", place=str(path)) from None
+
+
+def library_files(spec: SparkProject) -> list[Path]:
+    """Return the files that the libraries name, each once, in order."""
+    folder = spec.path.parent
+    found: dict[Path, None] = {}
+    for each in spec.libraries:
+        if not each.endswith("/**"):
+            paths = [folder / each]
+        else:
+            paths = [
+                Path(place, name) for place, _, names in os.walk(folder / each.removesuffix("/**")) for name in names
+            ]
+        if outside := next((path for path in paths if not _is_below(path, folder)), None):
+            raise UsageError("a library that lies outside of the project", place=str(outside), hint="move it there")
+        found |= dict.fromkeys(
+            path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts and path != spec.path
+        )
+    return list(found)
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return Path(os.path.normpath(path.absolute())).is_relative_to(Path(os.path.normpath(folder.absolute())))
