@@ -31,7 +31,9 @@
 * run_several: `dd run` with several pipelines
 * schema: `dd schema`
 * sql: `dd sql`
-* state: `dd state`
+* state: `dd state ls`, `show`, `verify`, `export`
+* state_arguments: what commands on a state are given
+* state_changes: the commands on a state that change it
 * test: `dd test`
 * why: `dd why`
 """

@@ -1,23 +1,20 @@
-"""`dd state`: look at a state, check it, compact it, tidy it up."""
+"""`dd state`: look at a state, check it, copy it."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, VAR
+from ddcli.cli.arguments import PIPELINE
 from ddcli.cli.reopen import command as reopen
+from ddcli.cli.state_arguments import directory_of, name_strangers, on_a_state, with_options
+from ddcli.cli.state_changes import adopt, compact, gc, release, reshard, unlock
 from ddcli.screen import in_columns, json_text, near, say, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from ddcli.store.state.upkeep import Size
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
+    from collections.abc import Collection, Sequence
 
 
 @click.group("state", short_help="Look at, check, compact and tidy up a state.")
@@ -33,18 +30,8 @@ def command() -> None:
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
 
 
-command.add_command(reopen)
-
-
-def on_a_state(function: Function) -> Function:
-    """Add to a command the argument PIPELINE, `--state` and `-o`."""
-    return click.argument("pipeline", type=PIPELINE, required=False)(with_options(function))
-
-
-def with_options(function: Function) -> Function:
-    """Add `--state`, `-o` and `--var` to a command."""
-    state = click.option("--state", metavar="DIRECTORY", help="The state's directory, or s3://BUCKET/PREFIX.")
-    return state(REPORT(VAR(function)))
+for each in (adopt, compact, gc, release, reopen, reshard, unlock):
+    command.add_command(each)
 
 
 @command.command("ls", short_help="List arrangements, outputs and holds.")
@@ -65,7 +52,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import manifest_of, overview
 
-    directory = _directory(pipeline, state)
+    directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
     facts = overview(directory, manifest, names_of(directory, manifest, pipeline))
     if output == "json":
@@ -120,7 +107,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import details, manifest_of
 
-    directory = _directory(pipeline, state)
+    directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
     facts = details(manifest, arrangement, names_of(directory, manifest, pipeline))
     if output == "json":
@@ -162,7 +149,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
     from ddcli.store.state.strangers import find_strangers
     from ddcli.store.state.upkeep import verify as read
 
-    directory = _directory(pipeline, state)
+    directory = directory_of(pipeline, state)
     number, size, wrong = read(directory)
     if output == "json":
         bad = [{"file": error.place, "problem": error.problem, "hint": error.hint} for error in wrong]
@@ -172,79 +159,11 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
     else:
         for error in wrong:
             say(*error.lines(), err=True)
-        _name_strangers(directory)
+        name_strangers(directory)
         files = f"{size.batches} {plural(size.batches, 'file')}"
         say(f"{files}, {size_of(size.bytes)}: {f'{len(wrong)} bad' if wrong else 'all as written'}")
     if wrong:
         raise click.exceptions.Exit(StateError.exit_code)
-
-
-@command.command("compact", short_help="Merge each shard's batches into one.")
-@IF_LOCKED
-@on_a_state
-def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
-    """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
-
-    Batches that other pipelines have not read yet stay apart.
-    Takes the lock, and commits like a run.
-    JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
-
-    \b
-    Example:
-      dd state compact pipelines/airborne.yaml
-    """  # noqa: D301 - as above
-    from dataclasses import asdict
-
-    from ddcli.store.state.upkeep import compact_state
-
-    directory, written = _places(pipeline, state)
-    before, after = compact_state(
-        directory,
-        written=written,
-        if_locked=if_locked,  # type: ignore[arg-type]
-        say=partial(say, err=True),
-    )
-    if output == "json":
-        say(json_text({"before": asdict(before), "after": asdict(after)}))
-        return
-    say(_went(before, after, "" if before != after else "nothing to compact"))
-
-
-@command.command("reshard", short_help="Cut what is kept into more shards, or fewer.")
-@click.option(
-    "--shards", type=click.IntRange(1, 4096), required=True, help="Into how many parts each arrangement is cut."
-)
-@IF_LOCKED
-@on_a_state
-def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
-    """Cut every arrangement into so many shards: as many as may be worked on at once, each of which has to fit into memory.
-
-    Reads and writes the state once and computes nothing; runs go on from there, here or on Spark. After fewer, `compact` merges
-    what lies side by side. Takes the lock, and is committed like a run.
-    JSON: {shards, arrangements, before: {rows, bytes, batches}, after: {rows, bytes, batches}}; `arrangements` counts those that
-    were cut anew.
-
-    \b
-    Example:
-      dd state reshard pipelines/airborne.yaml --shards 4
-    """  # noqa: D301 - as above
-    from dataclasses import asdict
-
-    from ddcli.store.state.upkeep import reshard_state
-
-    directory, written = _places(pipeline, state)
-    count, before, after = reshard_state(
-        directory,
-        shards,
-        written=written,
-        if_locked=if_locked,  # type: ignore[arg-type]
-        say=partial(say, err=True),
-    )
-    if output == "json":
-        sizes = {"before": asdict(before), "after": asdict(after)}
-        say(json_text({"shards": shards, "arrangements": count, **sizes}))
-        return
-    say(_went(before, after, "" if count else "nothing to reshard"))
 
 
 @command.command("export", short_help="Copy it as of its newest commit.")
@@ -271,178 +190,12 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
     if len(pipelines) > 1:
         raise UsageError("a state is copied into one directory", hint="dd state export PIPELINE DIRECTORY")
     target = locate(Path.cwd(), directory)
-    manifest, size = export_state(_directory(next(iter(pipelines), None), state), target)
+    manifest, size = export_state(directory_of(next(iter(pipelines), None), state), target)
     if output == "json":
         facts = {"copy": str(target), "manifest": manifest.number, "files": size.batches, "bytes": size.bytes}
         say(json_text(facts))
         return
     say(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {near(str(target))}")
-
-
-@command.command("gc", short_help="Remove files that no manifest names.")
-@IF_LOCKED
-@on_a_state
-def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
-    """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
-
-    Files that `dd` did not write are left alone and named. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
-
-    \b
-    Example:
-      dd state gc pipelines/airborne.yaml
-    """  # noqa: D301 - as above
-    from ddcli.job.summary import plural, size_of
-    from ddcli.store.state.strangers import find_strangers
-    from ddcli.store.state.upkeep import collect_garbage
-
-    directory, written = _places(pipeline, state)
-    removed = collect_garbage(directory, written=written, if_locked=if_locked)  # type: ignore[arg-type]
-    total = sum(size for _, size in removed)
-    if output == "json":
-        files = [{"file": str(path), "bytes": size} for path, size in removed]
-        strange = [str(path) for path in find_strangers(directory)]
-        say(json_text({"removed": files, "bytes": total, "strange": strange}))
-        return
-    for path, _ in removed:
-        say(near(str(path)))
-    _name_strangers(directory)
-    say(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
-
-
-@command.command("release", short_help="Drop the hold of a reader.")
-@click.option("--reader", required=True, metavar="NAME", help="Its name in `dd state ls`.")
-@on_a_state
-def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
-    """Drop the hold of a reader in another pipeline, so that batches it has not read may be compacted.
-
-    For readers that are gone: one that comes back must begin anew.
-
-    JSON: {released: {reader, state, arrangements, since, through, manifest}}.
-
-    \b
-    Example:
-      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # from `dd state ls`
-    """  # noqa: D301 - as above
-    from dataclasses import asdict
-
-    from ddcli.store.state.upkeep import release_hold
-
-    found = release_hold(_directory(pipeline, state), reader)
-    if output == "json":
-        say(json_text({"released": asdict(found)}))
-        return
-    say(f"released: {found.reader}, whose state is {found.state}")
-
-
-@command.command("adopt", short_help="Give it to another pipeline file.")
-@IF_LOCKED
-@on_a_state
-def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
-    """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.
-
-    A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats what differs between the
-    files as a change of the pipeline. Takes the lock, and commits like a run. JSON: {state, file, before}.
-
-    \b
-    Example:
-      dd state adopt pipelines/airborne.yaml
-    """  # noqa: D301 - as above
-    from ddcli.errors import UsageError
-    from ddcli.spec import load_spec
-    from ddcli.store.state.upkeep import adopt as give
-
-    directory, written = _places(pipeline, state)
-    if pipeline is None or written is None:
-        raise UsageError("no pipeline is named", hint="dd state adopt PIPELINE")
-    before = give(
-        directory,
-        pipeline,
-        load_spec(pipeline).name.value,
-        written=written,
-        if_locked=if_locked,  # type: ignore[arg-type]
-    )
-    if output == "json":
-        say(json_text({"state": str(directory), "file": str(pipeline), "before": before and str(before)}))
-        return
-    say(
-        f"{near(str(directory))} belongs to {near(str(pipeline))}{f', and not to {near(str(before))} any more' if before else ''}"
-    )
-
-
-@command.command("unlock", short_help="Show who holds the lock.")
-@click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
-@on_a_state
-def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
-    """Show who holds the lock of a state. The lock of an ended process is free by itself: there is nothing to unlock.
-
-    Exits with 75 while a process holds it. --force lets the next run start beside that process: only if it hangs for good, on
-    a machine where nobody can end it. JSON: {locked, holder, forced}.
-
-    \b
-    Example:
-      dd state unlock pipelines/airborne.yaml
-    """  # noqa: D301 - as above
-    from ddcli.errors import LockedError
-    from ddcli.store.state.upkeep import lock_holder, manifest_of, remove_lock
-
-    directory = _directory(pipeline, state)
-    manifest_of(directory)
-    error = lock_holder(directory)
-    forced = error is not None and force
-    if forced:
-        remove_lock(directory)
-    if output == "json":
-        say(json_text({"locked": error is not None, "holder": error and error.problem, "forced": forced}))
-    elif error is None:
-        say("free: no process holds the lock")
-    elif forced:
-        say(f"taken away: {error.problem}")
-    else:
-        say(*error.lines(), err=True)
-    if error is not None and not forced:
-        raise click.exceptions.Exit(LockedError.exit_code)
-
-
-def _name_strangers(directory: Path) -> None:
-    """Name on stderr the files in a state that `dd` did not write."""
-    from ddcli.store.state.strangers import find_strangers
-
-    for path in find_strangers(directory):
-        say(f"{near(str(path))}: note: left alone, as `dd` did not write it", err=True)
-
-
-def _went(before: Size, after: Size, nothing: str) -> str:
-    """Return the sizes before and after in a line, or `nothing`, why they are the same."""
-    from ddcli.job.summary import plural, size_of
-
-    texts = [
-        f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
-        f"{size.batches} batch{'' if size.batches == 1 else 'es'}"
-        for size in (before, after)
-    ]
-    return f"{texts[0]}: {nothing}" if nothing else f"{texts[0]} -> {texts[1]}"
-
-
-def _directory(pipeline: Path | None, state: str | None) -> Path:
-    """Return the state's directory."""
-    return _places(pipeline, state)[0]
-
-
-def _places(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
-    """Return the state's directory, and those that the named pipeline writes to, if one is named."""
-    from ddcli.errors import UsageError
-    from ddcli.store.files.access import real
-    from ddcli.store.files.objects import locate
-
-    given = None if state is None else real(locate(Path.cwd(), state))
-    if pipeline is not None:
-        from ddcli.job.request import read_request
-
-        request = read_request(pipeline, given, None, lambda _line: None)
-        return request.state, request.written
-    if given is None:
-        raise UsageError("no state is named", hint="name the pipeline file, or the state's directory with --state")
-    return given, None
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:

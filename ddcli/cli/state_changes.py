@@ -1,0 +1,221 @@
+"""`dd state compact`, `reshard`, `gc`, `release`, `adopt`, `unlock`: what tidies a state up."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.cli.arguments import IF_LOCKED
+from ddcli.cli.state_arguments import directory_of, name_strangers, on_a_state, places_of
+from ddcli.screen import json_text, near, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.state.upkeep import Size
+
+
+@click.command("compact", short_help="Merge each shard's batches into one.")
+@IF_LOCKED
+@on_a_state
+def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+    """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
+
+    Batches that other pipelines have not read yet stay apart.
+    Takes the lock, and commits like a run.
+    JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
+
+    \b
+    Example:
+      dd state compact pipelines/airborne.yaml
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from dataclasses import asdict
+
+    from ddcli.store.state.upkeep import compact_state
+
+    directory, written = places_of(pipeline, state)
+    before, after = compact_state(
+        directory,
+        written=written,
+        if_locked=if_locked,  # type: ignore[arg-type]
+        say=partial(say, err=True),
+    )
+    if output == "json":
+        say(json_text({"before": asdict(before), "after": asdict(after)}))
+        return
+    say(_went(before, after, "" if before != after else "nothing to compact"))
+
+
+@click.command("reshard", short_help="Cut what is kept into more shards, or fewer.")
+@click.option(
+    "--shards", type=click.IntRange(1, 4096), required=True, help="Into how many parts each arrangement is cut."
+)
+@IF_LOCKED
+@on_a_state
+def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
+    """Cut every arrangement into so many shards: as many as may be worked on at once, each of which has to fit into memory.
+
+    Reads and writes the state once and computes nothing; runs go on from there, here or on Spark. After fewer, `compact` merges
+    what lies side by side. Takes the lock, and is committed like a run.
+    JSON: {shards, arrangements, before: {rows, bytes, batches}, after: {rows, bytes, batches}}; `arrangements` counts those that
+    were cut anew.
+
+    \b
+    Example:
+      dd state reshard pipelines/airborne.yaml --shards 4
+    """  # noqa: D301 - as above
+    from dataclasses import asdict
+
+    from ddcli.store.state.upkeep import reshard_state
+
+    directory, written = places_of(pipeline, state)
+    count, before, after = reshard_state(
+        directory,
+        shards,
+        written=written,
+        if_locked=if_locked,  # type: ignore[arg-type]
+        say=partial(say, err=True),
+    )
+    if output == "json":
+        sizes = {"before": asdict(before), "after": asdict(after)}
+        say(json_text({"shards": shards, "arrangements": count, **sizes}))
+        return
+    say(_went(before, after, "" if count else "nothing to reshard"))
+
+
+@click.command("gc", short_help="Remove files that no manifest names.")
+@IF_LOCKED
+@on_a_state
+def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+    """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
+
+    Files that `dd` did not write are left alone and named. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
+
+    \b
+    Example:
+      dd state gc pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.job.summary import plural, size_of
+    from ddcli.store.state.strangers import find_strangers
+    from ddcli.store.state.upkeep import collect_garbage
+
+    directory, written = places_of(pipeline, state)
+    removed = collect_garbage(directory, written=written, if_locked=if_locked)  # type: ignore[arg-type]
+    total = sum(size for _, size in removed)
+    if output == "json":
+        files = [{"file": str(path), "bytes": size} for path, size in removed]
+        strange = [str(path) for path in find_strangers(directory)]
+        say(json_text({"removed": files, "bytes": total, "strange": strange}))
+        return
+    for path, _ in removed:
+        say(near(str(path)))
+    name_strangers(directory)
+    say(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
+
+
+@click.command("release", short_help="Drop the hold of a reader.")
+@click.option("--reader", required=True, metavar="NAME", help="Its name in `dd state ls`.")
+@on_a_state
+def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
+    """Drop the hold of a reader in another pipeline, so that batches it has not read may be compacted.
+
+    For readers that are gone: one that comes back must begin anew.
+
+    JSON: {released: {reader, state, arrangements, since, through, manifest}}.
+
+    \b
+    Example:
+      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # from `dd state ls`
+    """  # noqa: D301 - as above
+    from dataclasses import asdict
+
+    from ddcli.store.state.upkeep import release_hold
+
+    found = release_hold(directory_of(pipeline, state), reader)
+    if output == "json":
+        say(json_text({"released": asdict(found)}))
+        return
+    say(f"released: {found.reader}, whose state is {found.state}")
+
+
+@click.command("adopt", short_help="Give it to another pipeline file.")
+@IF_LOCKED
+@on_a_state
+def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+    """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.
+
+    A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats what differs between the
+    files as a change of the pipeline. Takes the lock, and commits like a run. JSON: {state, file, before}.
+
+    \b
+    Example:
+      dd state adopt pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.errors import UsageError
+    from ddcli.spec import load_spec
+    from ddcli.store.state.upkeep import adopt as give
+
+    directory, written = places_of(pipeline, state)
+    if pipeline is None or written is None:
+        raise UsageError("no pipeline is named", hint="dd state adopt PIPELINE")
+    before = give(
+        directory,
+        pipeline,
+        load_spec(pipeline).name.value,
+        written=written,
+        if_locked=if_locked,  # type: ignore[arg-type]
+    )
+    if output == "json":
+        say(json_text({"state": str(directory), "file": str(pipeline), "before": before and str(before)}))
+        return
+    say(
+        f"{near(str(directory))} belongs to {near(str(pipeline))}{f', and not to {near(str(before))} any more' if before else ''}"
+    )
+
+
+@click.command("unlock", short_help="Show who holds the lock.")
+@click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
+@on_a_state
+def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
+    """Show who holds the lock of a state. The lock of an ended process is free by itself: there is nothing to unlock.
+
+    Exits with 75 while a process holds it. --force lets the next run start beside that process: only if it hangs for good, on
+    a machine where nobody can end it. JSON: {locked, holder, forced}.
+
+    \b
+    Example:
+      dd state unlock pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.errors import LockedError
+    from ddcli.store.state.upkeep import lock_holder, manifest_of, remove_lock
+
+    directory = directory_of(pipeline, state)
+    manifest_of(directory)
+    error = lock_holder(directory)
+    forced = error is not None and force
+    if forced:
+        remove_lock(directory)
+    if output == "json":
+        say(json_text({"locked": error is not None, "holder": error and error.problem, "forced": forced}))
+    elif error is None:
+        say("free: no process holds the lock")
+    elif forced:
+        say(f"taken away: {error.problem}")
+    else:
+        say(*error.lines(), err=True)
+    if error is not None and not forced:
+        raise click.exceptions.Exit(LockedError.exit_code)
+
+
+def _went(before: Size, after: Size, nothing: str) -> str:
+    """Return the sizes before and after in a line, or `nothing`, why they are the same."""
+    from ddcli.job.summary import plural, size_of
+
+    texts = [
+        f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
+        f"{size.batches} batch{'' if size.batches == 1 else 'es'}"
+        for size in (before, after)
+    ]
+    return f"{texts[0]}: {nothing}" if nothing else f"{texts[0]} -> {texts[1]}"
