@@ -67,7 +67,8 @@ class Resident:
         self.interval = interval
         self.parts = parts
         self.hand_over = hand_over
-        self._heap = Heap()
+        # Looking what is resident takes longer than a step of few rows does.
+        self._heap = Heap() if hand_over else None
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
         self._outputs: dict[int, list[Deltas]] = defaultdict(list)
         self._left: dict[Path, dict[int, list[LeavingUpdates]]] = defaultdict(dict)
@@ -123,7 +124,7 @@ class Resident:
                 self._take(leg, stage, each)
         if found or leg.due:
             self._step(leg, stage, found)
-        if not path and self.hand_over:
+        if not path and self._heap is not None:
             self._let_go(stage)
             take_back()
             self._heap.give_back()
