@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from tests.bench import files, states, tpcds, tpch
 from tests.bench.batches import in_batches
+from tests.bench.commits import commits
 from tests.bench.differences import differences
 from tests.bench.files import size
 from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
-from tests.bench.table import Asked, Figure
+from tests.bench.table import Asked, Figure, beside_rust
+from tests.bench.watched import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,19 +25,25 @@ if TYPE_CHECKING:
 
 # Figures of a case of the engine: title, what was asked for, seconds that Rust's differential dataflow takes with one worker.
 ENGINE = {
-    "load": {"load": ("engine: skip-level, {rows} people", Asked(seconds=4), 3.3)},
-    "moves": {"moves": ("engine: skip-level, {rows} people and {rows} moves", Asked(seconds=15), 13.6)},
+    "load": {"load": ("engine: skip-level, {rows} people", Asked(seconds=4, peak=beside_rust(0.56e9)), 3.0)},
+    "moves": {
+        "moves": (
+            "engine: skip-level, {rows} people and {rows} moves",
+            Asked(seconds=15, peak=beside_rust(1.6e9)),
+            11.1,
+        )
+    },
     "change": {
-        "one_p50": ("engine: one move among {tenth} people awaited, in their order, p50", Asked(seconds=150e-6), 13e-6),
+        "one_p50": ("engine: one move among {tenth} people awaited, in their order, p50", Asked(seconds=45e-6), 15e-6),
         "one_p99": ("engine: the same, p99", Asked(), None),
-        "batch_p50": ("engine: 1 000 moves awaited, in their order, p50", Asked(seconds=3e-3), 1e-3),
-        "one_anywhere_p50": ("engine: one move awaited, of people anywhere, p50", Asked(seconds=150e-6), None),
+        "batch_p50": ("engine: 1 000 moves awaited, in their order, p50", Asked(seconds=3e-3), 0.94e-3),
+        "one_anywhere_p50": ("engine: one move awaited, of people anywhere, p50", Asked(seconds=60e-6), 18e-6),
         "one_anywhere_p99": ("engine: the same, p99", Asked(), None),
-        "batch_anywhere_p50": ("engine: 1 000 moves awaited, of people anywhere, p50", Asked(seconds=3e-3), None),
+        "batch_anywhere_p50": ("engine: 1 000 moves awaited, of people anywhere, p50", Asked(seconds=3e-3), 3.4e-3),
     },
     "least": {
-        "load": ("engine: min per key, {rows} rows", Asked(seconds=4), 3.5),
-        "batch_p50": ("engine: min per key, 1 000 replaced rows awaited, p50", Asked(seconds=9e-3), 8.5e-3),
+        "load": ("engine: min per key, {rows} rows", Asked(seconds=4, peak=beside_rust(0.33e9)), 3.0),
+        "batch_p50": ("engine: min per key, 1 000 replaced rows awaited, p50", Asked(seconds=9e-3), 7.4e-3),
     },
     "count": {
         "load": ("engine: count per key, {rows} rows", Asked(seconds=2), 1.8),
@@ -75,6 +83,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "update-skip-level": partial(files.update, task="skip_level"),
     "update-min-and-count": partial(files.update, task="least_and_count"),
     "nothing-new": files.nothing,
+    "watch": rounds,
     "compile": files.compile_kernels,
     "engine-load": partial(engine, case="load"),
     "engine-moves": partial(engine, case="moves"),
@@ -88,6 +97,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "diff": differences,
     "query": lookups,
     "lookups": in_batches,
+    "commits": commits,
     "tpch": tpch.each,
     "tpch-all": tpch.all_in_one,
     "tpcds": tpcds.tpcds,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.bench.table import Figure
 
 BOUND = 1 << 30
-ASKED = Asked(times_polars=2)
+ASKED = Asked(times=2)
 
 
 def differences(session: Session) -> list[Figure]:
@@ -29,7 +29,7 @@ def differences(session: Session) -> list[Figure]:
         "whole rows": ((), ASKED),
         f"by key, --memory {BOUND >> 30}GiB": (
             ("--key", "id", "--memory", str(BOUND)),
-            Asked(times_polars=2, peak=1.3 * BOUND),
+            Asked(times=2, peak=1.3 * BOUND),
         ),
     }
     programs = {way: Program(dd("diff", *files, *more, *options)) for way, (more, _) in ways.items()}
