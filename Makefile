@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # What `dd` imports of other packages.
-IMPORTED := click llvmlite numba numpy polars pyarrow rich sqlglot watchfiles yaml
+IMPORTED := click llvmlite numba numpy polars pyarrow rich sqlglot watchfiles yaml zstandard
 # Succeeds in a Python that can make our environment.
 SUPPORTED := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 

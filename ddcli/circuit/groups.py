@@ -36,7 +36,7 @@ from ddcli.expressions.python import RAISED, failure, load_function
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
-from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
+from ddcli.expressions.types import FLAGGED, Schema, Type
 from ddcli.plan import physical
 from ddcli.plan.reductions import ALL, accumulated, cells, is_gathered
 
@@ -159,7 +159,7 @@ def _name(expression: object) -> str:
 
 
 def _number(kind: Type) -> Number:
-    if kind.kind == "decimal" and kind.precision > NARROW_DECIMAL:
+    if kind.is_wide:
         return "wide"
     return "unsigned" if kind.kind == "uint64" else "signed"
 

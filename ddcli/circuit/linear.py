@@ -13,7 +13,7 @@ from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Perm
 from ddcli.expressions import stage
 from ddcli.expressions.steps import MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
-from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
+from ddcli.expressions.types import FLAGGED, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,8 +193,7 @@ def literal_lanes(literal: Literal, kind: Type) -> list[Lane]:
         return [Constant(0), Constant(literal.value)] if kind.nullable else [Constant(literal.value)]
     if kind.kind in FLAGGED:  # of one that is never null, a filter has dropped the rows
         return [Constant(1), Constant(0)] if kind.nullable else [Constant(0)]
-    wide = kind.kind == "decimal" and kind.precision > NARROW_DECIMAL
-    return [Constant(NULL), Constant(0)] if wide else [Constant(NULL)]
+    return [Constant(NULL), Constant(0)] if kind.is_wide else [Constant(NULL)]
 
 
 def order_lanes(node: physical.OrderLanes) -> list[Lane]:

@@ -15,7 +15,6 @@ from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Gather, Gathered, null_test
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
-from ddcli.expressions.types import NARROW_DECIMAL
 from ddcli.plan.reductions import UNORDERED_LANES, is_gathered
 from ddcli.plan.windows import cells
 
@@ -201,7 +200,7 @@ class _Window:
         lanes = values[:, column.number]
         if kind.is_float:
             bounds = float_lanes(float_values(lanes.copy()) + sign * float(offset.value))  # type: ignore[arg-type]
-        elif kind.kind == "decimal" and kind.precision > NARROW_DECIMAL:
+        elif kind.is_wide:
             lanes, bounds = _wide(values, column, sign * _units(offset, kind), null)
         else:
             bounds = _moved(lanes, _units(offset, kind), sign)

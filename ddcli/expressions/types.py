@@ -91,10 +91,14 @@ class Type:
         return self.is_integer or self.is_float or self.kind == "decimal"
 
     @property
+    def is_wide(self) -> bool:
+        """Whether it is of decimals whose digits 64 bits leave no room for."""
+        return self.kind == "decimal" and self.precision > NARROW_DECIMAL
+
+    @property
     def lanes(self) -> int:
         """How many 64-bit lanes a value takes: two where 64 bits leave no room for its digits or its null."""
-        wide = self.kind == "decimal" and self.precision > NARROW_DECIMAL
-        return 2 if wide or (self.nullable and self.kind in FLAGGED) else 1
+        return 2 if self.is_wide or (self.nullable and self.kind in FLAGGED) else 1
 
     def or_null(self, nullable: bool = True) -> Type:
         """Return the type with nulls allowed, if `nullable` (a type never loses its nulls this way)."""

@@ -150,6 +150,8 @@ UNUSED = [
     "duckdb",
     "pandas",
     "secrets",
+    "pyarrow",
+    "numpy.ma",
     "ddcli.spec.document",
     "ddcli.spec.operators",
     "ddcli.spec.inputs",
@@ -179,9 +181,7 @@ UNUSED = [
     "ddcli.query",
     "ddcli.pipeline_tests",
 ]
-"""What a warm run has no use for, with all that is below."""
-PARQUET = ["pyarrow", "numpy.ma"]
-"""What only columns need whose pages no kernel reads: decimals of more than 18 digits, lists and booleans."""
+"""What a warm run has no use for, with all that is below. Only columns need pyarrow whose pages no kernel reads: lists and booleans."""
 HEAVY = [
     "numpy",
     "polars",
@@ -208,11 +208,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_a_warm_run_imports_only_what_it_uses(tmp_path, root, wide):
+def test_a_warm_run_imports_only_what_it_uses(tmp_path, root):
     """By the names of modules, in a process of its own; how long that takes is for benchmarks."""
-    (tmp_path / "p.yaml").write_text(PIPELINE if wide else PIPELINE.replace("v * 2.5", "cast(v as float64)"))
-    unused = UNUSED if wide else [*UNUSED, *PARQUET]
+    (tmp_path / "p.yaml").write_text(PIPELINE)
 
     def modules():
         env = os.environ | {"PYTHONPATH": str(root)}
@@ -228,9 +226,9 @@ def test_a_warm_run_imports_only_what_it_uses(tmp_path, root, wide):
         assert used(modules(), UNUSED) > {"sqlglot", "yaml"}, "the first run parses"
         batch(tmp_path, 2)
         warm = modules()
-        assert used(warm, unused) == set()
+        assert used(warm, UNUSED) == set()
         assert "polars" in warm
-        assert used(modules(), (*UNUSED, *PARQUET, *HEAVY)) == set()
+        assert used(modules(), (*UNUSED, *HEAVY)) == set()
     finally:
         for place in kept_plan.cache_dir().glob(f"plans/{kept_plan._place(Path('p.yaml')).name}"):
             place.unlink()

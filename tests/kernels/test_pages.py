@@ -1,6 +1,7 @@
 """Integers in pages of Parquet, written by pyarrow and read in place: what was written, or refused, and never a byte outside."""
 
 import io
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from ddcli.engine.kernels import pages as kernels
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
 from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
 from ddcli.engine.kernels.xxhash import NULL
+from ddcli.store.batch.page_index import decimal_width
 from tests.draws import many
 from tests.kernels.support import interpreted
 
@@ -50,7 +52,7 @@ def written(kind, form, values, rows):
     sink = io.BytesIO()
     schema = pa.schema([pa.field("v", kind, nullable=bool(form & NULLABLE))])
     numbered = bool(form & NUMBERED)
-    encoding = {} if numbered else {"column_encoding": {"v": "DELTA_BINARY_PACKED"}}
+    encoding = {} if numbered or form & kernels.PLAIN else {"column_encoding": {"v": "DELTA_BINARY_PACKED"}}
     writer = pq.ParquetWriter(
         sink,
         schema,
@@ -163,6 +165,59 @@ def test_pages_that_are_not_in_the_file_are_refused(change):
     table[0, lane] = value
     scratch, out, none = np.empty((2, 3), np.uint64), np.empty((3, 1), np.int64), np.empty(0, np.int64)
     assert kernels.pick_values(content, table, none, none, *scratch, out, 0, NUMBERED) == -1
+
+
+WIDE_DIGITS = st.integers(19, 38)
+
+
+@given(
+    WIDE_DIGITS.flatmap(
+        lambda digits: st.tuples(
+            st.just(digits),
+            st.lists(
+                st.none()
+                | st.integers(1 - 10**digits, 10**digits - 1)
+                | st.integers(-2, 2)
+                | st.sampled_from([2**63, -(2**63), 2**63 - 1, -(2**63) - 1]),
+                min_size=1,
+                max_size=60,
+            ),
+        )
+    ),
+    st.booleans(),
+    st.integers(1, 30),
+    st.integers(0, 2**32),
+    st.data(),
+)
+def test_wide_decimals_are_those_that_were_written(column, numbered, size, at, data):
+    """All of them, and some rows of each page; of a page that is damaged other ones, but no byte from outside."""
+    digits, values = column
+    values = [value if value is None or abs(value) < 10**digits else 0 for value in values]
+    numbers = [None if value is None else Decimal(value) for value in values]
+    form = decimal_width(digits) << kernels.WIDTH | NULLABLE | (NUMBERED if numbered else kernels.PLAIN)
+    content, table = written(pa.decimal128(digits, 0), form, numbers, size)
+    halves = [(value or 0) & (1 << 64) - 1 for value in values]
+    lanes = [
+        [NULL, 0] if value is None else [value >> 64, half - 2**63] for value, half in zip(values, halves, strict=True)
+    ]
+    out = picked(content, table, form, lanes=2)
+    assert out is not None
+    assert out.tolist() == lanes
+    some = [sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=4))) for rows in table[:, 2].tolist()]
+    out = picked(content, table, form, list(map(len, some)), [row for rows in some for row in rows], lanes=2)
+    assert out is not None
+    assert out.tolist() == [lanes[size * page + row] for page, rows in enumerate(some) for row in rows]
+    with interpreted():
+        assert picked(content, table, form, lanes=2).tolist() == lanes
+    assert picked(content, table, form, lanes=1) is None
+    begin, end = int(table[0, 0]), int(table[-1, 1])
+    damaged = content[: end + SLACK].copy()
+    damaged[begin + at % (end - begin)] ^= 1 << at % 8
+    for other in (form, form ^ NUMBERED ^ kernels.PLAIN):
+        picked(damaged, table, other, lanes=2)
+    for width in (-1, 1, 8, 17, 1 << 50):
+        other = width << kernels.WIDTH | form & (1 << kernels.WIDTH) - 1
+        assert picked(content, table, other, lanes=2) is None
 
 
 def test_no_page_is_found_where_none_is():

@@ -23,7 +23,7 @@ from ddcli.store.state import bundles
 from ddcli.store.state.bundles import Bundle, footprint, inside, worn
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.directory import State
-from ddcli.store.state.entries import ArrangementEntry, log_identity
+from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import BEFORE, FORMAT, Manifest, manifest_path, read_newest
 from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
@@ -36,8 +36,8 @@ from tests.secret import SECRET
 
 LAYOUT = BatchLayout(Layout({"k": parse_type("int64")}), Layout({"v": parse_type("string")}), 1)
 POOL = Pool(SECRET)
-OLD = ROOT / "tests/store/format6.tar.xz"
-"""The shop of the crash tests after two runs of commit bc8f4a7, which wrote format 6."""
+OLD = ROOT / "tests/store/format7.tar.xz"
+"""The shop of the crash tests, with a sum of decimals, after two runs of commit 285eaf0, which wrote format 7."""
 
 
 @pytest.fixture(autouse=True)
@@ -227,11 +227,6 @@ def test_a_state_of_the_format_before_goes_on(tmp_path):
         assert shop.rows() == shop.meant(step + 1)
         (path,) = (shop.state / "manifest").iterdir()
         assert b'"format":%d' % FORMAT in path.read_bytes()
-        found = read_newest(shop.state).outputs
-        assert [[file.commit for file in output.files] for output in found.values()] == 2 * [
-            [0, 0, *range(3, step + 2)]
-        ]
-        assert [output.log for output in found.values()] == [log_identity(name, 0) for name in found]
     assert verify(shop.state)[2] == []
 
 

@@ -1,4 +1,4 @@
-"""Values of Parquet's pages, read in place: integers, floats and the places of texts.
+"""Values of Parquet's pages, read in place: integers, floats, decimals and the places of texts.
 
 https://parquet.apache.org/docs/file-format/data-pages/encodings/ describes the encodings. Data pages are of version 1, without
 compression (`page_headers` finds them). A page is checked before it is read (see `hash_ranges`); even so no byte outside of it counts, and no page, whatever it holds,
@@ -25,9 +25,11 @@ FLAGGED: Final = 32
 FLOAT: Final = 64
 TEXT: Final = 128
 PLAIN: Final = 256
+WIDTH: Final = 9
 """The form of a column's pages, a sum: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; and what a lane makes
 of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats; texts, whose numbers in the dictionary stand
-for them; values as they are, in pages that are compressed."""
+for them; values as they are, in pages that are compressed. From the bit `WIDTH` on a number: bytes of a wide decimal, big end first, which is two lanes."""
+WIDEST: Final = 16
 SLACK: Final = 8
 """Bytes that follow every page: integers are read eight bytes at a time."""
 ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -155,13 +157,14 @@ def start_of(data: np.ndarray, pages: np.ndarray, page: int, count: int, form: i
 def read_page(
     data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, values: np.ndarray, levels: np.ndarray
 ) -> int:
-    """Write the first `count` rows of a page: the bits of their lanes, and of a nullable column which are not null.
+    """Write the first `count` rows of a page: the bits of their lanes, of wide decimals where they are, and of a nullable column which are not null.
 
     Returns 0, or -1 as `read_deltas`.
     """
     at = start_of(data, pages, page, count, form, levels)
     end = pages[page, 1]
-    if at < 0 or count > values.size:
+    wide = form >> WIDTH
+    if at < 0 or count > values.size or wide < 0 or wide > WIDEST or 0 < wide <= 8:
         return -1
     present = count
     if form & NULLABLE:
@@ -175,10 +178,12 @@ def read_page(
             if not form & TEXT and look_up(data, pages[page, 3], pages[page, 4], form, present, values) < 0:
                 return -1
         elif form & PLAIN:
-            if 8 * present > end - at:
+            size = wide if wide > 0 else 8
+            if size * present > end - at:
                 return -1
             for i in range(present):
-                values[i] = whole(data, np.uint64(at + 8 * i))
+                place = np.uint64(at + size * i)
+                values[i] = place if wide > 0 else whole(data, place)
         elif read_deltas(data, at, end, present, values) < 0:
             return -1
         to_lanes(values, present, form)
@@ -196,8 +201,9 @@ def read_page(
 
 @inline
 def look_up(data: np.ndarray, start: int, end: int, form: int, count: int, values: np.ndarray) -> int:
-    """Put values of the dictionary in data[start:end] in the place of their numbers; return 0, or -1 for a number that none has."""
-    size = 4 if form & NARROW else 8
+    """Put values of the dictionary in data[start:end] in the place of their numbers, of wide decimals where they are; return 0, or -1 for a number that none has."""
+    wide = form >> WIDTH
+    size = wide if wide > 0 else 4 if form & NARROW else 8
     if start < 0 or end < start or end > data.shape[0] - SLACK:
         return -1
     known = np.uint64((end - start) // size)
@@ -205,7 +211,10 @@ def look_up(data: np.ndarray, start: int, end: int, form: int, count: int, value
         if values[i] >= known:
             return -1
         at = np.uint64(start) + values[i] * np.uint64(size)
-        values[i] = np.uint64(half(data, at)) if form & NARROW else whole(data, at)
+        if wide > 0:
+            values[i] = at
+        else:
+            values[i] = np.uint64(half(data, at)) if form & NARROW else whole(data, at)
     return 0
 
 
@@ -265,6 +274,17 @@ def find_rows(
     return total
 
 
+@inline
+def big_end(data: np.ndarray, at: int, size: int) -> int:
+    """Return the signed number in so many bytes, 1 to 8, the first of which is its big end."""
+    bits = U0
+    for i in range(size):
+        bits = bits << np.uint64(8) | np.uint64(data[at + i])
+    spare = U64 - np.uint64(8 * size)
+    number: int = integer(bits << spare) >> integer(spare)
+    return number
+
+
 @kernel("BMVVUUMii")
 def pick_values(
     data: np.ndarray,
@@ -281,7 +301,8 @@ def pick_values(
 
     Returns -1 for a page that can't be read, and where rows are named that aren't there.
     """
-    width = 2 if form & FLAGGED else 1
+    wide = form >> WIDTH
+    width = 2 if form & FLAGGED or wide > 0 else 1
     some = counts.size > 0
     if lane < 0 or lane + width > out.shape[1] or (some and counts.size < pages.shape[0]):
         return -1
@@ -293,7 +314,7 @@ def pick_values(
         read = rows[o + count - 1] + 1 if some and count > 0 else count
         if read > pages[page, 2] or read_page(data, pages, page, read, form, values, levels) < 0:
             return -1
-        if not some and not form & NULLABLE:
+        if not some and not form & NULLABLE and wide == 0:
             for i in range(count):
                 out[o + i, lane] = integer(values[i])
         else:
@@ -302,7 +323,11 @@ def pick_values(
                 if i < 0 or i >= read:
                     return -1
                 null = form & NULLABLE and levels[i] == U0
-                if form & FLAGGED:
+                if wide > 0:
+                    at = integer(values[i])
+                    out[o + k, lane] = NULL if null else big_end(data, at, wide - 8)
+                    out[o + k, lane + 1] = 0 if null else integer(np.uint64(big_end(data, at + wide - 8, 8)) ^ SIGN_64)
+                elif form & FLAGGED:
                     out[o + k, lane] = 1 if null else 0
                     out[o + k, lane + 1] = 0 if null else integer(values[i])
                 else:

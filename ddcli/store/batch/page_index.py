@@ -38,10 +38,11 @@ from ddcli.engine.kernels.pages import (
     PLAIN,
     TEXT,
     UNSIGNED,
+    WIDTH,
 )
 from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.expressions import types
-from ddcli.expressions.types import INTEGERS, NARROW_DECIMAL
+from ddcli.expressions.types import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,9 +74,9 @@ def form_of(kind: Type, *, numbered: bool) -> int:
     elif kind.kind in ("string", "binary"):
         form = TEXT if numbered else TEXT | PLAIN
     elif kind.kind == "decimal":
-        if kind.precision > NARROW_DECIMAL:
-            return OTHER
         form = NARROW if kind.precision <= NARROW_DIGITS else 0
+        if kind.is_wide:
+            form = decimal_width(kind.precision) << WIDTH | (0 if numbered else PLAIN)
     elif kind.kind in (*INTEGERS, "date", "time", "datetime", "duration"):
         form = NARROW if kind.kind in NARROW_KINDS else 0
     else:
@@ -83,6 +84,15 @@ def form_of(kind: Type, *, numbered: bool) -> int:
     flagged = FLAGGED if kind.nullable and kind.kind in types.FLAGGED else 0
     sign = {"uint32": UNSIGNED, "uint64": FLIPPED}.get(kind.kind, 0)
     return form | sign | flagged | (NULLABLE if kind.nullable else 0) | (NUMBERED if numbered else 0)
+
+
+def decimal_width(digits: int) -> int:
+    """Return how many bytes Parquet has for a decimal of so many digits.
+
+    >>> [decimal_width(digits) for digits in (18, 19, 21, 22, 38)]
+    [8, 9, 9, 10, 16]
+    """
+    return int(10**digits).bit_length() // 8 + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,13 +230,11 @@ class _PageReading:
 
     def _unpacked(self, column: PageColumn, chosen: _Chosen) -> tuple[Data, Matrix]:
         """Return what compressed pages of a column hold, and where, as kernels take it."""
-        import pyarrow as pa
-
         pages = self.leaves.pages(self._of.columns[column.name], chosen.places, chosen.numbers)
         table = np.zeros((len(chosen.places), 5), np.int64)
         try:
             data, table[:, :2] = unpacked(self._data, pages)
-        except (pa.ArrowException, OSError, ValueError):
+        except ValueError:
             raise damaged(self._of.file.path) from None
         table[:, 2] = chosen.sizes
         return data, table

@@ -1,7 +1,7 @@
 """A batch file of one row group, as a run of few changes writes for each of its arrangements: a tenth of a millisecond a column.
 
-It is what `file.BatchWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts and floats numbered, nothing
-compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
+It is what `file.BatchWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
+nothing compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
 
 https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
 """
@@ -24,6 +24,7 @@ from ddcli.engine.kernels.pages import (
     NULLABLE,
     NUMBERED,
     TEXT,
+    WIDTH,
 )
 from ddcli.expressions.types import FLAGGED
 from ddcli.store.batch import file
@@ -32,6 +33,7 @@ from ddcli.store.batch.page_index import (
     UNENCODED,
     PageColumn,
     PageIndex,
+    decimal_width,
     form_of,
     leaf_length,
     leaf_of,
@@ -68,7 +70,7 @@ BLOCK = 128
 """Differences of a block, or several times as many."""
 LEVELS = 3
 """Parquet's number for the encoding of what is null."""
-INT32, INT64, DOUBLE, BYTES = 1, 2, 5, 6
+INT32, INT64, DOUBLE, BYTES, FIXED = 1, 2, 5, 6, 7
 REQUIRED, OPTIONAL = 0, 1
 WRITER = b"ddcli"
 EMPTY = (STRUCT, b"\0")
@@ -86,6 +88,11 @@ def is_plain(layout: BatchLayout) -> bool:
         and (kind.kind != "datetime" or kind.zone in (None, "UTC"))
         for kind in layout.columns.values()
     )
+
+
+def _is_numbered(kind: Type) -> bool:
+    """Say whether the values of a type lie in a dictionary, and rows have their numbers."""
+    return kind.kind in POOLED or kind.kind == "float64" or kind.is_wide
 
 
 def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
@@ -162,17 +169,15 @@ def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int
     """Return a column's pages."""
     kind = layout.columns[name]
     there, lanes = _lanes(name, kind, layout, matrix)
-    numbered = kind.kind in POOLED or kind.kind == "float64"
+    numbered = _is_numbered(kind)
     form = form_of(kind, numbered=numbered)
     column = PageColumn(name, str(kind), form)
     pages: list[bytes] = []
     dictionary = 0
     if numbered:
-        some = np.sort(lanes if there is None else lanes[there])
-        known = kernels.distinct_keys(some.reshape(-1, 1), 1).reshape(-1)
+        known, lanes = _distinct(lanes, there)
         pages.append(_dictionary(known, kind, pool))
         dictionary = len(pages[0])
-        lanes = np.searchsorted(known, lanes)
         size = 1 if len(known) <= 1 << 8 else 2
     elif form & FLIPPED:
         lanes = lanes ^ SIGN
@@ -194,11 +199,24 @@ def _lanes(name: str, kind: Type, layout: BatchLayout, matrix: Matrix) -> tuple[
     if name not in layout.stored:
         return None, np.ascontiguousarray(layout.leading(matrix))
     lane, _, _ = layout.stored[name]
+    if kind.is_wide:
+        there = matrix[:, lane] != NULL
+        return None if there.all() else there, np.ascontiguousarray(matrix[:, lane : lane + 2])
     if not kind.nullable:
         return None, np.ascontiguousarray(matrix[:, lane])
     flagged = kind.kind in FLAGGED
     there = matrix[:, lane] == 0 if flagged else matrix[:, lane] != NULL
     return None if there.all() else there, np.ascontiguousarray(matrix[:, lane + flagged])
+
+
+def _distinct(lanes: Matrix, there: Flags | None) -> tuple[Matrix, Matrix]:
+    """Return the distinct values that are there, in order, and the number of each row's among them; of rows without one any number."""
+    some = lanes if there is None else lanes[there]
+    if lanes.ndim == 1:
+        known = kernels.distinct_keys(np.sort(some).reshape(-1, 1), 1).reshape(-1)
+        return known, np.searchsorted(known, lanes)
+    known = kernels.distinct_keys(kernels.sort_by(some, range(lanes.shape[1])), lanes.shape[1])
+    return known, np.searchsorted(file.in_byte_order(known), file.in_byte_order(lanes))
 
 
 def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
@@ -209,6 +227,9 @@ def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
             for text in pool.bytes_of(known, kind)
             for part in (len(text or b"").to_bytes(4, "little"), text or b"")
         )
+    elif kind.is_wide:
+        big = np.stack([known[:, 0], known[:, 1] ^ SIGN], axis=1).astype(">i8")
+        body = big.view(np.uint8)[:, -decimal_width(kind.precision) :].tobytes()
     else:
         body = float_values(known).tobytes()
     header: Fields = {1: (I32, number_bytes(len(known))), 2: (I32, number_bytes(UNENCODED))}
@@ -288,12 +309,14 @@ def _footer(rows: int, elements: list[bytes], chunks: list[bytes], end: int) -> 
 @lru_cache(maxsize=1024)
 def _element(name: str, kind: Type) -> bytes:
     """Return what a footer says of a column's type."""
-    form = form_of(kind, numbered=kind.kind in POOLED or kind.kind == "float64")
+    form = form_of(kind, numbered=_is_numbered(kind))
     found: Fields = {
         1: (I32, number_bytes(_physical(form))),
         3: (I32, number_bytes(OPTIONAL if kind.nullable else REQUIRED)),
         4: _text(name.encode()),
     }
+    if form >> WIDTH:
+        found[2] = (I32, number_bytes(form >> WIDTH))
     if kind.kind in CONVERTED:
         found[6] = (I32, number_bytes(CONVERTED[kind.kind]))
     if kind.kind == "decimal":
@@ -326,6 +349,8 @@ def _meaning(kind: Type) -> Iterator[tuple[int, tuple[int, bytes]]]:
 
 def _physical(form: int) -> int:
     """Return Parquet's number for the type in which columns of a form are stored."""
+    if form >> WIDTH:
+        return FIXED
     return BYTES if form & TEXT else DOUBLE if form & FLOAT else INT32 if form & NARROW else INT64
 
 

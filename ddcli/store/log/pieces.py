@@ -101,8 +101,11 @@ class Taken:
 
 def _repeats(matrix: Matrix) -> bool:
     """Say whether most updates are there more than once, as some of them look."""
-    some = matrix[:: max(1, len(matrix) // SAMPLE)]
-    return len(matrix) > SAMPLE and 2 * len(np.unique(some, axis=0)) < len(some)
+    if len(matrix) <= SAMPLE:
+        return False
+    some, lanes = np.ascontiguousarray(matrix[:: len(matrix) // SAMPLE]), matrix.shape[1]
+    # That is `np.unique`, which imports masked arrays.
+    return 2 * len(kernels.distinct_keys(kernels.sort_by(some, range(lanes)), lanes)) < len(some)
 
 
 def cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,6 @@ from ddcli.store.state.entries import (
     InputFile,
     OutputEntry,
     Times,
-    log_identity,
     mandatory,
     register_of,
     times,
@@ -55,9 +54,9 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 
-FORMAT = 7
-BEFORE = 6
-"""The format that had no identities of logs: it is read, and the next commit writes the newer one."""
+FORMAT = 8
+BEFORE = 7
+"""The format in whose batches only a reader of Parquet reads decimals of more than 18 digits: it is read, and the next commit writes the newer one."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -296,9 +295,6 @@ def read_manifest(path: Path) -> Manifest:
             raise StateError("a file of the state is gone", place=str(state / SEGMENTS / name), hint=RESTORE) from None
 
     try:
-        if version == BEFORE:
-            for name, output in mapping_of(tree["outputs"]).items():
-                output["log"] = log_identity(name, 0)
         check_number(tree["number"], path)
         manifest = Manifest.from_json(tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
