@@ -92,12 +92,13 @@ class OutputFeed:
         for _ in commits:
             found = self.changes(at, output.log)
             at = found.position
-            if found.files:
-                with consuming(self.state, Files()):
-                    _, now = self._newest()
-                    known = self._find(consumer, now)
-                    if now.log == output.log and known.acknowledged == since:  # else there is nothing to acknowledge
-                        write_consumer(self.state, known.offering(at), Files())
+            with consuming(self.state, Files()):
+                _, now = self._newest()
+                known = self._find(consumer, now)
+                if now.log == output.log and known.acknowledged == since:  # else there is nothing to acknowledge
+                    offered = known.offering(at) if found.files else known
+                    if offered not in read_consumers(self.state):
+                        write_consumer(self.state, offered, Files())
             yield replace(found, since=since)
 
     def newer(self) -> Callable[[], bool]:
@@ -141,11 +142,18 @@ class OutputFeed:
         )
 
     def acknowledge(self, consumer: str, since: int | None = None, position: int | None = None) -> Consumer:
-        """Move a consumer to a position that it was offered: the last one, or the one given. Returns where it is then."""
+        """Move a consumer to a position that it was offered: the last one, or the one given. Returns where it is then.
+
+        Raises UsageError for a consumer that nobody knows.
+        """
+        _name(consumer)
         _name(consumer)
         with consuming(self.state, Files()):
             _, output = self._newest()
+            there = read_consumers(self.state)
             known = self._find(consumer, output)
+            if known not in there:
+                raise self._unknown(consumer, [each for each in there if self._concerns(each, output)])
             if since is None or position is None:
                 if not known.offered:
                     return known
@@ -176,15 +184,31 @@ class OutputFeed:
         found = self.changes(at, output.log)
         with consuming(self.state, Files()):
             _, output = self._newest()
+            before = self._find(consumer, output)
+            is_new = before not in read_consumers(self.state)
             # Whoever delivered last may have died before it could move the consumer.
-            now = self._find(consumer, output)
+            now = before
             if now.acknowledged < at:
                 now = replace(now, before=now.acknowledged, acknowledged=at, offered=())
-            write_consumer(self.state, now.offering(found.position) if found.files else now, Files())
+            now = now.offering(found.position) if found.files else now
+            write_consumer(self.state, now, Files())
         if found.files:
-            place.add(found)
+            try:
+                place.add(found)
+            except LockedError:
+                raise
+            except DdError:
+                if is_new:
+                    self._withdraw(now)
+                raise
             self.acknowledge(consumer, found.since, found.position)
         return found, place.place
+
+    def _withdraw(self, consumer: Consumer) -> None:
+        """Forget a consumer to which nothing could be delivered, unless another process has moved it since: it would hold the log for ever."""
+        with consuming(self.state, Files()):
+            if consumer in read_consumers(self.state):
+                remove_consumer(self.state, consumer, Files())
 
     def drop(self, consumer: str) -> Consumer:
         """Forget a consumer, and return where it was."""
@@ -196,11 +220,14 @@ class OutputFeed:
             for each in found:
                 remove_consumer(self.state, each, Files())
         if not found:
-            names = [each.name for each in there]
-            near = did_you_mean(consumer, names)
-            hint = f"did you mean '{near}'?" if near else f"consumers: {', '.join(names) or 'none'}"
-            raise UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
+            raise self._unknown(consumer, there)
         return found[-1]
+
+    def _unknown(self, consumer: str, there: Sequence[Consumer]) -> UsageError:
+        names = [each.name for each in there]
+        near = did_you_mean(consumer, names)
+        hint = f"did you mean '{near}'?" if near else f"consumers: {', '.join(names) or 'none'}"
+        return UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
 
     def _find(self, consumer: str, output: OutputEntry) -> Consumer:
         """Return a consumer of the output's log; one that nobody knows, at its beginning. Refuses one of what the log was before."""

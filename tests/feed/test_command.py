@@ -158,6 +158,26 @@ def test_a_name_that_is_no_files_is_refused(fed, name):
     assert snapshot(fed.folder) == before
 
 
+def test_a_consumer_that_nobody_knows_acknowledges_nothing(fed):
+    """It was dropped, or its name is mistyped: what it has got would come again, unnoticed."""
+    csv(fed)
+    for words in (["--ack"], ["--ack", "0-1"]):
+        refused = fed("feed", "out/totals", "--consumer", "mial", *words)
+        assert refused.code == 2
+        assert "has no consumer 'mial'" in refused.err
+        assert "did you mean 'mail'?" in refused.err
+    assert [each.name for each in read_consumers(fed.folder / ".dd/orders")] == ["mail"]
+
+
+def test_an_output_that_has_nothing_yet_can_be_acknowledged(shop):
+    shop.log("in/0.parquet", [("a", 1, 0, 1), ("a", 1, 0, -1)], **LOG)
+    shop.write("p.yaml", "name: p\ninputs: {given: in/}\noutputs: {given: out/}\n")
+    assert shop("run", "p.yaml", "-q").code == 0
+    feed = ("feed", "out", "--consumer", "mail")
+    assert shop(*feed).err == "nothing new since 0\n"
+    assert (shop(*feed, "--ack").code, shop(*feed, "--ack").err) == (0, "consumer 'mail' is at 0\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -255,6 +255,25 @@ def test_the_command_delivers_and_keeps_the_consumer_where_the_target_is(orders)
     assert orders("feed", "out/totals", "--consumer", "m", "--into", "s3://bucket/x").code == 2
 
 
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_consumer_to_which_nothing_was_delivered_is_not_kept(orders, kind, monkeypatch):
+    """It would hold the log for ever."""
+    orders("run", "orders.yaml", "--quiet")
+    consumers = lambda: [each.name for each in read_consumers(orders.folder / ".dd/orders")]  # noqa: E731
+    line = ("feed", "out/totals", "--consumer", "m", "--into", kind)
+    with monkeypatch.context() as patch:
+        for target in ("parquet_target.ParquetFeed", "database_target.DatabaseFeed"):
+            patch.setattr(f"ddcli.feed.{target}.add", _refuse)
+        assert orders(*line).code == 5
+    assert consumers() == []
+    assert orders(*line).code == 0
+    assert consumers() == ["m"]
+
+
+def _refuse(*_arguments):
+    raise EngineError("the disk is full")
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
