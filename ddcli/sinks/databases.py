@@ -8,6 +8,7 @@ from ddcli.job.tables_out import place_of, stated
 from ddcli.store.targets.database_table import DatabaseTable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from ddcli.spec.model import TargetSpec
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from ddcli.store.targets.target import CommitKey
 
 
-def open_table(spec: TargetSpec, base: Path, key: CommitKey) -> DatabaseTable:
-    """Return the table that an output names. Only the modules of its database are imported."""
+def open_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection[str]) -> DatabaseTable:
+    """Return the table that one of a pipeline's outputs names. Only the modules of its database are imported."""
     database: Database
     if spec.product == "postgres":
         from ddcli.store.targets.postgres_database import PostgresDatabase
@@ -31,4 +32,4 @@ def open_table(spec: TargetSpec, base: Path, key: CommitKey) -> DatabaseTable:
 
         database = SqliteDatabase(place_of(spec, base))
     parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
-    return DatabaseTable(database, parts, key, [text.value for text in spec.key], stated(spec))
+    return DatabaseTable(database, parts, key, outputs, [text.value for text in spec.key], stated(spec))

@@ -66,7 +66,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     log, directory = manifest.outputs[name], directory_of(request.state, name)
     marks = read_marks(directory)
     key = CommitKey(state.identity, name)
-    target = _open(spec, request.base, key, state.files, marks.done)
+    target = _open(spec, request, key, state.files, marks.done)
     held = target.number()
     marks = _settled(marks, held, target, directory, state.files)
     known = marks.done if marks.done is not None and held == marks.done.number else None
@@ -140,12 +140,12 @@ def _types(texts: dict[str, str]) -> Schema:
     return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
 
 
-def _open(spec: TargetSpec, base: Path, key: CommitKey, files: Files, known: CommitMark | None) -> Target:
+def _open(spec: TargetSpec, request: Request, key: CommitKey, files: Files, known: CommitMark | None) -> Target:
     """Return the table that an output names. Only the modules of its kind are imported."""
     if spec.kind == "parquet":
         from ddcli.store.targets.parquet_file import ParquetTarget
 
-        return ParquetTarget(place_of(spec, base), key, files)
+        return ParquetTarget(place_of(spec, request.base), key, files)
     if spec.kind == "iceberg":
         from ddcli.store.targets.iceberg import IcebergTarget
 
@@ -153,9 +153,9 @@ def _open(spec: TargetSpec, base: Path, key: CommitKey, files: Files, known: Com
     if spec.kind == DATABASE:
         from ddcli.sinks.databases import open_table
 
-        return open_table(spec, base, key)
+        return open_table(spec, request.base, key, request.spec.outputs)
     from ddcli.store.extras import check_package
     from ddcli.store.targets.delta import DeltaTarget
 
     check_package("deltalake")
-    return DeltaTarget(place_of(spec, base), key, files, known, contents=spec.table)
+    return DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)

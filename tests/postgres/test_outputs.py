@@ -82,6 +82,26 @@ def test_a_table_that_another_state_writes(make):
     judges.judge_another_writer(make(0))
 
 
+def test_two_names_of_one_table(tmp_path, database, execute):
+    execute("create schema marts")
+    by_path = f"{database}&options=-csearch_path%3Dmarts"
+    judges.judge_names_of_one_table(DatabaseFollower(tmp_path / "shop", by_path, keyed=False), ["t", "marts.t"])
+
+
+def test_an_output_with_another_name(make):
+    judges.judge_a_former_name(make(0))
+
+
+def test_a_table_that_was_altered(make, execute):
+    each = make(0)
+    judges.judge_an_altered_table(each)
+    execute("alter table marts.t alter column city type bytea using city::bytea")
+    each.supply(chance("of bytes"), rows=30)
+    with pytest.raises(EngineError) as refused:
+        each.run()
+    assert "the table's columns or rules are others than the output's" in refused.value.hint
+
+
 def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 

@@ -59,6 +59,19 @@ def test_a_table_that_another_state_writes(make):
     judges.judge_another_writer(make(0))
 
 
+def test_two_names_of_one_table(make):
+    each = make(0)
+    judges.judge_names_of_one_table(each, ["T"] if each.uri.startswith("sqlite") else ["t", "main.T"])
+
+
+def test_an_output_with_another_name(make):
+    judges.judge_a_former_name(make(0))
+
+
+def test_a_table_that_was_altered(make):
+    judges.judge_an_altered_table(make(0))
+
+
 def test_a_table_that_was_dropped(make):
     judges.judge_removal(make(0))
 

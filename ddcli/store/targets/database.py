@@ -47,9 +47,32 @@ class Database(ABC):
     def is_there(self) -> bool:
         """Say whether there is a database to look into."""
 
+    def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
+        """Return the whole name that a name of a table stands for: that of the one it finds, or would make."""
+        return tuple(name)
+
+    def folded(self, name: str) -> str:
+        """Return what two names of one table in one schema have in common. ASCII letters are of no case, as a rule."""
+        return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
     @abstractmethod
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         """Say whether there is a table."""
+
+    def column_names(self, connection: Any, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+        return [each[0] for each in connection.execute(f"select * from {table} limit 0").description]
+
+    def count(self, connection: Any, table: str) -> int | None:
+        """Return how many rows a table has, where that costs no look at all of them."""
+        return None
+
+    def exclude_others(self, connection: Any, table: Sequence[str]) -> None:  # noqa: B027 - most have one writer at a time
+        """Have other transactions that ask the same for a table wait until this one ends, where several may write at once."""
+
+    def hint(self, error: Exception) -> str | None:
+        """Return what to do about an error, where there is something."""
+        return None
 
     def type_of(self, kind: Type) -> str:
         """Return the type of a column."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Datab
 from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ddcli.engine.columns import Lanes
     from ddcli.expressions.types import Schema
@@ -28,38 +28,60 @@ if TYPE_CHECKING:
     from ddcli.store.targets.mark import CommitMark, TableFile
 
 COMMITS = "dd_commits"
-"""The table of ours, beside those that are written: who writes a table, its last commit, and the columns of its rows."""
+"""The table of ours, beside those that are written: a `Claim` for each of them."""
 AGAIN = "drop the table: the next run writes it anew, with the columns of the output"
 
 
+class Claim(NamedTuple):
+    """Who writes a table, by the name that it gave it; its last commit, the columns of its rows, and how many it has then: None, if older versions wrote it."""
+
+    writer: str
+    name: str
+    number: int
+    columns: str
+    held: int | None = None
+
+
 class DatabaseTable:
-    """A table of a database that has the contents of an output. Of a key, the `unique` columns, it has one row. `stated` is what the file says of its place."""
+    """A table of a database that has the contents of an output, one of the pipeline's `outputs`. Of a key, the `unique` columns, it has one row.
+
+    `stated` is what the file says of its place.
+    """
 
     def __init__(
-        self, database: Database, table: Sequence[str], key: CommitKey, unique: Sequence[str], stated: dict[str, Any]
+        self,
+        database: Database,
+        table: Sequence[str],
+        key: CommitKey,
+        outputs: Collection[str],
+        unique: Sequence[str],
+        stated: dict[str, Any],
     ) -> None:
         self._stated = stated
-        self._database, self._parts, self._unique = database, tuple(table), tuple(unique)
-        self._table, self._commits = full_name(table), (*table[:-1], COMMITS)
-        self._mine = [str(key), ".".join(table)]
+        self._database, self._named, self._unique = database, tuple(table), tuple(unique)
+        self._key, self._outputs = key, outputs
+        self._parts, self._table, self._commits = self._named, "", ""
         self._held: int | None = None
+        self._count: int | None = None
         self._place = f"{database.place}, table {'.'.join(table)}"
 
     def number(self) -> int | None:
         if not self._database.is_there():
             return None
         with self._transaction(write=False) as connection:
-            if all(self._database.exists(connection, name) for name in (self._commits, self._parts)):
-                found = connection.execute(self._where("select number from {}"), self._mine).fetchall()
-                self._held = int(found[0][0]) if found else None
+            there = self._find_table(connection)
+            mine = [claim for claim in self._claims(connection) if claim.writer == str(self._key)]
+            if there and mine and not self._is_emptied(connection, mine[0].held):
+                self._held, self._count = mine[0].number, mine[0].held
         return self._held
 
     def check(self, known: CommitMark | None) -> None:
         if known is not None or self._held is not None or not self._database.is_there():
             return
         with self._transaction(write=False) as connection:
-            there = self._database.exists(connection, self._parts)
-            if there and connection.execute(f"select 1 from {self._table} limit 1").fetchall():
+            if not self._find_table(connection) or any(map(self._is_former, self._claims(connection))):
+                return
+            if connection.execute(f"select 1 from {self._table} limit 1").fetchall():
                 raise strange(self._place, "the table has rows that this pipeline has not written")
 
     def publish(
@@ -70,7 +92,7 @@ class DatabaseTable:
         self._check_keys(rows[rows[:, -1] > 0], change)
         announce(())
         with self._transaction(write=True) as connection:
-            self._claim(connection, number, change.columns)
+            self._claim(connection, number, change.columns, int(rows[:, -1].sum()), whole=known is None)
             if known is None:
                 connection.execute(f"delete from {self._table}")
             if self._unique:
@@ -85,30 +107,91 @@ class DatabaseTable:
     def discard(self, pieces: Sequence[TableFile]) -> None:
         """Do nothing: what a transaction left that was not committed is gone."""
 
-    def _claim(self, connection: Any, number: int, columns: Schema) -> None:
-        """Have our table say that this is the last commit, unless another run has made one; make the tables that are not there."""
+    def _find_table(self, connection: Any) -> bool:
+        """Find out which table is meant, and say whether there is one."""
+        self._parts = self._database.resolved(connection, self._named)
+        self._table, self._commits = full_name(self._parts), full_name((*self._parts[:-1], COMMITS))
+        return self._database.exists(connection, self._parts)
+
+    def _claims(self, connection: Any) -> list[Claim]:
+        """Return what our table says of who writes this one. All tables that it is about lie beside it, so the last part of a name tells them apart."""
+        if not self._database.exists(connection, (*self._parts[:-1], COMMITS)):
+            return []
+        found = connection.execute(f"select * from {self._commits}")
+        names = [each[0] for each in found.description]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        claims = [Claim(**{name: row[name] for name in Claim._fields if name in row}) for row in rows]
+        fold, one = self._database.folded, len(self._parts) == 1
+        mine = fold(self._parts[-1])
+        return [each for each in claims if fold(each.name if one else each.name.rpartition(".")[2]) == mine]
+
+    def _is_former(self, claim: Claim) -> bool:
+        """Say whether the one who writes the table is an output that the pipeline has under another name now, or no more."""
+        state, _, output = claim.writer.removeprefix("dd/").partition("/")
+        return state == self._key.state and output not in self._outputs
+
+    def _is_emptied(self, connection: Any, held: int | None) -> bool:
+        """Say whether a table that had rows has none, as if it had been dropped. Refuse one that has others than the last commit left, as far as that is known."""
+        if not held:
+            return False
+        count = self._database.count(connection, self._table)
+        if count is None:
+            return not connection.execute(f"select 1 from {self._table} limit 1").fetchall()
+        if count and count != held:
+            raise strange(self._place, f"the table has {count:,} rows, and had {held:,} after the last commit")
+        return not count
+
+    def _claim(self, connection: Any, number: int, columns: Schema, rows: int, *, whole: bool) -> None:
+        """Have our table say that this is the last commit, which adds so many rows, unless another run has made one; make the tables that are not there."""
+        there = self._find_table(connection)
+        kinds = "writer text not null, name text not null, number bigint not null, columns text not null, held bigint"
+        connection.execute(f"create table if not exists {self._commits} ({kinds}, primary key (writer, name))")
+        if "held" not in self._database.column_names(connection, self._commits):
+            connection.execute(f"alter table {self._commits} add column held bigint")
+        self._database.exclude_others(connection, self._parts)
         listed = json.dumps({name: str(kind) for name, kind in columns.items()}, ensure_ascii=False)
-        kinds = "writer text not null, name text not null, number bigint not null, columns text not null"
-        commits = full_name(self._commits)
-        connection.execute(f"create table if not exists {commits} ({kinds}, primary key (writer, name))")
-        there = self._database.exists(connection, self._parts)
+        claims = self._claims(connection)
+        mine = [claim for claim in claims if claim.writer == str(self._key)]
         if self._held is None:
-            name = f" from {self._escaped} where name = {self._database.mark}"
-            if not there:
-                connection.execute(f"delete{name}", self._mine[1:])
-            connection.execute(self._where("delete from {}"), self._mine)
-            if connection.execute(f"select writer{name}", self._mine[1:]).fetchall():
+            others = [claim for claim in claims if claim not in mine and not self._is_former(claim)]
+            if there and others:
                 raise strange(self._place, "another output writes the table, too")
-            values = ", ".join([self._database.mark] * 4)
-            connection.execute(f"insert into {self._escaped} values ({values})", [*self._mine, number, listed])
+        elif [claim.number for claim in mine] != [self._held]:
+            raise LockedError("another run writes the table", place=self._place, hint="run again when it is done")
+        elif mine[0].columns != listed:
+            raise StateError("the table has other columns than the output", place=self._place, hint=AGAIN)
+        if there:
+            self._check_columns(connection, columns)
+        if whole or not there:
+            held = rows
         else:
-            known = f"{self._where('update {} set number = ' + str(number))} and number = {self._held}"
-            if not self._database.changed(connection, known, self._mine):
-                raise LockedError("another run writes the table", place=self._place, hint="run again when it is done")
-            if connection.execute(self._where("select columns from {}"), self._mine).fetchall() != [(listed,)]:
-                raise StateError("the table has other columns than the output", place=self._place, hint=AGAIN)
+            held = rows + (self._counted(connection) if self._count is None else self._count)
+        mark = self._database.mark
+        where = f"where writer = {mark} and name = {mark}"
+        for claim in claims:
+            if claim not in mine[:1]:
+                connection.execute(f"delete from {self._escaped} {where}", [claim.writer, claim.name])
+        if mine:
+            set_ = ", ".join(f"{name} = {mark}" for name in Claim._fields[2:])
+            connection.execute(f"update {self._escaped} set {set_} {where}", [number, listed, held, *mine[0][:2]])
+        else:
+            names, marks = ", ".join(Claim._fields), ", ".join([mark] * len(Claim._fields))
+            values = [str(self._key), ".".join(self._named), number, listed, held]
+            connection.execute(f"insert into {self._escaped} ({names}) values ({marks})", values)
         if not there:
             self._make(connection, columns)
+
+    def _check_columns(self, connection: Any, columns: Schema) -> None:
+        """Refuse a table that lacks a column: somebody has altered it, or made it otherwise."""
+        fold = self._database.folded
+        names = {fold(name) for name in self._database.column_names(connection, self._table)}
+        if missing := [name for name in columns if fold(name) not in names]:
+            raise StateError(
+                f"the table has no column '{missing[0]}', which the output has", place=self._place, hint=AGAIN
+            )
+
+    def _counted(self, connection: Any) -> int:
+        return int(connection.execute(f"select count(*) from {self._table}").fetchall()[0][0])
 
     def _make(self, connection: Any, columns: Schema) -> None:
         kinds = [f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in columns.items()]
@@ -206,16 +289,10 @@ class DatabaseTable:
         hint = "the run is committed, and the table stays as it was; name other columns under `key`, or leave it out"
         return EngineError(f"{problem}: {shown}", place=self._place, hint=hint)
 
-    def _where(self, statement: str) -> str:
-        """Return a statement on our table for what is noted of this one."""
-        mark = self._database.mark
-        return f"{statement.format(self._escaped)} where writer = {mark} and name = {mark}"
-
     @property
     def _escaped(self) -> str:
         """The name of our table in statements with values."""
-        name = full_name(self._commits)
-        return name.replace("%", "%%") if self._database.mark == "%s" else name
+        return self._commits.replace("%", "%%") if self._database.mark == "%s" else self._commits
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
@@ -225,4 +302,5 @@ class DatabaseTable:
         except self._database.errors as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             problem = f"the table can't be {'written' if write else 'read'}: {line}"
-            raise EngineError(problem, place=self._place, hint="the next run tries again") from None
+            hint = self._database.hint(error) or "the next run tries again"
+            raise EngineError(problem, place=self._place, hint=hint) from None

@@ -52,10 +52,17 @@ class DuckdbDatabase(Database):
             yield connection
             connection.execute("commit")
 
+    def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
+        if len(name) > 1:
+            return tuple(name)
+        return (*connection.execute("select current_schema()").fetchall()[0], *name)
+
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
-        query = "select 1 from information_schema.tables where lower(table_name) = lower(?) and table_schema = "
-        space = "lower(?)" if len(name) > 1 else "current_schema()"
-        return bool(connection.execute(query + space, [*name[::-1]]).fetchall())
+        query = "select 1 from information_schema.tables where lower(table_schema) = lower(?) and lower(table_name) = lower(?)"
+        return bool(connection.execute(query, self.resolved(connection, name)[-2:]).fetchall())
+
+    def count(self, connection: Any, table: str) -> int | None:
+        return int(connection.execute(f"select count(*) from {table}").fetchall()[0][0])
 
     def changed(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> int:
         return int(connection.execute(statement, values).fetchall()[0][0])

@@ -21,6 +21,13 @@ TYPES = {
     "bool": "boolean", "string": "text", "binary": "bytea", "date": "date",
 }
 # fmt: on
+WHOLE_NAME = "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)"
+ALTERED = "the table's columns or rules are others than the output's: put them back, or drop the table, and the next run writes it anew"
+HINTS = {
+    **dict.fromkeys(("22", "23", "42703", "42804", "42846", "42883"), ALTERED),
+    "42501": "the user needs the right to write it: `grant select, insert, update, delete on ... to ...`",
+}
+"""What to do about some errors, by their SQLSTATE, or the class of that."""
 MANY = 5_000
 """Rows from which on a table is analyzed after they are added."""
 HASHED = 140_000
@@ -52,6 +59,22 @@ class PostgresDatabase(Database):
             self._hashed = connection.info.server_version >= HASHED
             with connection.transaction():
                 yield connection
+
+    def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
+        found = connection.execute(WHOLE_NAME, [full_name(name)]).fetchall()
+        if found or len(name) > 1:
+            return (*name[:-2], *(found[0] if found else name[-2:]))
+        return (*connection.execute("select coalesce(current_schema(), 'public')").fetchall()[0], *name)
+
+    def folded(self, name: str) -> str:
+        return name
+
+    def exclude_others(self, connection: Any, table: Sequence[str]) -> None:
+        connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [f"dd {full_name(table)}"])
+
+    def hint(self, error: Exception) -> str | None:
+        code = getattr(error, "sqlstate", None) or ""
+        return HINTS.get(code) or HINTS.get(code[:2])
 
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         return bool(connection.execute("select to_regclass(%s) is not null", [full_name(name)]).fetchall()[0][0])
