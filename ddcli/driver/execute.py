@@ -11,7 +11,7 @@ from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
-from ddcli.driver.prepare import amending, prepare
+from ddcli.driver.prepare import amending, horizons_of, prepare
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ddcli.sources.readers import Reader
     from ddcli.store.log.pieces import Taken
     from ddcli.store.state.directory import State
+    from ddcli.store.tables.listing import Listing
 
 ATTEMPTS = 3
 """Runs that are begun, each with a new secret: that even the second finds a collision is as good as impossible."""
@@ -288,6 +289,7 @@ class _Run:
                     assembled.outputs,
                     transaction,
                     reopenings=reopenings(self.manifest),
+                    horizons={} if self.manifest else horizons_of(self.request, self.graph, self._listings),
                     known=self.manifest.outputs if self.manifest else {},
                 )
                 watching = Watching(self.request.progress)
@@ -416,6 +418,10 @@ class _Run:
 
     def _outline(self) -> Any:
         return self.manifest.cache["plan"] if self.manifest else self.planning.outline()
+
+    @property
+    def _listings(self) -> dict[str, Listing]:
+        return {name: reader.listing for name, reader in self.readers.items()}
 
     @property
     def kinds(self) -> list[Type]:

@@ -19,6 +19,7 @@ from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
+from ddcli.driver.prepare import horizons_of
 from ddcli.driver.requested_changes import (
     find_changes,
     refuse_later_imports,
@@ -196,7 +197,14 @@ class _Rebuild:
                 }
                 interval_ = (None if forgetting else self.manifest.upper, times)
                 moved = None if forgetting else self.opened
-                publishing = Publishing(self.request, self.time, *interval_, layouts, transaction, moved, called, count)
+                begun = horizons_of(
+                    self.request,
+                    self.changes.plan.graph,
+                    {name: given.listing for name, given in self.found.items()},
+                )
+                publishing = Publishing(
+                    self.request, self.time, *interval_, layouts, transaction, moved, called, count, begun
+                )
                 step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
                 if self.request.budget is not None:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
@@ -506,7 +514,11 @@ class _Rebuild:
                 entries[name] = replace(known, fingerprint=meaning)
                 if self.at is not None and publishing.transaction is not None:
                     write_progress(
-                        publishing.transaction, self.request.outputs[name], self.upper.elements, publishing.reopenings
+                        publishing.transaction,
+                        self.request.outputs[name],
+                        self.upper.elements,
+                        publishing.reopenings,
+                        known.horizon,
                     )
         return entries
 

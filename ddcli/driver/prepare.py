@@ -9,6 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.job.clock import run_time
 from ddcli.job.request import find_inputs, find_time
 from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.physical import physical_graph
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.job.request import InputFiles, Request
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.tables.listing import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,18 @@ def prepare(
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     keys = {} if whole else import_keys(readers)
     return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, keys, lambda: sizes(found)))
+
+
+def horizons_of(request: Request, graph: PhysicalGraph, listings: Mapping[str, Listing]) -> dict[str, int]:
+    """Return before which time the outputs say nothing, where they are written from the beginning: one that reads a log whose past is summed up, or several."""
+    horizons = {name: each.horizon[0] for name, each in listings.items() if each.horizon is not None}
+    if not horizons or request.clock.arrival:
+        return {}
+    found = {
+        name: [horizons[source] for source in physical_graph({name: node}).scans() if source in horizons]
+        for name, node in graph.outputs.items()
+    }
+    return {name: max(times) for name, times in found.items() if times}
 
 
 def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:

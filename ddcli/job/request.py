@@ -29,7 +29,7 @@ from ddcli.spec.file import read_text
 from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
-from ddcli.store.log.progress import PROGRESS, read_progress
+from ddcli.store.log.progress import PROGRESS, Owner, read_owned
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
@@ -305,7 +305,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 raise InputError(problem, place=str(directory), hint=hint)
             found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
             continue
-        progress = read_progress(directory)
+        progress, owner = read_owned(directory)
         if progress and len(progress[0]) != len(given.time):
             problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"
             raise InputError(
@@ -332,7 +332,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             ]
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
         if progress is not None:
-            listing = replace(listing, growing=True)
+            listing = _of_writer(listing, owner)
         _mind_horizon(request, name, listing, begins=begins)
         if begins:
             listing = listing.anew()
@@ -346,6 +346,12 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def _of_writer(listing: Listing, owner: Owner | None) -> Listing:
+    """Return the listing of a log whose writer may add to its files, and may say that it begins at a horizon."""
+    growing = replace(listing, growing=True)
+    return growing if owner is None or owner.horizon is None else growing.not_before((owner.horizon,))
 
 
 def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool) -> None:

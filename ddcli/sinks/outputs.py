@@ -85,6 +85,8 @@ class Publishing:
     reopen: Frontier | None = None
     called: str = ""
     reopenings: int = 0
+    horizons: Mapping[str, int] = field(default_factory=dict)
+    """Of outputs that are written from the beginning the times before which they say nothing, as logs that they are made of don't."""
     known: Mapping[str, OutputEntry] = field(default_factory=dict)
     """The outputs so far whose newest files may grow by this commit."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -237,11 +239,12 @@ class Publishing:
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         directory = self.request.outputs[name]
-        write_progress(self.transaction, directory, self.upper, self.reopenings)
+        horizon = known.horizon if known else self.horizons.get(name)
+        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
         log = known.log if known else log_identity(name, self.transaction.number)
-        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log)
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 
     def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: Forgetting) -> OutputEntry:
         """Write what is the whole log of an output in place of the `known` one; files that have the rows of their times already stay.
@@ -282,10 +285,11 @@ class Publishing:
         if added:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
-        write_progress(self.transaction, directory, self.upper, self.reopenings)
+        horizon = self.horizons.get(name)
+        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
-        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log)
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 
     def _part(
         self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None

@@ -191,7 +191,9 @@ class _Old:
             self.transaction.add_output(self.path / name, data, first=True)
             for file in files:
                 self.transaction.retire(self.path / file.name)
-            write_progress(self.transaction, self.path, self.manifest.upper, reopenings(self.manifest))
+            write_progress(
+                self.transaction, self.path, self.manifest.upper, reopenings(self.manifest), self.output.horizon
+            )
         facts = len(rows), len(data), checksum(data), None, files[-1].upper
         first, commit = min(file.first for file in files), max(file.commit for file in files)
         entry = FileEntry(name, *facts, footer=checksum(footer_in(data)), first=first, commit=commit)

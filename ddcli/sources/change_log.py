@@ -122,6 +122,9 @@ class ChangeLog:
         names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)
         log = Updates(names, columns, diff=diff, dialect=dialect)
         reader = LogReader(listing, log, most=MOST_HELD)
+        if owner is not None and owner.horizon is not None:
+            listing = listing.not_before((owner.horizon,))
+            reader.listing = listing
         if progress is None:
             return cls(whole, reader, diff, None)
         there = (file.path for file in listing.new)

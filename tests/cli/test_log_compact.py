@@ -171,3 +171,31 @@ def test_who_reads_a_log_anew_learns_that_its_past_is_summed_up(logs):
     produce(logs, 4)
     assert noted not in logs("run", "r.yaml").err
     assert logs("forget", "r.yaml", "--where", "k = 'y'").err.count(noted) == 1
+
+
+def test_what_is_made_of_a_log_whose_past_is_summed_up_says_nothing_of_that(logs):
+    """An output that began after it, and one that is made of that in turn: an earlier time is refused, with the horizon. One that began before says what it said."""
+    logs.write("e.yaml", READER.replace("name: r", "name: e").replace("out/r/", "out/e/"))
+    logs.write(
+        "own.yaml", READER.replace("name: r", "name: own").replace("out/a/", "in/").replace("out/r/", "out/own/")
+    )
+    assert logs("run", "e.yaml").code == 0
+    compacted(logs, "out/a", "--before", "3")
+    logs.write("s.yaml", "name: s\ninputs: {rows: out/r/}\noutputs: {rows: out/s/}\n")
+    for name in ("r", "s", "own"):
+        assert logs("run", f"{name}.yaml").code == 0
+    for again in range(2):
+        for name in ("r", "s"):
+            refused = logs("log", f"out/{name}", "--as-of", "1")
+            assert (refused.code, refused.out) == (2, ""), name
+            assert "the log remembers nothing before 2" in refused.err
+            assert logs("log", f"out/{name}", "--as-of", "2", "k=x").code == 0
+        for name in ("e", "own"):
+            assert logs("log", f"out/{name}", "--as-of", "1", "k=x").code == 0
+        produce(logs, 4 + again)
+        for name in ("e", "r", "s"):
+            assert logs("run", f"{name}.yaml").code == 0
+    assert logs("forget", "r.yaml", "--where", "k = 'y'").code == 0
+    assert logs("log", "out/r", "--as-of", "1").code == 2
+    compacted(logs, "out/r")
+    assert logs("log", "out/r", "--as-of", "1").code == 2

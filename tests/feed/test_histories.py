@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.errors import LockedError
+from ddcli.errors import LockedError, UsageError
 from ddcli.feed.delivery import OutputFeed
 from ddcli.store.log import lineage
 from ddcli.store.state.upkeep import compact_state
@@ -91,7 +91,11 @@ class History:
         """Acknowledge something that was offered, now or earlier, by this process or by another one of the consumer."""
         output, name = who = self.chance.choice([*self.held])
         if not self.given[who]:
-            assert self.feed(output).acknowledge(name).offered == ()
+            if name in {one.name for one, _ in self.feed(output).consumers()}:
+                assert self.feed(output).acknowledge(name).offered == ()
+                return
+            with pytest.raises(UsageError, match="has no consumer"):
+                self.feed(output).acknowledge(name)
             return
         since, position = at = self.chance.choice([*self.given[who]])
         newest = max(self.given[who])

@@ -27,11 +27,18 @@ PROGRESS = "_progress.json"
 
 
 class Owner(NamedTuple):
-    """The state that writes a log: its identity, where it was when it did, relative to the log's directory, and how often it was reopened."""
+    """The state that writes a log: its identity, where it was when it did, relative to the log's directory, how often it was reopened, and
+    before which time it says nothing, as logs that it reads don't.
+    """
 
     state: str
     path: str
     reopenings: int = 0
+    horizon: int | None = None
+
+
+OPTIONAL: dict[str, int | None] = {"reopenings": 0, "horizon": None}
+"""What a progress need not say of a log's owner."""
 
 
 def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
@@ -41,7 +48,11 @@ def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
     b'{"upper": [[null, 4], [3, null]]}\n'
     """
     tree = [[None if value == LEAST else value for value in time] for time in upper]
-    owned = {} if owner is None else {"owner": {name: value for name, value in owner._asdict().items() if value != 0}}
+    owned = (
+        {}
+        if owner is None
+        else {"owner": {name: value for name, value in owner._asdict().items() if value != OPTIONAL.get(name, "")}}
+    )
     return json.dumps({"upper": tree} | owned).encode() + b"\n"
 
 
@@ -82,7 +93,13 @@ def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
         locate(directory, path)
     except (ValueError, DdError):
         path = "."  # it is for people only: whose the log is counts
-    return Owner(owner["state"], path, reopenings if type(reopenings) is int else 0)
+    horizon = owner.get("horizon")
+    return Owner(
+        owner["state"],
+        path,
+        reopenings if type(reopenings) is int else 0,
+        horizon if type(horizon) is int else None,
+    )
 
 
 def _is_time(tree: object) -> bool:

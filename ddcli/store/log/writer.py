@@ -115,10 +115,12 @@ def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0
     return frozenset(name for _, end, name in found if end in reached)
 
 
-def write_progress(transaction: Transaction, directory: Path, upper: Times, reopenings: int = 0) -> None:
-    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. It says whose the log is."""
+def write_progress(
+    transaction: Transaction, directory: Path, upper: Times, reopenings: int = 0, horizon: int | None = None
+) -> None:
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. It says whose the log is, and from when on."""
     state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings)
+    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon)
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 

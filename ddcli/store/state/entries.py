@@ -234,7 +234,8 @@ class ArrangementEntry:
 class OutputEntry:
     """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`).
 
-    `log` tells it from others of the state, and from what it was before it was written from the beginning.
+    `log` tells it from others of the state, and from what it was before it was written from the beginning. Where it was made of logs whose past
+    was summed up by then, it tells nothing from before the `horizon`.
     """
 
     path: str
@@ -242,17 +243,20 @@ class OutputEntry:
     files: Sequence[FileEntry] = ()
     fingerprint: str = ""
     log: str = ""
+    horizon: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest holds of it."""
-        plain = {"path": self.path, "schema": self.schema, "fingerprint": self.fingerprint, "log": self.log}
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("path", "schema", "fingerprint", "log")}
+        plain |= {} if self.horizon is None else {"horizon": self.horizon}
         return plain | register_of(FileEntry, self.files).to_json()
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
         """Return the entry that a manifest holds as `tree`."""
         files = Register.from_json(FileEntry, tree, read)
-        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"], tree["log"])
+        horizon = None if tree.get("horizon") is None else integer_of(tree["horizon"])
+        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"], tree["log"], horizon)
         path_of(found.path), columns_of(found.schema), text_of(found.fingerprint), named(LOG, found.log)
         return found
 

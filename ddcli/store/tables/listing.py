@@ -74,6 +74,10 @@ class Listing:
             return False
         return (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
 
+    def not_before(self, horizon: tuple[int, ...]) -> Listing:
+        """Return the listing of a log that says nothing from before a time, or an even later one."""
+        return replace(self, horizon=horizon if self.horizon is None else max(horizon, self.horizon))
+
     def only(self, ready: Callable[[Path], bool]) -> Listing:
         """Return the listing with those of its new files that are ready to be read."""
         return replace(self, new=tuple(file for file in self.new if ready(self.path(file))))
