@@ -102,8 +102,11 @@ def looks(made):
     return found
 
 
+@pytest.mark.parametrize("few", [0, 3, 1000])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_dataclass_is_as_the_standard_librarys(options):
+def test_a_dataclass_is_as_the_standard_librarys(options, few, monkeypatch):
+    """Whether its `__init__` is generated at once, soon, or not before arguments are refused."""
+    monkeypatch.setattr("ddcli.dataclass.FEW", few)
     theirs, ours = (looks(families(maker, options)) for maker in (dataclasses.dataclass, dataclass))
     assert ours == theirs
 
@@ -137,7 +140,9 @@ def test_objects_are_pickled_and_keep_what_they_computed():
         read[0].one = 2
 
 
-def test_init_is_made_at_the_first_object_only():
+def test_init_is_generated_for_many_objects_only(monkeypatch):
+    monkeypatch.setattr("ddcli.dataclass.FEW", 3)
+
     @dataclass
     class Late:
         """One."""
@@ -145,6 +150,7 @@ def test_init_is_made_at_the_first_object_only():
         one: int
 
     stub = Late.__init__
-    Late(1)
-    assert Late.__init__ is not stub
+    assert Late(1) != Late(one=2) != Late(4)
+    assert Late.__init__ is stub
     assert Late(one=2) == Late(2)
+    assert Late.__init__ is not stub
