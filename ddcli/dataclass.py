@@ -86,7 +86,7 @@ def _first_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
         elif field.default_factory is not dataclasses.MISSING:
             defaults[field.name] = field
     needed = settable - defaults.keys()
-    finishes, left = hasattr(cls, "__post_init__"), FEW
+    finishes, left, later = hasattr(cls, "__post_init__"), FEW, object()
     put = object.__setattr__ if frozen else setattr
 
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is one
@@ -100,9 +100,9 @@ def _first_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
             cls.__init__(self, *args, **kwargs)
             return
         for field in given:
-            name = field.name
-            value = values[name] if name in values else defaults[name]
-            put(self, name, field.default_factory() if value is field else value)
+            value = values.get(field.name, defaults.get(field.name, later))
+            if value is not later:
+                put(self, field.name, field.default_factory() if value is field else value)
         if finishes:
             self.__post_init__()
 

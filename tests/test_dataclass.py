@@ -42,9 +42,11 @@ def families(maker, options):
 
         more: str = "x"
         later: dict[str, int] = dataclasses.field(init=False, default_factory=dict)
+        last: int = dataclasses.field(init=False)
 
         def __post_init__(self):
             self.later["was"] = self.one
+            object.__setattr__(self, "last", 2 * self.one)
 
     @maker(**options)
     class Own(Base):

@@ -8,6 +8,7 @@
 * convert: `dd convert`
 * correction: what `dd retract`, `dd state reopen` and `dd forget` share
 * coreutils: the scripts' entry point, and the hand-over to the system's `dd`
+* deferred: parts of libraries that are imported when somebody needs them
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`

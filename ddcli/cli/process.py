@@ -8,6 +8,8 @@ import os
 import sys
 from typing import NoReturn
 
+from ddcli.cli.deferred import defer
+
 OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Its threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one a processor, in any case."""
 YOUNG = 200_000
@@ -22,6 +24,7 @@ def run_and_leave() -> NoReturn:
     """
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
+    defer()
     from ddcli.cli.main import main  # not before: it imports much
 
     try:
