@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.driver.execute import execute
 from ddcli.driver.run import open_state
-from ddcli.driver.tables import followed
+from ddcli.driver.tables import errors_at_tables, followed
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
 from ddcli.job.forgetting import Forgetting, ForgettingSummary
@@ -67,10 +67,12 @@ def forget(
         if held is not None and held.manifest is not None:
             request = forgetting(plain, held.manifest, where, inputs)
             _refuse_readers(request.state)
+        _refuse_rows_there(request, held.manifest if held is not None else known)
         before = held.manifest if held is not None else known
         wanted = {} if held is None else imports(request)
         with (
             reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
+            errors_at_tables(request),
             followed(request, held),
         ):
             execute(replace(request, shared=shared), before, held)
@@ -115,6 +117,14 @@ def _refuse_readers(directory: Path) -> None:
             )
 
 
+def _refuse_rows_there(request: Request, manifest: Manifest | None) -> None:
+    """Raise StateError for a table that still has rows which are to be forgotten."""
+    if request.spec.tables and manifest is not None and request.forgetting is not None:
+        from ddcli.job.tables import refuse_rows_there
+
+        refuse_rows_there(request.spec, request.base, manifest, request.forgetting.conditions)
+
+
 def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: Sequence[str]) -> Request:
     """Return the request that takes everything in anew without the rows of some inputs for which a condition holds, and closes no time.
 
@@ -124,7 +134,6 @@ def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: 
     if manifest is None:
         hint = "the first `dd run` makes a state; there is nothing to be forgotten"
         raise StateError("there is no state here", place=str(request.state), hint=hint)
-    _refuse_tables(request)
     chosen = _chosen(request, manifest, where, inputs)
     conditions = {name: _condition(request, manifest, name, where) for name in chosen}
     return replace(
@@ -132,7 +141,7 @@ def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: 
         refresh=frozenset(),
         apply=True,
         rewrite=frozenset(request.outputs),
-        forgetting=Forgetting(conditions),
+        forgetting=Forgetting(conditions, frozenset(request.spec.tables)),
         closes=False,
     )
 
@@ -185,14 +194,3 @@ def _condition(request: Request, manifest: Manifest, name: str, where: str) -> R
         hint = "`dd reset PIPELINE --outputs` removes everything"
         raise SpecError("the condition names no column: it holds for all rows or none", span=span, hint=hint)
     return RowCondition(expression, frozenset(columns), frozenset(text.value for text in given.key))
-
-
-def _refuse_tables(request: Request) -> None:
-    """Raise UsageError for a pipeline with tables as inputs: their mirrors in the state are no log that is built anew."""
-    for name, given in request.spec.inputs.items():
-        if given.table:
-            raise UsageError(
-                f"the input '{name}' is a table: what a state has of it is not forgotten by a condition yet",
-                span=given.name.span,
-                hint="remove the rows there, and begin anew here: `dd reset PIPELINE --outputs`, then `dd run PIPELINE`",
-            )

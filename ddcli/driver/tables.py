@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, InputError
+from ddcli.store.tables.listing import PUT_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,8 @@ def followed(request: Request, state: State | None) -> Iterator[dict[str, str]]:
     done.update(follow(request, state))
 
 
+FORGOTTEN = "if `dd forget` was interrupted, repeat it; else restore the state from a backup, or begin anew: `dd reset PIPELINE --outputs`"
+"""What to do about a file of a mirror that is another one than a run has taken in."""
 ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")
 """How a message names a row of a file."""
 
@@ -74,9 +77,10 @@ def errors_at_tables(request: Request) -> Iterator[None]:
         given = next((one for one in request.spec.tables.values() if Path(one.path.value) == file.parent), None)
         if given is None or given.origin is None:
             raise
+        hint = FORGOTTEN if error.hint == PUT_BACK else error.hint
         problem = ROW.sub(lambda found: _record(file, int(found[2])), error.problem)
         whole = f"inputs.{given.name.value}: {problem}"
-        raise InputError(whole, span=given.origin.span, hint=error.hint) from None
+        raise InputError(whole, span=given.origin.span, hint=hint) from None
 
 
 def _record(path: Path, row: int) -> str:

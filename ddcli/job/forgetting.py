@@ -40,13 +40,15 @@ class Forgetting:
     """What a request forgets, by input, and what came of it: the inputs' rows, the files that were replaced and kept, and where rows still are."""
 
     conditions: Mapping[str, RowCondition]
+    mirrored: frozenset[str] = frozenset()
+    """The inputs that are tables: the files with their rows are the state's own."""
     inputs: dict[str, ForgottenRows] = field(default_factory=dict)
     rewritten: list[RewrittenFile] = field(default_factory=list)
     kept: list[FileEntry] = field(default_factory=list)
     still_in: list[str] = field(default_factory=list)
     unclean: dict[str, dict[str, str]] = field(default_factory=dict)
     archived: dict[str, list[tuple[InputFile, list[int]]]] = field(default_factory=dict)
-    """By input the archived files that hold such rows, with the numbers of these."""
+    """By input the archived files, or those of a mirror, that hold such rows, with the numbers of these."""
 
     def begin(self) -> None:
         """Forget what an attempt before has found."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.errors import InputError, Text, did_you_mean
+from ddcli.errors import InputError, StateError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
 from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES, catalog_of, database_file
 from ddcli.store.files.access import read_bytes, real
@@ -24,10 +24,11 @@ from ddcli.store.state.names import TABLE, WAITING
 from ddcli.store.tables.widening import widens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.log.condition import RowCondition
     from ddcli.store.mirrors.database import DatabaseSource
     from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import Mark
@@ -161,6 +162,36 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: M
         for given in spec.tables.values():
             _mirror(given, base, files, manifest, connections)
     return at_mirrors(spec, base, state)
+
+
+def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Mapping[str, RowCondition]) -> None:
+    """Raise StateError for a table that has rows for which a condition holds: they would come back. Those that it had come and go in its mirror.
+
+    By a cursor no row is seen to go, so the table is asked.
+    """
+    from ddcli.store.log.schema import LogSchema
+    from ddcli.store.mirrors.selection import count_left, count_selected, frames_of
+
+    for name, condition in conditions.items():
+        given = spec.inputs[name]
+        if not given.table:
+            continue
+        directory, entry = locate(base, given.path.value), manifest.inputs[name]
+        columns, taken = LogSchema.from_json(entry.schema).columns, {file.path for file in entry.files}
+        newer = [path for path in log_files(directory) if path.name not in taken]
+        problem = (
+            "has changed such rows since the last run" if count_selected(frames_of(newer), condition, columns) else ""
+        )
+        if given.cursor is not None:
+            count = count_selected(open_table(given, base).whole()[1], condition, columns)
+        else:
+            count = count_left([directory / path for path in taken], condition, columns)
+        if count or problem:
+            raise StateError(
+                f"the table of the input '{name}' {problem or f'still has such rows ({count:,} different ones)'}",
+                span=(given.origin or given.path).span,
+                hint="delete them there, have `dd run` take that in, and repeat this command: else they would come back",
+            )
 
 
 def _mirror(given: InputSpec, base: Path, files: Files, manifest: Manifest | None, connections: Connections) -> None:

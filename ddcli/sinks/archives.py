@@ -1,17 +1,17 @@
-"""Files of inputs that a run has archived: those that hold forgotten rows are replaced, without these, before the commit that forgets them.
+"""Files of inputs that a run has archived, or of mirrors of tables: those that hold forgotten rows are replaced, without these.
 
-Whoever dies between has archived files without the rows, and a state that still has them: repeated, the command takes the files as they are.
-Until then a run that would read them again refuses them.
+Files of mirrors are replaced with the commit that forgets the rows, archived ones and those in an object store before it. Whoever dies between has
+files without the rows, and a state that still has them: repeated, the command takes the files as they are. Until then a run that would
+read them again refuses them.
 """
 
 from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ddcli.errors import InputError
-from ddcli.store.files.gate import temporary
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.listing import fingerprint_of
 
@@ -30,28 +30,26 @@ def replace_archived(
     readers: Mapping[str, LogReader],
     inputs: Mapping[str, InputEntry],
 ) -> dict[str, InputEntry]:
-    """Replace archived files by what they are without the rows that are forgotten; return the inputs that have such files.
+    """Replace archived files, and those of mirrors, by what they are without the rows that are forgotten; return the inputs that have such files.
 
-    Raises InputError for a file in an object store, or of a kind from which no rows can be removed.
+    Raises InputError for a file of a kind from which no rows can be removed.
     """
-    store, found = transaction.state.files, {}
+    found = {}
+    store = transaction.state.files
     for name, archived in forgetting.archived.items():
         files = {file.key: file for file in inputs[name].files}
         for file, numbers in archived:
             path = readers[name].listing.path(file)
-            if isinstance(path, ObjectPath):
-                raise InputError(
-                    "an archived file in an object store has such rows: it is not replaced yet",
-                    place=str(path),
-                    hint="remove the rows from the file, and repeat the command",
-                )
             data = readers[name].without_rows(path, numbers)
-            waiting = temporary(path, transaction.number)
-            store.write(waiting, data)
-            store.sync(waiting)
-            store.rename(waiting, path)
-            store.sync_directory(path.parent)
             mark = fingerprint_of(io.BytesIO(data), len(data))
+            if isinstance(path, ObjectPath):
+                lies = path == readers[name].listing.root / file.path  # then its tag counts, in the archive its mark
+                tag = store.do("write", path, partial(path.put, data, attributes=None if lies else path.marked(mark)))
+                mark = tag if lies else mark
+            elif name in forgetting.mirrored:
+                transaction.add_output(path, data)
+            else:
+                store.put(path, data, transaction.number)
             files[file.key] = replace(files[file.key], size=len(data), fingerprint=mark)
             forgetting.note(path, file.size, path, len(data))
         found[name] = replace(inputs[name], files=tuple(files.values()))

@@ -96,7 +96,7 @@ def find_forgotten(forgetting: Forgetting, readers: Mapping[str, Reader], most: 
         rows, unclean = 0, {}
         for file, numbers in reader.where(condition, most):
             rows += len(numbers)
-            if numbers and file.archived:
+            if numbers and (file.archived or name in forgetting.mirrored):
                 forgetting.archived.setdefault(name, []).append((file, numbers))
             elif numbers:
                 unclean[file.key] = file.fingerprint

@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ddcli import read_log
+from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 
 
@@ -22,6 +23,11 @@ def test_a_table_of_delta_lake(tmp_path, bucket, where):
     run(file)
     assert read_log(tmp_path / "out", as_of="latest").rows() == [(1, 1), (3, 1)]
     assert not run(file).changed
+    assert forget(file, "k = 2").inputs["orders"].rows == 2
+    assert 2 not in read_log(tmp_path / "out")["k"]
+    write_deltalake(table, pl.DataFrame({"k": [4]}), mode="append")
+    run(file)
+    assert read_log(tmp_path / "out", as_of="latest").rows() == [(1, 1), (3, 1), (4, 1)]
 
 
 @pytest.mark.parametrize("kind", ["delta", "parquet"])

@@ -182,7 +182,7 @@ class ObjectPath(PosixPath):
 
         Not by the store itself, which would mark nothing, and replace what lies there.
         """
-        marked = {COPY_OF: tag.strip('"')}
+        marked = self.marked(tag)
         if self.head()["size"] <= BLOCK:
             with self._errors():
                 found = _obstore().get(self.store, self.key, options={"if_match": tag})
@@ -192,6 +192,11 @@ class ObjectPath(PosixPath):
         if target.is_file():  # pieces have no condition: who comes between writes into this archive against its rules
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         self._copy_through(target, marked)
+
+    @staticmethod
+    def marked(tag: str) -> dict[str, str]:
+        """Return the attributes of the copy of an object that had a tag, or of what takes the place of such a copy."""
+        return {COPY_OF: tag.strip('"')}
 
     def copy_of(self) -> str:
         """Return the tag of what the object is a copy of by `copy_apart`; of another one nothing."""

@@ -13,6 +13,7 @@
 * postgres_reader: what a query of Postgres returns
 * postgres_types: how the columns of a query of Postgres are read
 * query_reader: what reads a query of a database
+* selection: the rows of a mirror, or of its table, for which a condition holds
 * sqlite_reader: what a query of SQLite returns
 * source: what all tables of other programs share
 """

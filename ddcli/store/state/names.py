@@ -24,6 +24,7 @@ SEGMENT = re.compile(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
 UPDATES = re.compile(rf"updates-{PLAIN}+\.parquet")
 NAMED = re.compile(r"\w[\w-]*")
 """A directory of a state that is named as an input or an output is."""
+MIRROR = re.compile(rf"tables/{NAMED.pattern}")
 OF_OUTPUT = re.compile(rf"updates-{PLAIN}+\.parquet|_progress\.json")
 """The files that a commit publishes."""
 WAITING = re.compile(
@@ -120,7 +121,7 @@ def columns_of(value: Any) -> dict[str, str]:
 
 
 def renaming(source: Any, target: Any) -> tuple[str, str]:
-    """Return a renaming that publishes a file of an output, from a name that waits, or one that retires it; in the same directory.
+    """Return a renaming that publishes a file of an output or of the mirror of a table, from a name that waits, or one that retires it; in the same directory.
 
     >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
     '../out/updates-0-1.parquet'
@@ -129,7 +130,7 @@ def renaming(source: Any, target: Any) -> tuple[str, str]:
     if UPDATES.fullmatch(waiting):
         named(WAITING, name)
     else:
-        named(WAITING, waiting), named(OF_OUTPUT, name)
+        named(WAITING, waiting), named(BATCH if MIRROR.fullmatch(directory) else OF_OUTPUT, name)
     if before != directory:
         raise ValueError(f"a renaming to another directory: {target!r:.80}")
     return source, target

@@ -147,8 +147,12 @@ class Listing:
 
     def _as_now(self, file: InputFile) -> InputFile:
         path = self.path(file)
-        if isinstance(path, ObjectPath) or not path.is_file():
+        if not path.is_file():
             return file
+        if isinstance(path, ObjectPath):
+            entry = path.head()
+            mark = tag_of(entry) if path == self.root / file.path else path.copy_of()
+            return replace(file, size=entry["size"], fingerprint=mark)
         size = path.stat().st_size
         return replace(file, size=size, fingerprint=fingerprint(path, size))
 

@@ -1,0 +1,49 @@
+"""The rows of a mirror, or of its table, for which a condition holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.store.mirrors.source import COMMITTED, DIFF, VERSION, consolidated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.log.condition import RowCondition
+
+
+def selected(frame: pl.DataFrame, condition: RowCondition, columns: Schema) -> pl.DataFrame:
+    """Return the rows for which a condition over these columns holds; a column that the table had not then is null."""
+    missing = [pl.lit(None).alias(name) for name in condition.columns if name not in frame.columns]
+    kinds = [pl.col(name).cast(columns[name].to_polars()) for name in condition.columns]
+    return frame.filter(~condition.keeps(frame.with_columns(missing).select(kinds)))
+
+
+def count_selected(frames: Iterable[pl.DataFrame], condition: RowCondition, columns: Schema) -> int:
+    """Return for how many rows a condition holds."""
+    return sum(selected(frame, condition, columns).height for frame in frames)
+
+
+def count_left(files: Sequence[Path], condition: RowCondition, columns: Schema) -> int:
+    """Return for how many different rows a condition holds that the table has by these files of its mirror.
+
+    Some of the first files may have lost such rows already, so that of the others less than nothing is left.
+    """
+    found = [selected(frame, condition, columns) for frame in frames_of(files)]
+    found = [frame.drop(VERSION, COMMITTED) for frame in found if frame.height]
+    if not found:
+        return 0
+    whole = pl.concat(found, how="diagonal")
+    rows = [name for name in whole.columns if name != DIFF]
+    return sum(frame.filter(pl.col(DIFF) > 0).height for frame in consolidated([whole.select(*rows, DIFF)]))
+
+
+def frames_of(files: Iterable[Path]) -> Iterable[pl.DataFrame]:
+    """Yield the rows of each file of a mirror."""
+    for path in files:
+        with path.open("rb") as file:
+            yield pl.read_parquet(file)
