@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.revisit import Revisiting
+    from ddcli.engine.operators.running import RunningWindow
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope import Scope
@@ -104,7 +105,7 @@ class Traces(Protocol):
 class _Told:
     """A reduction whose overflow is reported in the words of the pipeline file: the engine knows no columns."""
 
-    operator: Group | Local
+    operator: Group | Local | RunningWindow
     node: physical.Accumulate | physical.Group | physical.WindowedGroup
     pool: Pool
     shared: ClassVar[bool] = False
@@ -317,6 +318,22 @@ class Operators:
         key, values = split_layout(arranged)
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
         return _Told(Local(near, self.own_arranged(node, shard)), node, pool)
+
+    @operator.register(physical.RunningGroup)
+    def _(self, node: physical.RunningGroup, shard: int) -> Operator:
+        from ddcli.circuit.running import ContinuedCalls, mark_layout
+        from ddcli.engine.operators.running import Running, RunningWindow
+
+        (arranged,) = node.inputs
+        assert isinstance(arranged, physical.Arrangement)
+        pool = self.pool(shard)
+        if self.scope.nt > 1:
+            return _Told(self.group(node, arranged.key, [window(node, pool)], shard, chunk=TOGETHER), node, pool)
+        calls = ContinuedCalls(node, pool)
+        key, values = split_layout(arranged)
+        running = Running(key.width, values.width, calls.order, calls)
+        marks = self.trace(node, key, mark_layout(node), shard)
+        return _Told(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
 
     @operator.register(physical.AsofGroup)
     def _(self, node: physical.AsofGroup, shard: int) -> Operator:

@@ -37,7 +37,8 @@ TOGETHER = 500_000
 
 def window(node: physical.WindowedGroup, pool: Pool) -> Gather:
     """Return the aggregate that gives each row of a group its columns of the result that are not the key."""
-    return Gather(_Window(node, pool).result.width, _Window(node, pool), single=False)
+    calls = WindowCalls(node, pool)
+    return Gather(calls.result.width, calls, single=False)
 
 
 def deciding_lanes(node: physical.WindowedGroup, pool: Pool) -> int:
@@ -48,7 +49,7 @@ def deciding_lanes(node: physical.WindowedGroup, pool: Pool) -> int:
     return sum(arranged.schema[name].lanes for name, _ in node.order_by) if hashed else values.width
 
 
-class _Window:
+class WindowCalls:
     """The calls of a window over an arrangement's values."""
 
     def __init__(self, node: physical.WindowedGroup, pool: Pool):
@@ -66,6 +67,17 @@ class _Window:
 
     def __call__(self, given: Gathered) -> Lanes:
         """Return rows [instance | lanes | count] of the result."""
+        rows, placed = self.placed(given)
+        keys = given.keys[rows[placed.first[:-1], 0]]
+        values = np.ascontiguousarray(rows[:, 1:-1])
+        out = self.beside(rows)
+        for at, call in enumerate(self.node.calls):
+            found = self.called(at, call, placed, values, keys)
+            out[:, [1 + lane for lane in self.cells[at]]] = found
+        return out
+
+    def placed(self, given: Gathered) -> tuple[Lanes, Partitions]:
+        """Return rows [instance | value | 1], each as often as it occurs, in the window's order, and where their partitions and peers are."""
         rows = given.rows[given.rows[:, -1] > 0]
         if rows[:, -1].sum(dtype=np.float64) > MOST_COPIES:
             raise EngineError(
@@ -76,17 +88,16 @@ class _Window:
         counts = rows[:, -1]
         first = np.cumsum(counts) - counts
         rows = np.repeat(rows, counts, axis=0)
+        rows[:, -1] = 1
         alike = np.ones(len(rows), np.bool_)  # copies of a row are its peers
         alike[first] = same
-        placed = frames.partitions(rows[:, 0], alike)
-        keys = given.keys[rows[placed.first[:-1], 0]]
+        return rows, frames.partitions(rows[:, 0], alike)
+
+    def beside(self, rows: Lanes) -> Lanes:
+        """Return rows [instance | lanes | 1] of the result without the cells of the calls."""
         out = np.empty((len(rows), self.result.width + 2), np.int64)
         out[:, 0], out[:, -1] = rows[:, 0], 1
-        values = np.ascontiguousarray(rows[:, 1:-1])
-        out[:, [1 + lane for lane in self.put]] = values[:, self.take]
-        for at, call in enumerate(self.node.calls):
-            found = self.called(at, call, placed, values, keys)
-            out[:, [1 + lane for lane in self.cells[at]]] = found
+        out[:, [1 + lane for lane in self.put]] = rows[:, [1 + lane for lane in self.take]]
         return out
 
     def in_order(self, rows: Lanes) -> tuple[Lanes, Mask]:

@@ -57,6 +57,15 @@ class Frame:
         """Whether there can be a row whose frame has none: one that always has the current row can't."""
         return self.start.direction > 0 or self.end.direction < 0 or self.exclude in ("current row", "group")
 
+    @property
+    def way(self) -> int:
+        """1 if the frame has all rows up to the current one or its peers, -1 if all from there on, 0 for any other."""
+        if self.exclude:
+            return 0
+        if not self.end.direction and self.start.direction < 0 and self.start.offset is None:
+            return 1
+        return -1 if not self.start.direction and self.end.direction > 0 and self.end.offset is None else 0
+
 
 WHOLE = Frame("range", FrameBound(-1), FrameBound(1))
 RUNNING = Frame("range", FrameBound(-1), FrameBound(0))

@@ -45,6 +45,7 @@ KINDS: dict[type[Node], str] = {
     physical.PythonGroup: "reduce",
     physical.Top: "top_k",
     physical.WindowedGroup: "window",
+    physical.RunningGroup: "window",
     physical.OrderLanes: "order",
     physical.EnterAt: "enter",
     physical.Shift: "temporal_filter",
@@ -262,6 +263,8 @@ def _(node: physical.WindowedGroup) -> list[str]:
     calls = ", ".join(_in_words(call.text(), texts) for call in node.calls)
     rows = "row" if node.reach == 1 else "rows"
     read = "reads whole partitions" if node.reach is None else f"reads {node.reach} {rows} on each side of a change"
+    if isinstance(node, physical.RunningGroup):
+        read = f"reads {'back' if node.backwards else 'on'} from a change as far as it reaches"
     return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), read, calls]
 
 

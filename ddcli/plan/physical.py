@@ -262,6 +262,13 @@ class WindowedGroup(Node):
         return max(before for before, _ in known) + max(after for _, after in known)
 
 
+@dataclass(frozen=True, eq=False)
+class RunningGroup(WindowedGroup):
+    """A window whose calls all go on from row to row; `backwards`: from the last row to the first, and so its input is arranged. State."""
+
+    backwards: bool
+
+
 def lane_column(at: int) -> str:
     """Return the column of the lanes of the key of an order."""
     return f"$order{at}"

@@ -142,7 +142,13 @@ def lower_window(node: logical.Window, wanted: Schema, child: Node) -> Node:
     columns = {name: Column(name, kind) for name, kind in child.schema.items()}
     prepared, key = grouped(child, columns, node.by)
     kinds = [child.schema[name].kind for name, _ in node.order_by]
-    if kinds and all(call.reach is not None for _, call in calls) and not UNORDERED_LANES.intersection(kinds):
+    ordered = bool(kinds) and not UNORDERED_LANES.intersection(kinds)
+    near = all(call.reach is not None for _, call in calls)
+    ways = {way(call) for _, call in calls}
+    running = ordered and not near and len(ways) == 1 and 0 not in ways
+    if running:
+        prepared = ranked(prepared, key, tuple((name, descending ^ (-1 in ways)) for name, descending in node.order_by))
+    elif ordered and near:
         prepared = ranked(prepared, key, node.order_by)
     carried = {name: kind for name, kind in wanted.items() if name in child.schema}
     schema: Schema = {name: prepared.schema[name] for name in key} | carried
@@ -150,5 +156,22 @@ def lower_window(node: logical.Window, wanted: Schema, child: Node) -> Node:
     for at, (name, call) in enumerate(calls):
         schema |= cells(at, call)
         results[name] = finished(at, call)
-    ordered = physical.WindowedGroup((arrange(prepared, key),), schema, node.order_by, tuple(call for _, call in calls))
-    return project(ordered, results, {name: expression.type for name, expression in results.items()}, fuse=True)
+    given = (arrange(prepared, key),), schema, node.order_by, tuple(call for _, call in calls)
+    found = physical.RunningGroup(*given, -1 in ways) if running else physical.WindowedGroup(*given)
+    return project(found, results, {name: expression.type for name, expression in results.items()}, fuse=True)
+
+
+def way(call: WindowCall) -> int:
+    """Return which way a call goes on from what it has come to at the row before: 1 from the first row, -1 from the last, 0 neither.
+
+    Sums of floats do not: what is kept of them is rounded.
+    """
+    if call.function in ("row_number", "rank", "dense_rank"):
+        return 1
+    aggregate = call.aggregate
+    if aggregate is not None:
+        extreme = aggregate.function in ("min", "max", "bool_and", "bool_or") and not reductions.is_gathered(aggregate)
+        if not extreme and not reductions.is_accumulable(aggregate):
+            return 0
+    found = call.frame.way if call.frame is not None else 0
+    return 0 if found < 0 and call.function == "nth_value" else found

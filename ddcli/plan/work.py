@@ -63,7 +63,8 @@ def _(node: physical.Group | physical.PythonGroup | physical.Top) -> str:
 
 @work.register
 def _(node: physical.WindowedGroup) -> str:
-    return "change" if node.reach is not None else _of_all(node) or "partition"
+    bounded = "output" if isinstance(node, physical.RunningGroup) else None if node.reach is None else "change"
+    return bounded or _of_all(node) or "partition"
 
 
 def _of_all(node: Node) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
-from ddcli.engine.operators import reduce, walk
+from ddcli.engine.operators import reduce, running, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -34,6 +34,9 @@ def few(rows: int):
             patch.setattr(policy, "LEAST_FUEL", 1)
             patch.setattr(loop, "LITTLE", rows)
             patch.setattr(workers, "FEW", rows)
+            for name, value in {"BLOCK": 1 + rows, "TOGETHER": 2 + rows, "FEW": 4 * rows, "PROBED": 1}.items():
+                patch.setattr(running, name, value)
+            patch.setattr(running, "ONE_IN", 63)
             patch.setitem(Reduce.__init__.__kwdefaults__, "chunk", 1 + rows)
         yield
 

@@ -67,10 +67,10 @@ def windowed(draw, nt: int = 1, *, looping: bool = False) -> Case:
 
 
 @settings(max_examples=many(25))
-@given(windowed())
-def test_windows_are_what_they_mean(case):
+@given(windowed(), st.sampled_from([AS_THEY_ARE, 2]))
+def test_windows_are_what_they_mean(case, most):
     """At every time, however the input is cut into files and runs."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, few(most):
         judge(case, Path(folder))
 
 

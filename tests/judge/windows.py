@@ -97,15 +97,43 @@ def calls(draw, columns: Columns, *, ordered: bool) -> tuple[str, str]:
     return form.format(value), result
 
 
+RUNNING = {
+    "": ["row_number()", "rank()", "dense_rank()"],
+    "rows between unbounded preceding and current row": ["row_number()", "rank()", "nth_value({}, 2)"],
+    "range between unbounded preceding and current row": ["dense_rank()", "rank()", "nth_value({}, 3)"],
+    "rows between current row and unbounded following": [],
+    "groups between current row and unbounded following": [],
+}
+"""Frames that go on from row to row, and the calls beside aggregates that do with them."""
+
+
+@st.composite
+def running_calls(draw, columns: Columns, frame: str) -> tuple[str, str]:
+    """Give a call of a window all of whose calls go on from row to row, and the kind of its value."""
+    name = draw(st.sampled_from(columns.of()))
+    kind = columns.kinds[name]
+    forms = [("count(*)", "int"), ("count({})", "int"), ("first_value({})", kind), ("last_value({})", kind)]
+    forms += [(form, kind if "{}" in form else "int") for form in RUNNING[frame]]
+    if kind not in {"string", "binary"}:
+        forms += [("min({})", kind), ("max({})", kind)]
+    if kind in {"int", "dec"}:
+        forms += [("sum({})", {"dec": "decimal(38, 2)"}.get(kind, kind))]
+        forms += [("avg({})", {"dec": "decimal(38, 6)"}.get(kind, "float"))]
+    form, result = draw(st.sampled_from(forms))
+    return form.format(quoted(name)), result
+
+
 @st.composite
 def window(draw, columns: Columns, sketch: Any = None) -> tuple[Any, Columns]:
     """Give the operator, and the columns of its result."""
     by = draw(st.lists(st.sampled_from(columns.of()), max_size=2, unique=True))
     order, kind = draw(orders(columns))
     made, kinds = {}, dict(columns.kinds)
+    running = draw(st.sampled_from(list(RUNNING))) if order and draw(st.booleans()) else None
     names: Iterable[str] = draw(st.lists(st.sampled_from(["l", "m", "v", "n"]), min_size=1, max_size=3, unique=True))
     for name in names:
-        text, result = draw(calls(columns, ordered=bool(order)))
+        one = calls(columns, ordered=bool(order)) if running is None else running_calls(columns, running)
+        text, result = draw(one)
         if result == "int" and draw(st.integers(0, 3)) == 3:
             text = f"({text} - coalesce({draw(expressions(columns, 'int', 1))}, 0)) % 5"
         made[name], kinds[name] = text, result
@@ -114,6 +142,8 @@ def window(draw, columns: Columns, sketch: Any = None) -> tuple[Any, Columns]:
         operator["by"] = by
     if order:
         operator["order_by"] = order
-    if draw(st.booleans()):
+    if running:
+        operator["frame"] = running
+    elif running is None and draw(st.booleans()):
         operator["frame"] = draw(frames(kind, ordered=bool(order)))
     return {"window": operator}, replace(columns, kinds=kinds)

@@ -217,8 +217,9 @@ collections:
   both: {from: a, apply: [{join: {with: b, on: {k: x, v: x}}}]}
   first: {from: a, apply: [{top_k: {by: [k], k: 1, order_by: [v desc]}}]}
   near: {from: a, apply: [{window: {by: [k], order_by: [v + 1 desc], columns: {x: v - lag(v * 2)}}}]}
-  far: {from: a, apply: [{window: {by: [s], order_by: [v], columns: {x: 1 + row_number(), y: sum(v + 2)}}}]}
-outputs: {near: o/7/, far: o/8/, means: o/1/, total: o/2/, whole: o/3/, while: o/4/, both: o/5/, first: o/6/}
+  on: {from: a, apply: [{window: {by: [s], order_by: [v], columns: {x: 1 + row_number(), y: sum(v + 2)}}}]}
+  far: {from: a, apply: [{window: {by: [s], order_by: [v], columns: {x: 1 + ntile(2), y: sum(v + 2)}}}]}
+outputs: {near: o/7/, far: o/8/, on: o/9/, means: o/1/, total: o/2/, whole: o/3/, while: o/4/, both: o/5/, first: o/6/}
 """
 
 
@@ -236,7 +237,8 @@ def test_it_speaks_in_the_file_s_words(shop):
     assert "n: count(s), sum: sum(v), twice: sum(v) * 2" in text
     assert "from v, until " in text
     assert "in the order of v + 1 desc\nreads 1 row on each side of a change\nlag(v * 2, 1)" in text
-    assert "reads whole partitions" in text
+    assert "in the order of v\nreads on from a change as far as it reaches\nrow_number(), sum(v + 2)" in text
+    assert "in the order of v\nreads whole partitions\nntile(2), sum(v + 2)" in text
     assert "where (not (" not in text
     assert "$" not in shop("explain", "p.yaml").out
 

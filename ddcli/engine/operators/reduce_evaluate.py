@@ -398,21 +398,24 @@ def _ordered(aggregate: First | TopK, rows: Replay) -> tuple[Search, Sources]:
 
 def gathered(aggregate: Gather, rows: Replay) -> Lanes:
     """Return what an aggregate's function makes of the groups' accumulated rows: [instance | lanes | count]."""
+    given = np.ascontiguousarray(aggregate.function(spread(rows)))
+    assert given.shape[1:] == (aggregate.width + 2,), (
+        f"rows of {given.shape}, not [instance | {aggregate.width} lanes | count]"
+    )
+    return given
+
+
+def spread(rows: Replay) -> Gathered:
+    """Return the groups' accumulated rows at each instance."""
     instances = rows.instances
     if len(rows.first) == len(instances) + 1:
         seen = np.delete(rows.rows, rows.nv + 1, axis=1)  # each instance is its own group: accumulated already
     else:
         arguments = (rows.rows, rows.starts, rows.nv, rows.first)
         room = checked(reduce_rows.expand(*arguments, np.empty((0, rows.nv + 2), np.int64), 0))
-        spread = np.empty((room, rows.nv + 2), np.int64)
-        reduce_rows.expand(*arguments, spread, 1)
+        found = np.empty((room, rows.nv + 2), np.int64)
+        reduce_rows.expand(*arguments, found, 1)
         order = np.empty(room, np.int64)
-        reduce_rows.by_lane(spread, 0, np.empty(len(instances) + 1, np.int64), order)
-        seen = spread[order]
-    given = np.ascontiguousarray(
-        aggregate.function(Gathered(instances.keys[instances.groups()], instances.times, seen))
-    )
-    assert given.shape[1:] == (aggregate.width + 2,), (
-        f"rows of {given.shape}, not [instance | {aggregate.width} lanes | count]"
-    )
-    return given
+        reduce_rows.by_lane(found, 0, np.empty(len(instances) + 1, np.int64), order)
+        seen = found[order]
+    return Gathered(instances.keys[instances.groups()], instances.times, seen)
