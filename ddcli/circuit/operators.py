@@ -248,7 +248,8 @@ class Operators:
     def _(self, node: physical.Filtered, shard: int) -> Operator:
         (whole,) = node.inputs
         keep = keeping(whole.schema, [FilterStep(condition) for condition in node.conditions], self.pool(shard))
-        return Filtered(self.arranged[whole.fingerprint][shard], keep)
+        asked = Layout(whole.schema).take({name for each in node.conditions for name in each.columns()})
+        return Filtered(self.arranged[whole.fingerprint][shard], keep, asked)
 
     @operator.register(physical.EquiJoin)
     def _(self, node: physical.EquiJoin, shard: int) -> Operator:

@@ -328,8 +328,8 @@ class _Share:
         mine: np.ndarray = matrix[kernels.shard_of(kernels.take(matrix, list(lanes)), len(lanes), shards) == shard]
         return mine
 
-    def for_keys(self, keys: np.ndarray) -> np.ndarray:
-        return self.batch.for_keys(keys)
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
+        return self.batch.for_keys(keys, spared)
 
     def release(self) -> None:
         self.batch.release()

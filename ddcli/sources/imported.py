@@ -31,7 +31,7 @@ from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -265,7 +265,7 @@ class Rehashed:
             self._matrix = self.batch.rehashed()
         return self._matrix
 
-    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
         """Return a sorted matrix with each row of the sorted, distinct `keys`; others may be in it."""
         layout, key, pool = self.batch.layout, self.batch.layout.key, self.batch.pool
         if self._matrix is not None or not _has_values(keys, key, pool):
@@ -309,7 +309,7 @@ class SharedBatch:
         """Return the rows, sorted."""
         return self._mine(self._whole(self.batch) if self._whole else self.batch.matrix())
 
-    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
         """Return a sorted matrix with each row of the sorted, distinct `keys`; others may be in it."""
         return self.matrix() if self._whole else self._mine(self.batch.for_keys(keys))
 

@@ -8,7 +8,7 @@ from ddcli.engine.operators.base import Delta, Stateless
 from ddcli.engine.trace.filtered import FilteredTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import numpy as np
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Filtered(Stateless):
-    """Pass on those rows of an arrangement's batch that `keep` keeps, in their order, and read its trace the same way."""
+    """Pass on those rows of an arrangement's batch that `keep` keeps, looking at the lanes `asked`, in their order; read its trace the same way."""
 
-    def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray]):
-        self.trace = FilteredTrace(source.trace, keep)
+    def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
+        self.trace = FilteredTrace(source.trace, keep, asked)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         return Delta(self.trace.keep(deltas[0].updates), distinct=True)

@@ -11,7 +11,7 @@ from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
 from ddcli.engine.operators.linear import permute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ddcli.engine.operators.linear import Lane
     from ddcli.engine.rounds import Interval
@@ -76,9 +76,9 @@ class EnteredTrace:
     def rows(self) -> int:
         return self.outer.rows + len(self.fresh)
 
-    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
-        found = self.outer.matching(updates)
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
+        found = self.outer.matching(updates, spared)
         return [*found, self.fresh] if len(self.fresh) else found
 
 
@@ -93,8 +93,11 @@ class Readable(Protocol):
     def rows(self) -> int:
         """Return the number of updates."""
 
-    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once.
+
+        Nobody looks at lanes that are `spared`: they may hold anything by which the rows are still sorted.
+        """
 
 
 class Joinable(Protocol):
@@ -118,6 +121,11 @@ class Join(Stateless):
         self.nk = left.trace.nk
         self.nt = left.trace.nt, right.trace.nt
         self.take = np.array(take, np.int64)
+        data, taken = self.nk + left.trace.nv, frozenset(take)
+        self._spared = (
+            [lane for lane in range(self.nk, data) if lane not in taken],
+            [self.nk + at for at in range(right.trace.nv) if data + at not in taken],
+        )
         # Two matches with equal data come of equal values on either side only where all lanes are kept.
         self._keeps_all = set(take) == set(range(self.nk + left.trace.nv + right.trace.nv))
 
@@ -125,13 +133,15 @@ class Join(Stateless):
         left, right = deltas[0].updates, deltas[1].updates
         parts = []
         if len(left):
-            others = self.right.trace.matching(left)
+            others = self.right.trace.matching(left, self._spared[1])
             if len(right):
                 others = [*others, right]
             if others:
                 parts.append(kernels.join(left, others, self.nk, self.nt, self.take))
         if len(right) and self.left.trace.rows:
-            parts.append(kernels.join(self.left.trace.matching(right), right, self.nk, self.nt, self.take))
+            parts.append(
+                kernels.join(self.left.trace.matching(right, self._spared[0]), right, self.nk, self.nt, self.take)
+            )
         if len(parts) == 1:
             alone = not self.left.trace.rows and not self.right.trace.rows
             return Delta(parts[0], distinct=self._keeps_all and alone)

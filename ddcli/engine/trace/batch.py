@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
 
     from ddcli.engine.times import Frontier
@@ -34,8 +36,11 @@ class Batch(Protocol):
     def matrix(self) -> np.ndarray:
         """Return all updates, `[key | value | time | diff]`, sorted by all lanes but the last."""
 
-    def for_keys(self, keys: np.ndarray) -> np.ndarray:
-        """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too."""
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
+        """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too.
+
+        Lanes that are `spared`, which nobody looks at, may hold anything by which the rows are still sorted.
+        """
 
     def release(self) -> None:
         """Let go of what was loaded and can be loaded again."""
@@ -56,7 +61,7 @@ class MemoryBatch:
     def matrix(self) -> np.ndarray:
         return self.updates
 
-    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
         return self.updates
 
     def release(self) -> None:

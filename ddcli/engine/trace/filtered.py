@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine import kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import numpy as np
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class FilteredTrace:
-    """The rows of `source` that `keep` keeps, in their order. Only those of the keys that are looked for are looked at."""
+    """The rows of `source` that `keep` keeps, which looks at the lanes `asked`, in their order. Only those of the keys that are looked for are looked at."""
 
-    def __init__(self, source: Readable, keep: Callable[[np.ndarray], np.ndarray]):
+    def __init__(self, source: Readable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
         self.source = source
         self.keep = keep
+        self.asked = asked
         self.nk, self.nv, self.nt = source.nk, source.nv, source.nt
 
     @property
@@ -27,10 +28,10 @@ class FilteredTrace:
         """Return the number of updates, at most."""
         return self.source.rows
 
-    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
         keys = kernels.distinct_keys(updates, self.nk)
-        return self.kept(self.source.matching(updates), keys)
+        return self.kept(self.source.matching(updates, [lane for lane in spared if lane not in self.asked]), keys)
 
     def kept(self, matrices: list[np.ndarray], keys: np.ndarray) -> list[np.ndarray]:
         """Return the rows of the sorted, distinct `keys` that stay."""

@@ -17,7 +17,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.filtered import FilteredTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ddcli.engine.trace.batch import Batch
     from ddcli.engine.trace.spine import Trace
@@ -56,7 +56,7 @@ class ImportedTrace:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
         return self.matrices()
 
-    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
         return self.matrices()
 
@@ -108,7 +108,7 @@ class FilteredImport(FilteredTrace):
     """An imported trace less what a predicate drops."""
 
     def __init__(self, source: ImportedTrace, keep: Callable[[np.ndarray], np.ndarray]):
-        super().__init__(source, keep)
+        super().__init__(source, keep, range(source.nk + source.nv))
         self._import = source
 
     def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:

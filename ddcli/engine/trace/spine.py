@@ -15,7 +15,7 @@ from ddcli.engine.trace import policy
 from ddcli.engine.trace.batch import Batch, MemoryBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy as np
 
@@ -76,9 +76,9 @@ class Trace:
         """Return every batch whole."""
         return [*(batch.matrix() for batch in self.batches), *self._runs]
 
-    def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
-        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
-        return [*(batch.for_keys(keys) for batch in self.batches), *self._runs]
+    def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once, in `spared` lanes with whatever there is."""
+        return [*(batch.for_keys(keys, spared) for batch in self.batches), *self._runs]
 
     def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
         """Return what `batches_for` returns less the runs of this interval: it is the same until the interval is closed."""
@@ -89,10 +89,10 @@ class Trace:
         """Return what was appended in this interval."""
         return self._runs
 
-    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
         if self._resident < len(self.batches):
-            return self.batches_for(kernels.distinct_keys(updates, self.nk))
+            return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)
         # In memory a whole batch costs nothing, and finding a few keys in a large one is quicker for all of them at once.
         matrices = self.matrices()
         large = [at for at, matrix in enumerate(matrices) if len(matrix) > policy.LARGE * (len(updates) + 1)]

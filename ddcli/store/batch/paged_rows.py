@@ -22,7 +22,7 @@ from ddcli.store.state.verify import damaged, other_columns
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import polars as pl
 
@@ -90,8 +90,13 @@ class PagedRows:
                 yield part
                 self.file.let_go(mapped)
 
-    def for_keys(self, groups: Sequence[int], keys: Matrix, wanted: Matrix, pool: Pool) -> Iterator[Matrix]:
-        """Yield the rows in these row groups with one of the sorted, distinct keys; `wanted` are those numbers of the leading column."""
+    def for_keys(
+        self, groups: Sequence[int], keys: Matrix, wanted: Matrix, pool: Pool, spared: Collection[int] = ()
+    ) -> Iterator[Matrix]:
+        """Yield the rows in these row groups with one of the sorted, distinct keys; `wanted` are those numbers of the leading column.
+
+        In `spared` lanes they have their numbers: no two are equal there, and they are still sorted.
+        """
         leading = self.layout.leading_column
         assert leading is not None, "rows without a key have no order to look them up by"
         if self._other(leading, self.layout.columns[leading]):
@@ -99,7 +104,7 @@ class PagedRows:
                 yield kernels.gather(part, keys.shape[1], keys)
             return
         with self.file.mapped() as mapped:
-            reading = _PageReading(self, mapped, np.array(groups, np.int64))
+            reading = _PageReading(self, mapped, np.array(groups, np.int64), self._spared(spared))
             places, numbers = reading.leaves.meeting(keys)
             for at in range(0, len(places), LOOKED_INTO):
                 some = slice(at, at + LOOKED_INTO)
@@ -107,6 +112,11 @@ class PagedRows:
                 if len(found.rows):
                     yield kernels.gather(reading.matrix(found, pool), keys.shape[1], keys)
             self.file.let_go(mapped)
+
+    def _spared(self, lanes: Collection[int]) -> frozenset[str]:
+        """Return the columns all of whose lanes are among some."""
+        stored = self.layout.stored.items() if lanes else ()
+        return frozenset(name for name, (lane, _, kind) in stored if {*range(lane, lane + kind.lanes)} <= {*lanes})
 
     def native(self, name: str, kind: Type) -> PageColumn | None:
         """Return the column of a name where a kernel reads it: its pages hold integers, and those of this type."""
@@ -120,8 +130,12 @@ class PagedRows:
 class _PageReading:
     """Row groups of a file that is mapped."""
 
-    def __init__(self, rows: PagedRows, mapped: mmap.mmap | bytes, groups: Matrix) -> None:
+    def __init__(
+        self, rows: PagedRows, mapped: mmap.mmap | bytes, groups: Matrix, spared: Collection[str] = ()
+    ) -> None:
         self._of = rows
+        self._spared = spared
+        self._given = 0
         self._mapped = mapped
         self._data: Data = np.frombuffer(mapped, np.uint8)
         index = rows.index
@@ -160,7 +174,8 @@ class _PageReading:
 
     def matrix(self, chosen: _Chosen, pool: Pool) -> Matrix:
         """Return rows."""
-        names = [name for name in self._of.layout.stored if name not in self._of.index.constants]
+        left_out = {*self._of.index.constants, *self._spared}
+        names = [name for name in self._of.layout.stored if name not in left_out]
         self._check([pages for name in names for pages in self._slots(name, chosen.places, chosen.numbers)])
         return self._fill(chosen, pool)
 
@@ -169,13 +184,17 @@ class _PageReading:
         layout, height = self._of.layout, chosen.height
         matrix = np.empty((height, layout.width), np.int64) if room is None else room[:height]
         for name, (lane, column, kind) in layout.stored.items():
-            if name in self._of.index.constants:
+            if name in self._spared:
+                numbers = np.arange(self._given, self._given + height)
+                matrix[:, lane : lane + kind.lanes] = numbers[:, None]
+            elif name in self._of.index.constants:
                 matrix[:, lane] = self._of.index.constants[name]
             elif (native := self._of.native(name, kind)) is not None:
                 self._write(native, kind, chosen, matrix, lane, pool)
             else:
                 values = self._series(name, chosen).alias(column).cast(kind.to_polars())
                 encode(values.to_frame(), Layout({column: kind}), pool, matrix, lane)
+        self._given += height
         return matrix
 
     def _write(self, column: PageColumn, kind: Type, chosen: _Chosen, matrix: Matrix, lane: int, pool: Pool) -> None:

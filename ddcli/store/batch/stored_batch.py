@@ -16,7 +16,7 @@ from ddcli.store.batch.paged_rows import PagedRows
 from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from ddcli.store.batch.file import Strings
@@ -93,11 +93,11 @@ class StoredBatch:
             pool = Pool(self.pool.secret)
             yield kernels.concat(list(self._rows().parts(groups[at : at + together], pool))), pool
 
-    def for_keys(self, keys: Matrix) -> Matrix:
+    def for_keys(self, keys: Matrix, spared: Collection[int] = ()) -> Matrix:
         """Return the updates of the sorted, distinct `keys` (n, nk), sorted. What is in memory anyway is handed over whole.
 
         Reads the pages that can have one of the keys, and keeps what was looked for: the memory it takes is in proportion to what
-        is found, however large the file.
+        is found, however large the file. Columns whose lanes are all `spared` are not read: the number of the row stands for their values.
         """
         if self._in_memory and keys.shape[1]:
             return kernels.gather(self.matrix(), keys.shape[1], keys)
@@ -110,7 +110,7 @@ class StoredBatch:
         if groups:
             leading = np.ascontiguousarray(self.layout.leading(keys))
             wanted = kernels.distinct_keys(leading.reshape(-1, 1), 1).reshape(-1)
-            found += self._rows().for_keys(groups, keys, wanted, self.pool)
+            found += self._rows().for_keys(groups, keys, wanted, self.pool, spared)
         return kernels.concat(found)
 
     def groups(self, keys: Matrix) -> list[int]:
