@@ -37,7 +37,7 @@ LAST = "last"
 @click.option(
     "--into",
     metavar="TARGET",
-    help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db or FILE.sqlite.",
+    help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db, FILE.sqlite or postgresql://....",
 )
 @click.option("--table", metavar="NAME", help="The table of a database. [default: the name of OUTPUT's directory]")
 @click.option("-f", "--follow", is_flag=True, help="Then go on with the changes of each commit, until Ctrl-C.")

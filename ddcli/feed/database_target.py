@@ -1,206 +1,192 @@
-"""A table of DuckDB or SQLite that changes are delivered to, a transaction a delivery."""
+"""A table of a database that changes are delivered to, a transaction a delivery."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from ddcli.errors import EngineError, LockedError, StateError, UsageError
 from ddcli.expressions.tree import delimited
+from ddcli.expressions.types import Type, from_polars
 from ddcli.feed.target import check_subscription, numbered, overtaken
-from ddcli.store.extras import check_package
+from ddcli.store.targets.database import CHANGES, FOUND, full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
-    import polars as pl
-
+    from ddcli.expressions.types import Schema
     from ddcli.feed.changes import Delivery
     from ddcli.feed.target import Subscription
+    from ddcli.store.targets.database import Database
 
 FEEDS = "dd_feeds"
-"""The table of a database with the positions of its tables, and who is fed to them."""
-MAKE = (
-    "create table if not exists dd_feeds "
-    "(target varchar primary key, consumer varchar, state varchar, log varchar, position bigint)"
-)
-FIND = "select consumer, state, log, position from dd_feeds where target = ?"
-REACH = "insert or replace into dd_feeds values (?, ?, ?, ?, ?)"
-CHANGES = "changes_of_dd"
-"""What DuckDB calls the changes that are to be added."""
-SECONDS = 30
-"""How long a process waits for another one's transaction in SQLite."""
+"""The table of a database with the positions of the tables beside it, and who is fed to them."""
+KINDS = {
+    "target": "varchar primary key",
+    "consumer": "varchar",
+    "state": "varchar",
+    "log": "varchar",
+    "position": "bigint",
+    "form": "bigint",
+}
+FORM = 1
+"""How values are written: null is that of older versions, which wrote times to SQLite with as many digits as they needed."""
+WANTED = "dd_wanted"
+"""A table of a transaction with the columns that the changes have."""
 
 
 class DatabaseFeed:
-    """A table in a database's file: its rows and its position, in the table `dd_feeds`, are one transaction."""
+    """A table in a database: its rows and its position, in the table `dd_feeds` beside it, are one transaction."""
 
-    def __init__(self, path: Path, table: str, subscription: Subscription) -> None:
-        if table.lower() in (FEEDS, CHANGES):
-            raise UsageError(f"'{table}' is a table of `dd feed` itself", hint="name another one with --table")
-        self.path, self.table = path, table
-        self.place = f"{path}: {table}"
+    def __init__(self, database: Database, table: Sequence[str], subscription: Subscription) -> None:
+        if table[-1].lower() in (FEEDS, CHANGES, FOUND, WANTED, "dd_frame"):
+            raise UsageError(f"'{table[-1]}' is a table of `dd feed` itself", hint="name another one with --table")
+        self._database, self._named = database, tuple(table)
+        self._parts, self._feeds = self._named, self._named
         self._subscription = subscription
+        self.place = f"{database.place}: {'.'.join(table)}"
 
     def position(self) -> int:
         """Return the position that the database has for the table."""
-        if not self.path.exists():
+        if not self._database.is_there():
             return 0
-        with self._connected() as database:
-            return self._position(database)
+        with self._transaction(write=False) as connection:
+            return self._position(connection, self._find_table(connection))
 
     def add(self, delivery: Delivery) -> None:
         """Add rows and the position in one transaction."""
         frame = numbered(delivery)
         self._check(frame)
-        with self._connected() as database:
-            database.execute(self.begin)
-            database.execute(MAKE)
-            if self._position(database) != delivery.since:
+        frame = frame.select(self._held(column) for column in frame)
+        kinds = {name: kind for name, dtype in frame.schema.items() if (kind := from_polars(dtype, nullable=True))}
+        with self._transaction(write=True) as connection:
+            there = self._find_table(connection)
+            self._database.exclude_others(connection, self._feeds)
+            listed = ", ".join(f"{name} {kind}" for name, kind in KINDS.items())
+            connection.execute(f"create table if not exists {full_name(self._feeds)} ({listed})")
+            if "form" not in self._database.column_names(connection, full_name(self._feeds)):
+                connection.execute(f"alter table {full_name(self._feeds)} add column form bigint")
+            if self._position(connection, there) != delivery.since:
                 raise overtaken(self.place)
-            self._insert(database, frame)
-            database.execute(REACH, [self.table, *self._subscription, delivery.position])
-            database.execute("commit")
+            self._make(connection, kinds, there=there)
+            self._database.load(connection, full_name(self._parts), frame)
+            self._reach(connection, kinds, delivery.position)
 
-    def _position(self, database: Any) -> int:
-        there = {name for (name,) in database.execute(self.tables).fetchall()}
-        rows: list[Any] = []
-        if FEEDS in there:
-            rows = database.execute(FIND, [self.table]).fetchall()
-        if not rows and self.table.lower() in {name.lower() for name in there}:
+    def _find_table(self, connection: Any) -> bool:
+        """Find out which table is meant, and say whether there is one."""
+        self._parts = self._database.resolved(connection, self._named)
+        self._feeds = (*self._parts[:-1], FEEDS)
+        return self._database.exists(connection, self._parts)
+
+    def _position(self, connection: Any, there: bool) -> int:
+        found = self._row(connection) if self._database.exists(connection, self._feeds) else None
+        if found is None and there:
             hint = "name another table with --table: this one was not made by a feed"
             raise StateError("the table is there, and nobody knows up to where", place=self.place, hint=hint)
-        if not rows:
+        if found is None:
             return 0
-        *found, position = rows[0]
+        position = found["position"]
         if type(position) is not int or position < 0:
             raise StateError(f"the position in {FEEDS} is none", place=self.place, hint="deliver to another table")
-        check_subscription(tuple(found), self._subscription, self.place)
+        check_subscription(tuple(found[name] for name in self._subscription._fields), self._subscription, self.place)
         return position
 
-    begin = "begin"
-    tables = ""
+    def _row(self, connection: Any) -> dict[str, Any] | None:
+        """Return what our table says of this one."""
+        found = connection.execute(
+            f"select * from {self._escaped} where target = {self._database.mark}", [self._parts[-1]]
+        )
+        names = [each[0] for each in found.description]
+        return next((dict(zip(names, row, strict=True)) for row in found.fetchall()), None)
 
-    def _connected(self) -> Any:
-        raise NotImplementedError
+    def _reach(self, connection: Any, kinds: Schema, position: int) -> None:
+        """Have our table say how far this one is."""
+        mark, target = self._database.mark, self._parts[-1]
+        before = self._row(connection)
+        if before is None:
+            values = [target, *self._subscription, position, FORM]
+            connection.execute(f"insert into {self._escaped} values ({', '.join([mark] * len(KINDS))})", values)
+            return
+        if before["form"] is None and self._database.name == "SQLite":
+            self._write_times_anew(connection, kinds)
+        reached = f"update {self._escaped} set position = {mark}, form = {mark} where target = {mark}"
+        connection.execute(reached, [position, FORM, target])
+
+    def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
+        """Make the table, or refuse one that has other columns."""
+        listed = ", ".join(f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in kinds.items())
+        if not there:
+            connection.execute(f"create table {full_name(self._parts)} ({listed})")
+            return
+        connection.execute(f"create temporary table {WANTED} ({listed}){self._database.fleeting}")
+        if self._database.columns(connection, self._parts) != self._database.columns(connection, [WANTED]):
+            hint = "name another one with --table"
+            raise StateError("the table has other columns than the output", place=self.place, hint=hint)
 
     def _check(self, frame: pl.DataFrame) -> None:
-        raise NotImplementedError
+        """Refuse what the database would make something else of."""
+        for column in frame:
+            kind = from_polars(column.dtype, nullable=True)
+            problem = str(column.dtype) if kind is None or not self._holds(kind) else self._unfit(column)
+            if problem:
+                hint = "cast it in the pipeline, to a string for example, or deliver to a directory of Parquet"
+                name = self._database.name
+                raise UsageError(
+                    f"{name} can't hold the column '{column.name}' as it is: {problem}", place=self.place, hint=hint
+                )
 
-    def _insert(self, database: Any, frame: pl.DataFrame) -> None:
-        raise NotImplementedError
+    def _holds(self, kind: Type) -> bool:
+        if kind.kind == "list" and kind.inner is not None:
+            nested = self._database.name == "Postgres" and kind.inner.kind == "list"
+            return not nested and (self._database.name == "SQLite" or self._holds(kind.inner))
+        if kind.kind == "datetime" and self._database.name != "SQLite":
+            return kind.unit == "us" or (self._database.name == "DuckDB" and (kind.zone is None or kind.unit == "ms"))
+        return self._database.name == "SQLite" or kind.kind in {*self._database.types, "decimal", "datetime"}
 
+    def _unfit(self, column: pl.Series) -> str:
+        """Say what SQLite would make something else of in a column: a float that is no number is null there."""
+        if self._database.name != "SQLite":
+            return ""
+        if column.dtype.is_float() and column.is_nan().any():
+            return "NaN in some rows"
+        return "too large in some rows" if column.dtype == pl.UInt64() and (column > (1 << 63) - 1).any() else ""
 
-class DuckdbFeed(DatabaseFeed):
-    """A table of DuckDB."""
+    def _held(self, column: pl.Series) -> pl.Series:
+        """Return a column as SQLite has it: what has no type there is text, as in CSV."""
+        if self._database.name == "SQLite" and isinstance(column.dtype, pl.List | pl.Duration | pl.Time):
+            from ddcli.render.rows import as_text
 
-    def __init__(self, path: Path, table: str, subscription: Subscription) -> None:
-        check_package("duckdb")
-        super().__init__(path, table, subscription)
+            return as_text(column)
+        return column
 
-    tables = "select table_name from information_schema.tables where table_schema = current_schema()"
+    def _write_times_anew(self, connection: Any, kinds: Schema) -> None:
+        """Give the texts of times that an older version wrote as many digits as those of now have: equal times are equal texts."""
+        for name, kind in kinds.items():
+            if kind.kind == "datetime":
+                column, digits = delimited(name), {"ms": 3, "us": 6, "ns": 9}[kind.unit or "us"]
+                fraction, zone = f"substr({column}, 20)", "''"
+                if kind.zone:
+                    fraction, zone = f"substr({column}, 20, length({column}) - 25)", f"substr({column}, -6)"
+                whole = f"substr(coalesce(nullif({fraction}, ''), '.') || '000000000', 1, {digits + 1})"
+                text = f"substr({column}, 1, 19) || {whole} || {zone}"
+                connection.execute(f"update {full_name(self._parts)} set {column} = {text}")
+
+    @property
+    def _escaped(self) -> str:
+        """The name of our table in statements with values."""
+        name = full_name(self._feeds)
+        return name.replace("%", "%%") if self._database.mark == "%s" else name
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        import duckdb
-
+    def _transaction(self, *, write: bool) -> Iterator[Any]:
         try:
-            with closing(duckdb.connect(self.path)) as database:
-                yield database
-        except duckdb.TransactionException:
-            raise overtaken(self.place) from None
-        except duckdb.Error as error:
-            first = str(error).splitlines()[0]
-            if isinstance(error, duckdb.IOException) and "lock" in first.lower():
-                raise LockedError(
-                    "another process has the database open", place=str(self.path), hint="try again"
-                ) from None
-            raise EngineError(f"DuckDB refuses the changes: {first}", place=self.place) from None
-
-    def _check(self, frame: pl.DataFrame) -> None:
-        """Refuse columns that DuckDB would not hold as they are."""
-        import polars as pl
-
-        for name, kind in frame.schema.items():
-            while isinstance(kind, pl.List):
-                kind = kind.inner  # type: ignore[assignment]
-            zoned = isinstance(kind, pl.Datetime) and kind.time_zone is not None and kind.time_unit == "ns"
-            if zoned or kind in (pl.Duration, pl.Time):
-                raise _unheld(self.place, name, str(kind), "DuckDB")
-
-    def _insert(self, database: Any, frame: pl.DataFrame) -> None:
-        database.register(CHANGES, frame.to_arrow())
-        table = delimited(self.table)
-        database.execute(f"create table if not exists {table} as from {CHANGES} limit 0")
-        there, wanted = (database.execute(f"describe {each}").fetchall() for each in (table, CHANGES))
-        if [row[:2] for row in there] != [row[:2] for row in wanted] or [row[0] for row in there] != frame.columns:
-            raise _other_columns(self.place)
-        database.execute(f"insert into {table} from {CHANGES}")
-
-
-class SqliteFeed(DatabaseFeed):
-    """A table of SQLite: numbers and texts; what it has no type for is text, as in CSV."""
-
-    begin = "begin immediate"
-    tables = "select name from sqlite_master where type in ('table', 'view')"
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        try:
-            with closing(sqlite3.connect(self.path, timeout=SECONDS, isolation_level=None)) as database:
-                yield database
-        except (sqlite3.Error, OverflowError) as error:
-            if getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY":
-                raise LockedError(
-                    "another process is writing to the database", place=str(self.path), hint="try again"
-                ) from None
-            raise EngineError(f"SQLite refuses the changes: {error}", place=self.place) from None
-
-    def _check(self, frame: pl.DataFrame) -> None:
-        """Refuse what SQLite would make something else of: a float that is no number is null there."""
-        import polars as pl
-
-        for column in frame:
-            if column.dtype.is_float() and column.is_nan().any():
-                raise _unheld(self.place, column.name, "NaN in some rows", "SQLite")
-            if isinstance(column.dtype, pl.UInt64) and (column > (1 << 63) - 1).any():
-                raise _unheld(self.place, column.name, "too large in some rows", "SQLite")
-
-    def _insert(self, database: Any, frame: pl.DataFrame) -> None:
-        import polars as pl
-
-        from ddcli.render.rows import as_text
-
-        columns = []
-        for column in frame:
-            number = column.dtype.is_integer() or column.dtype.is_float() or column.dtype == pl.Boolean
-            kind = (
-                "REAL"
-                if column.dtype.is_float()
-                else "INTEGER"
-                if number
-                else "BLOB"
-                if column.dtype == pl.Binary
-                else "TEXT"
-            )
-            columns.append((column.name, kind, column if number or column.dtype == pl.Binary else as_text(column)))
-        table = delimited(self.table)
-        declared = ", ".join(f"{delimited(name)} {kind}" for name, kind, _ in columns)
-        database.execute(f"create table if not exists {table} ({declared})")
-        known = [tuple(row) for row in database.execute("select name, type from pragma_table_info(?)", [self.table])]
-        if known != [(name, kind) for name, kind, _ in columns]:
-            raise _other_columns(self.place)
-        places = ", ".join("?" * len(columns))
-        rows = zip(*(values.to_list() for _, _, values in columns), strict=True)
-        database.executemany(f"insert into {table} values ({places})", rows)  # noqa: S608 - quoted
-
-
-def _unheld(place: str, name: str, what: str, kind: str) -> UsageError:
-    hint = "cast it in the pipeline, to a string for example, or deliver to a directory of Parquet"
-    return UsageError(f"{kind} can't hold the column '{name}' as it is: {what}", place=place, hint=hint)
-
-
-def _other_columns(place: str) -> StateError:
-    return StateError("the table has other columns than the output", place=place, hint="name another one with --table")
+            with self._database.transaction(write=write) as connection:
+                yield connection
+        except self._database.errors as error:
+            if self._database.is_busy(error):
+                problem = "another process is writing to the database"
+                raise LockedError(problem, place=self._database.place, hint="try again") from None
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise EngineError(f"{self._database.name} refuses the changes: {line}", place=self.place) from None

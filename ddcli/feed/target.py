@@ -1,4 +1,4 @@
-"""Where changes are delivered exactly once: a directory of Parquet, or a table of DuckDB or SQLite, each with its position.
+"""Where changes are delivered exactly once: a directory of Parquet, or a table of a database, each with its position.
 
 The position of a target is committed together with the rows: of Parquet a file is both, in a database they are one transaction. So whoever
 is killed has delivered all or nothing, and of two that deliver the same changes one does. A target is of one consumer of one log.

@@ -1,11 +1,11 @@
-"""The target that a name means: a database by its ending, else a directory; never a file of another kind."""
+"""The target that a name means: a database by its URI or its file's ending, else a directory; never a file of another kind."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.errors import UsageError
-from ddcli.feed.database_target import DuckdbFeed, SqliteFeed
+from ddcli.errors import UsageError, masked
+from ddcli.feed.database_target import DatabaseFeed
 from ddcli.feed.parquet_target import ParquetFeed
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.feed.target import FeedTarget, Subscription
+    from ddcli.store.targets.postgres_database import PostgresDatabase
 
-DATABASES = {".duckdb": DuckdbFeed, ".db": SqliteFeed, ".sqlite": SqliteFeed, ".sqlite3": SqliteFeed}
+SQLITE, DUCKDB = (".db", ".sqlite", ".sqlite3"), (".duckdb",)
+POSTGRES = ("postgresql://", "postgres://")
+ENDINGS = "FILE.duckdb, FILE.db, FILE.sqlite or postgresql://..."
 
 
 def check_table(text: str, table: str) -> None:
     """Refuse a table's name where the target isn't a database, or where the name is empty (UsageError)."""
-    if not text.lower().endswith(tuple(DATABASES)):
-        raise UsageError("--table is for a database", hint="name one with --into FILE.duckdb, FILE.db or FILE.sqlite")
+    if not text.lower().endswith((*SQLITE, *DUCKDB)) and not text.startswith(POSTGRES):
+        raise UsageError("--table is for a database", hint=f"name one with --into {ENDINGS}")
     if not table:
         raise UsageError("--table is empty", hint="name the table, or leave --table out")
 
@@ -33,10 +36,14 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
 
     A name with the ending of a file of tables means no directory, and is refused. No target may lie in the directory of an output, which has the files of its pipeline and no others.
     """
+    if text.startswith(POSTGRES):
+        return DatabaseFeed(_postgres(text), table.split("."), subscription)
     path = locate(base, text)
     if isinstance(path, ObjectPath):
         raise UsageError(
-            "changes are delivered to this machine only", place=text, hint="name a directory or a database here"
+            "changes are delivered to this machine only",
+            place=text,
+            hint="name a directory or a database's file here, or postgresql://...",
         )
     whole = real(path)
     for folder in (whole, *whole.parents):
@@ -46,13 +53,28 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
                 place=text,
                 hint="deliver to another place",
             )
-    database = DATABASES.get(path.suffix.lower())
-    if database is not None:
-        return database(path, table, subscription)
+    if path.suffix.lower() in DUCKDB:
+        from ddcli.store.targets.duckdb_database import DuckdbDatabase
+
+        return DatabaseFeed(DuckdbDatabase(path), [table], subscription)
+    if path.suffix.lower() in SQLITE:
+        from ddcli.store.targets.sqlite_database import SqliteDatabase
+
+        return DatabaseFeed(SqliteDatabase(path), [table], subscription)
     if path.name.lower().endswith((*SUFFIXES, *ONLY_NAMED)):
         raise UsageError(
             "changes are delivered to a directory of Parquet files or a database",
             place=text,
-            hint="name a directory, or a database with FILE.duckdb, FILE.db or FILE.sqlite",
+            hint=f"name a directory, or a database with {ENDINGS}",
         )
     return ParquetFeed(path, subscription)
+
+
+def _postgres(uri: str) -> PostgresDatabase:
+    """Return the database of a URI, which has no password: others may see the command line."""
+    if masked(uri) != uri:
+        hint = "leave it out: libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
+        raise UsageError("a database's URI has no password in it", hint=hint)
+    from ddcli.store.targets.postgres_database import PostgresDatabase
+
+    return PostgresDatabase(uri)

@@ -24,6 +24,8 @@ AT, TIMES, STAYS = "dd_at", "dd_diff", "dd_stays"
 class Database(ABC):
     """A database at `place` in which there are tables of outputs."""
 
+    name: str
+    """What people call databases of the kind."""
     place: str
     row: str
     """The column that tells a row of a table from all others."""
@@ -63,12 +65,20 @@ class Database(ABC):
         """Return the names of a table's columns."""
         return [each[0] for each in connection.execute(f"select * from {table} limit 0").description]
 
+    @abstractmethod
+    def columns(self, connection: Any, table: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the names and types of a table's columns, as the database writes types."""
+
     def count(self, connection: Any, table: str) -> int | None:
         """Return how many rows a table has, where that costs no look at all of them."""
         return None
 
     def exclude_others(self, connection: Any, table: Sequence[str]) -> None:  # noqa: B027 - most have one writer at a time
         """Have other transactions that ask the same for a table wait until this one ends, where several may write at once."""
+
+    @abstractmethod
+    def is_busy(self, error: Exception) -> bool:
+        """Say whether an error is that another process writes there."""
 
     def hint(self, error: Exception) -> str | None:
         """Return what to do about an error, where there is something."""

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.targets.database import Database
+from ddcli.store.targets.database import Database, full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import polars as pl
+
+    from ddcli.expressions.types import Type
 
 # fmt: off
 TYPES = {
@@ -27,6 +29,7 @@ TYPES = {
 class DuckdbDatabase(Database):
     """A database in a file. Its keys refuse rows that take the place of others in one transaction, so there are none."""
 
+    name = "DuckDB"
     row = "rowid"
     types = TYPES
     keeps_keys = False
@@ -60,6 +63,20 @@ class DuckdbDatabase(Database):
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         query = "select 1 from information_schema.tables where lower(table_schema) = lower(?) and lower(table_name) = lower(?)"
         return bool(connection.execute(query, self.resolved(connection, name)[-2:]).fetchall())
+
+    def columns(self, connection: Any, table: Sequence[str]) -> list[tuple[str, str]]:
+        return [row[:2] for row in connection.execute(f"describe {full_name(table)}").fetchall()]
+
+    def is_busy(self, error: Exception) -> bool:
+        import duckdb
+
+        locked = isinstance(error, duckdb.IOException) and "lock" in str(error).splitlines()[0].lower()
+        return locked or isinstance(error, duckdb.TransactionException)
+
+    def type_of(self, kind: Type) -> str:
+        if kind.kind == "datetime" and kind.zone is None:
+            return {"ms": "timestamp_ms", "ns": "timestamp_ns"}.get(kind.unit or "", "timestamp")
+        return super().type_of(kind)
 
     def count(self, connection: Any, table: str) -> int | None:
         return int(connection.execute(f"select count(*) from {table}").fetchall()[0][0])

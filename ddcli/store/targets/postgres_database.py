@@ -22,6 +22,9 @@ TYPES = {
 }
 # fmt: on
 WHOLE_NAME = "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)"
+COLUMNS = "select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum"
+BUSY = {"40001", "40P01", "55P03"}
+"""The SQLSTATEs of transactions that were in each other's way."""
 ALTERED = "the table's columns or rules are others than the output's: put them back, or drop the table, and the next run writes it anew"
 HINTS = {
     **dict.fromkeys(("22", "23", "42703", "42804", "42846", "42883"), ALTERED),
@@ -37,6 +40,7 @@ HASHED = 140_000
 class PostgresDatabase(Database):
     """A database that a URI of libpq's names."""
 
+    name = "Postgres"
     types = TYPES
     row, mark, fleeting = "ctid", "%s", " on commit drop"
 
@@ -71,6 +75,12 @@ class PostgresDatabase(Database):
 
     def exclude_others(self, connection: Any, table: Sequence[str]) -> None:
         connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [f"dd {full_name(table)}"])
+
+    def columns(self, connection: Any, table: Sequence[str]) -> list[tuple[str, str]]:
+        return [*connection.execute(COLUMNS, [full_name(table)]).fetchall()]
+
+    def is_busy(self, error: Exception) -> bool:
+        return getattr(error, "sqlstate", None) in BUSY
 
     def hint(self, error: Exception) -> str | None:
         code = getattr(error, "sqlstate", None) or ""

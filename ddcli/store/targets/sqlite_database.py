@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
 
+DIGITS = {"ms": 3, "us": 6, "ns": 9}
+"""Digits of the seconds' fraction, by a timestamp's unit: as many each time, so that equal times are equal texts, in their order."""
 WAIT = 30.0
 """Seconds to wait for another program that writes."""
 
@@ -25,9 +27,10 @@ WAIT = 30.0
 class SqliteDatabase(Database):
     """A database in a file."""
 
+    name = "SQLite"
     row = "rowid"
     beside = "cross join"  # SQLite goes through the left side of it
-    errors = (sqlite3.Error, OSError)
+    errors = (sqlite3.Error, OSError, OverflowError)
 
     def __init__(self, file: Path) -> None:
         self.place, self._file = str(file), file
@@ -51,6 +54,13 @@ class SqliteDatabase(Database):
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         query = "select 1 from sqlite_master where type in ('table', 'view') and lower(name) = lower(?)"
         return bool(connection.execute(query, [name[-1]]).fetchall())
+
+    def columns(self, connection: Any, table: Sequence[str]) -> list[tuple[str, str]]:
+        query = "select name, lower(type) from pragma_table_info(?)"
+        return [*map(tuple, connection.execute(query, [table[-1]]).fetchall())]
+
+    def is_busy(self, error: Exception) -> bool:
+        return getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
 
     def type_of(self, kind: Type) -> str:
         if kind.is_integer or kind.kind == "bool":
@@ -80,8 +90,7 @@ def _plain(values: pl.Series) -> pl.Series:
     if dtype == pl.Boolean():
         return values.cast(pl.Int64)
     if isinstance(dtype, pl.Datetime):
-        zone = "+00:00" if dtype.time_zone else ""
-        return values.dt.strftime(f"%Y-%m-%d %H:%M:%S%.6f{zone}")
+        return values.dt.strftime(f"%Y-%m-%d %H:%M:%S%.{DIGITS[dtype.time_unit]}f{'%:z' if dtype.time_zone else ''}")
     if dtype == pl.Date():
         return values.dt.strftime("%Y-%m-%d")
     return values.cast(pl.String) if dtype.is_decimal() else values
