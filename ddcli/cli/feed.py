@@ -76,7 +76,7 @@ def command(
     \b
     Examples:
       dd feed out/airborne --consumer mail
-      dd feed out/airborne --consumer mail --ack
+      dd feed out/airborne --consumer mail --ack # what the line before printed
       dd feed out/airborne --consumer index --into out/changes.duckdb --follow --timeout 1
       dd feed out/airborne --list
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
