@@ -28,6 +28,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
 from ddcli.plan import logical
+from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
 from ddcli.plan.operators import Surroundings
 from ddcli.plan.physical import PhysicalGraph
@@ -316,6 +317,7 @@ class Dataflow:
         # A source that comes arranged is read with all columns, so every reader reads the same arrangement.
         indexed = {name: feed.relation.node for name, feed in self._indexed().items()}
         lowered = lower(logical.Graph(roots | indexed)).outputs
+        lowered = with_delta_joins(lowered, delta_joins(lowered, lambda _: True))
         outputs = {
             name: arrange(node, self._kept[name].key) if name in self._kept else node
             for name, node in lowered.items()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 from ddcli.circuit.groups import value_layout
-from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, reduction, route
+from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, is_in_order, reduction, route
 from ddcli.circuit.partition import owned
 from ddcli.circuit.shards import Lazily
 from ddcli.dataclass import dataclass
@@ -236,10 +236,14 @@ class _Assembly:
         inputs = [self.handle(child) for child in node.inputs]
         if isinstance(node, physical.Accumulate) and self.scope.streams and self.scope.nt == 1:
             inputs = self.combined(node, *inputs)
+        if isinstance(node, physical.RowLookup) and self.scope.workers.count > 1:
+            inputs = self.brought(node, *inputs)
         shards = self.shards(partial(self.operators.operator, node))
         if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
-        shifts, wraps = isinstance(node, physical.EquiJoin | physical.EnterAt), isinstance(node, physical.Filtered)
+        # What a chain of lookups has at later rounds goes on at once: it must meet the others as of this step.
+        joins, wraps = physical.EquiJoin | physical.DeltaJoin, isinstance(node, physical.Filtered)
+        shifts = isinstance(node, joins | physical.EnterAt)
         handle = self.scope.add(
             shards,
             *inputs,
@@ -252,7 +256,7 @@ class _Assembly:
         )
         takes = len(inputs) == len(node.inputs)
         self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node), takes=takes)
-        if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
+        if self.operators.times > 1 and isinstance(node, joins):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
             delays = self.shards(lambda shard: Delay(operators.waiting_trace(node, layout, shard), depth))
@@ -266,6 +270,15 @@ class _Assembly:
         self.scope.call(rows, node.fingerprint, kind(node), gives=False)
         sums = [CombinedSums(combine) for combine in combines]
         return [rows, self.scope.add(sums, read, width=sums[0].none.shape[1] - self.scope.nt - 1)]
+
+    def brought(self, node: physical.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
+        """Return what a lookup reads, with the updates in the shards of what they are looked up in."""
+        if is_in_order(node):
+            return [updates, arranged]
+        layout = Layout(node.inputs[0].schema)
+        route = layout.take(one for one, _ in node.on[: len(node.arranged.key)])
+        permutes = [Permute(range(layout.width), self.scope.nt) for _ in range(self.scope.workers.count)]
+        return [self.scope.add(permutes, updates, width=layout.width, layout=layout, route=route), arranged]
 
     def called(self, node: Node, handle: Handle, label: str = "") -> Handle:
         """Return the place of a node, which is called by the node's fingerprint; with a label for those who watch."""

@@ -19,7 +19,7 @@ from ddcli.engine.lanes import Layout, decode_records, ranks
 from ddcli.engine.operators.asof import AsofJoin
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
-from ddcli.engine.operators.join import Arrange, Entered, Join
+from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.negative import Negative
 from ddcli.engine.operators.neighbours import Neighbours
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.operators.base import Delta, Operator
     from ddcli.engine.operators.imported import Imported
+    from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.operators.running import RunningWindow
@@ -263,6 +264,33 @@ class Operators:
         take = [lane + offset[side] for _, side, source in node.columns for lane in lanes[side].lanes(source)]
         return Join(self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take)
 
+    @operator.register(physical.HalfJoin)
+    def _(self, node: physical.HalfJoin, shard: int) -> Operator:
+        lanes, nk = lookup_lanes(node)
+        at = {lane: place for place, lane in reversed([*enumerate(lanes)])}
+        given, found = (Layout(each.schema) for each in node.inputs)
+        take: list[int] = []
+        for _, side, source in node.columns:
+            if side == "left":
+                take += [at[lane] for lane in given.lanes(source)]
+            else:
+                # [key | values of the updates | values of the rows]: what is of the key is there once.
+                take += [lane if lane < nk else len(lanes) - nk + lane for lane in found.lanes(source)]
+        return HalfJoin(None if is_in_order(node) else lanes, self.looked_up(node, shard), nk, take, new=node.new)
+
+    @operator.register(physical.RowCount)
+    def _(self, node: physical.RowCount, shard: int) -> Operator:
+        lanes, nk = lookup_lanes(node)
+        return RowCount(None if is_in_order(node) else lanes, self.looked_up(node, shard), nk, new=node.new)
+
+    @operator.register(physical.FewerRows)
+    def _(self, node: physical.FewerRows, shard: int) -> Operator:
+        return FewerRows(self.scope.nt, fewer=node.fewer)
+
+    @operator.register(physical.DeltaJoin)
+    def _(self, node: physical.DeltaJoin, shard: int) -> Operator:
+        return Concat([1] * len(node.inputs), Layout(node.schema).width + self.scope.nt + 1)
+
     @operator.register(physical.EnterAt)
     def _(self, node: physical.EnterAt, shard: int) -> Operator:
         return EnterAt(self.scope.nt)
@@ -376,6 +404,10 @@ class Operators:
         output, waiting = self.output_trace(node, by, shard), self.waiting(node, by, shard)
         return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 
+    def looked_up(self, node: physical.RowLookup, shard: int) -> Joinable:
+        """Return the arrangement in which updates are looked up."""
+        return self.arranged[node.arranged.fingerprint][shard]
+
     def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
         """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
         arranged = self.arranged[node.inputs[0].fingerprint][shard]
@@ -426,6 +458,27 @@ def route(node: Node) -> Sequence[int]:
     ):
         return range(Layout(node.schema).width)
     return ()
+
+
+def is_in_order(node: physical.RowLookup) -> bool:
+    """Say whether updates come sorted by the key by which they are looked up, in the shards where it is."""
+    stream, key, own = node.inputs[0], node.arranged.key, [one for one, _ in node.on]
+    if isinstance(stream, physical.FewerRows):
+        (stream,) = stream.inputs
+    if isinstance(stream, physical.RowCount):
+        sorted_by = [one for one, _ in stream.on[: len(stream.arranged.key)]]
+    elif isinstance(stream, physical.Arrangement):
+        sorted_by = [*stream.key]
+    else:
+        return False
+    return sorted_by == own[: len(key)] and [*stream.schema][: len(own)] == own
+
+
+def lookup_lanes(node: physical.RowLookup) -> tuple[list[int], int]:
+    """Return the lanes of updates with those first by which they are looked up, and how many these are."""
+    layout = Layout(node.inputs[0].schema)
+    key = layout.take(one for one, _ in node.on)
+    return key + [lane for lane in range(layout.width) if lane not in key], len(key)
 
 
 def split_layout(node: physical.Arrangement) -> tuple[Layout, Layout]:

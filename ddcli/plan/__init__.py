@@ -5,6 +5,7 @@
 * build: from a spec to the logical graph, with every error at once
 * changes: what a changed pipeline means for its state
 * conditions: those that `and` connects, and which of them fail on no record
+* delta: joins of a collection with itself that keep nothing of what lies between
 * descriptions: names and short descriptions of physical nodes
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about

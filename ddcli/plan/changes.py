@@ -196,7 +196,9 @@ def keeps_state(node: Node, times: int) -> bool:
     near = isinstance(node, physical.WindowedGroup) and node.reach is not None
     if near or isinstance(node, physical.Multiplicity | physical.AsofGroup):
         return times > 1 or level(node) > 0
-    return isinstance(node, physical.WindowedGroup) or (times > 1 and isinstance(node, physical.EquiJoin))
+    return isinstance(node, physical.WindowedGroup) or (
+        times > 1 and isinstance(node, physical.EquiJoin | physical.DeltaJoin)
+    )
 
 
 def as_source(node: Node, times: int) -> Node:

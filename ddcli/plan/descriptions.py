@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
 
 OWN = re.compile(
-    r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|present|side|at)"
+    r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|rows\d|present|side|at)"
 )
 """Columns that the plan adds: the file doesn't name them."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
@@ -39,6 +39,10 @@ KINDS: dict[type[Node], str] = {
     physical.KeptArrangement: "arrange",
     physical.Filtered: "filter on read",
     physical.EquiJoin: "join",
+    physical.HalfJoin: "half join",
+    physical.RowCount: "count matches",
+    physical.FewerRows: "choose",
+    physical.DeltaJoin: "delta join",
     physical.AsofGroup: "asof_join",
     physical.Accumulate: "reduce",
     physical.Group: "reduce",
@@ -219,8 +223,23 @@ def _(node: physical.EquiJoin) -> list[str]:
     assert isinstance(left, physical.Arrangement)
     assert isinstance(right, physical.Arrangement)
     pairs = zip(left.key, right.key, strict=True)
-    named = [(_copied(one, left.key), _copied(other, right.key)) for one, other in pairs]
-    return ["on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in named)]
+    return [_on((_copied(one, left.key), _copied(other, right.key)) for one, other in pairs)]
+
+
+@says.register(physical.HalfJoin)
+@says.register(physical.RowCount)
+def _(node: physical.RowLookup) -> list[str]:
+    on = _on((one, _copied(other, node.arranged.key)) for one, other in node.on)
+    return [on, "with the run's own rows" if node.new else "with the rows of earlier runs"]
+
+
+@says.register
+def _(node: physical.FewerRows) -> list[str]:
+    return ["fewer rows in the second" if node.fewer else "no fewer rows in the second"]
+
+
+def _on(pairs: Iterable[tuple[str, str]]) -> str:
+    return "on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
 
 
 @says.register

@@ -18,6 +18,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
+from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
@@ -77,13 +78,15 @@ class Generation:
 
     `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged. `several` says
     of the collections and sides as they are written whether they had several readers, which decides where filters are asked; None: where
-    they are written. `joins` says of joins as they are written whether they come first by now.
+    they are written. `joins` says of joins as they are written whether they come first by now, `deltas` of those that may be delta joins
+    whether they are; None: none is.
     """
 
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
     several: dict[str, bool] | None = None
     joins: dict[str, bool] = field(default_factory=dict)
+    deltas: dict[str, bool] | None = None
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -169,9 +172,9 @@ class Generation:
         return self._lowered(moved, moved.same)
 
     def operators(self, written: Graph) -> dict[str, Node]:
-        """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records."""
+        """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records, or of a delta join."""
         moved = self.moved(written)
-        return self._lowered(moved, moved.operators)
+        return self.joined(self._lowered(moved, moved.operators), self.lowered(written))
 
     def _lowered(self, moved: MovedFilters, names: Mapping[str, Node]) -> dict[str, Node]:
         graph = moved.graph
@@ -181,6 +184,26 @@ class Generation:
 
     def _read_once(self, graph: Graph) -> frozenset[str]:
         return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
+
+    def choosing(self, lowered: physical.PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
+        """Return the generation that knows which joins of its graph are delta joins: those that are `known` as they were, others by `deltas`."""
+        chosen: dict[str, bool] = {}
+
+        def wanted(join: str) -> bool:
+            chosen[join] = known.get(join, deltas)
+            return chosen[join]
+
+        delta_joins(lowered.outputs, wanted, lowered.engines)
+        return replace(self, deltas=chosen)
+
+    def joined(self, nodes: Mapping[str, Node], lowered: physical.PhysicalGraph) -> dict[str, Node]:
+        """Return physical nodes by name with those joins as delta joins that are so in its graph, which is `lowered`."""
+        if not any((self.deltas or {}).values()):
+            return {**nodes}
+        deltas = self.deltas or {}
+        return with_delta_joins(
+            nodes, delta_joins(lowered.outputs, lambda join: deltas.get(join, False), lowered.engines)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest keeps of it."""
@@ -195,6 +218,8 @@ class Generation:
                 words: sorted(at for at, first in self.joins.items() if first == wanted)
                 for words, wanted in (("first", True), ("written", False))
             }
+        if self.deltas is not None:
+            tree["deltas"] = self.deltas
         return tree
 
     @classmethod
@@ -205,7 +230,7 @@ class Generation:
         several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
         joins = tree.get("joins", {"first": (), "written": ()})
         known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
-        return cls(columns, frozenset(tree["once"]), several, known)
+        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"))
 
 
 def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -274,8 +299,13 @@ def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...
     return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
 
 
-def plan(graph: Graph, before: Sequence[Generation] = (), choices: Choices | None = as_it_is) -> Plan:
-    """Lower a graph, as the generations of a state have it as far as they know it; `choices` is as for `Generation.of`."""
+def plan(
+    graph: Graph, before: Sequence[Generation] = (), choices: Choices | None = as_it_is, *, deltas: bool = True
+) -> Plan:
+    """Lower a graph, as the generations of a state have it as far as they know it; `choices` is as for `Generation.of`.
+
+    With `deltas`, joins of which no generation knows are delta joins where they may be, if anything is chosen.
+    """
     groups: list[dict[str, Node]] = [{} for _ in (*before, None)]
     for name, node in graph.outputs.items():
         known = sorted(range(len(before)), key=lambda at: -_common(node, before[at]))
@@ -288,11 +318,16 @@ def plan(graph: Graph, before: Sequence[Generation] = (), choices: Choices | Non
     for at, group in enumerate(groups):
         if group:
             together = Graph(group, graph.engines)
-            found = Generation.of(together, before[at] if at < len(before) else None, choices)
+            old = before[at] if at < len(before) else None
+            found = Generation.of(together, old, choices)
+            lowered = found.lowered(together)
+            none: dict[str, bool] | None = {} if choices is not None else None
+            joined = none if old is None else old.deltas
+            if joined is not None:
+                found = found.choosing(lowered, joined, deltas=deltas)
             generations.append(found)
             parts.append(together)
-            lowered = found.lowered(together)
-            outputs |= lowered.outputs
+            outputs |= found.joined(lowered.outputs, lowered)
             engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
     return Plan(graph, physical.physical_graph(one_scan_an_input(ordered), engines), tuple(generations), tuple(parts))

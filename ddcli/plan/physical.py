@@ -182,6 +182,53 @@ class EquiJoin(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class RowLookup(Node):
+    """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
+
+    `on` pairs columns: first those of the arrangement's key, then its first values. What is found are the rows before the step and, with
+    `new`, those that are new in it.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    new: bool
+
+    @property
+    def arranged(self) -> Arrangement:
+        """The arrangement."""
+        found = self.inputs[1]
+        assert isinstance(found, Arrangement)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class HalfJoin(RowLookup):
+    """The updates with the rows that they find; `columns` is as of an `EquiJoin`, the updates at the left."""
+
+    columns: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RowCount(RowLookup):
+    """The updates that find rows: those columns first by which they are looked up, and a last one that says how many rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class FewerRows(Node):
+    """Of the updates of a second `RowCount` in a row those that find `fewer` rows there than in the first, or the others; without both counts."""
+
+    fewer: bool
+
+
+ROWS = "$rows"
+"""How columns begin that say how many rows an update finds."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaJoin(Node):
+    """The join of several collections, of which nothing is kept: its inputs are what the updates of each give (see `plan.delta`)."""
+
+
+@dataclass(frozen=True, eq=False)
 class AsofGroup(Node):
     """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
 

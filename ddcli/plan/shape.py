@@ -65,11 +65,14 @@ def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
 
 def is_choice(node: logical.Node) -> bool:
     """Say whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
-    return (
-        isinstance(node, physical.Linear)
-        and len(node.steps) == 1
-        and _plain(node.steps[0], node.inputs[0].schema) is not None
-    )
+    return chosen_columns(node) is not None
+
+
+def chosen_columns(node: logical.Node) -> list[tuple[str, str]] | None:
+    """Return (name, column below) for each column of a node that only renames, drops and reorders columns; None of any other."""
+    if not isinstance(node, physical.Linear) or len(node.steps) != 1:
+        return None
+    return _plain(node.steps[0], node.inputs[0].schema)
 
 
 def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logical.Node:

@@ -49,8 +49,9 @@ def _(node: physical.EquiJoin) -> str:
     return "everything" if alike else "output"
 
 
-@work.register
-def _(_node: physical.AsofGroup) -> str:
+@work.register(physical.AsofGroup)
+@work.register(physical.RowLookup)
+def _(_node: Node) -> str:
     return "output"
 
 

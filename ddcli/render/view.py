@@ -207,7 +207,7 @@ def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
     """Return what the file calls the collections of physical nodes, by fingerprint, as far as they are collections by themselves."""
     called: dict[str, list[str]] = defaultdict(list)
     for generation, part in zip(plan.generations, plan.parts, strict=True):
-        lowered = generation.nodes(part)
+        lowered = generation.joined(generation.nodes(part), generation.lowered(part))
         for name, meant in names.items():
             node = lowered.get(meant)
             if node is not None and name not in called[node.fingerprint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,10 +32,14 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Type
+    from ddcli.plan.logical import Graph
     from ddcli.plan.physical import PhysicalGraph
     from tests.judge.case import Case
     from tests.judge.frontiers import Frontier as Antichain
     from tests.reference.model import Time
+
+
+Lowering = Callable[["Graph"], "PhysicalGraph"]
 
 
 class Traces:
@@ -63,13 +68,13 @@ class Resident:
         self.step = self.made.step
 
 
-def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> None:
+def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False, lowered: Lowering = lower) -> None:
     """Step the dataflow of a case; raise AssertionError if its outputs are wrong at any closed time.
 
     Its runs are the steps, or `finely` each time that occurs is one.
     """
     meaning = Meaning(case)
-    _judge(case, meaning, Resident(lower(meaning.graph), case.time_types, shards), finely=finely)
+    _judge(case, meaning, Resident(lowered(meaning.graph), case.time_types, shards), finely=finely)
 
 
 def judge_graph(case: Case, meaning: Meaning, graph: PhysicalGraph) -> None:
@@ -77,10 +82,12 @@ def judge_graph(case: Case, meaning: Meaning, graph: PhysicalGraph) -> None:
     _judge(case, meaning, Resident(graph, case.time_types, 1), finely=False)
 
 
-def judge_by_rounds(case: Case, shards: int, chance: random.Random, folder: Path, *, finely: bool = False) -> Rounds:
+def judge_by_rounds(
+    case: Case, shards: int, chance: random.Random, folder: Path, *, finely: bool = False, lowered: Lowering = lower
+) -> Rounds:
     """Judge a case as `judge_in_memory` does, each step done in another way; return how. See `rounds`."""
     meaning = Meaning(case)
-    rounds = Rounds(lower(meaning.graph), case.time_types, shards, chance, folder)
+    rounds = Rounds(lowered(meaning.graph), case.time_types, shards, chance, folder)
     _judge(case, meaning, rounds, finely=finely)
     return rounds
 

@@ -146,3 +146,93 @@ class Join(Stateless):
             alone = not self.left.trace.rows and not self.right.trace.rows
             return Delta(parts[0], distinct=self._keeps_all and alone)
         return Delta(np.concatenate(parts)) if parts else Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
+
+
+class RowLookup(Stateless):
+    """New updates that are looked up in an arrangement: in its trace as of before the step and, with `new`, in the step's batch as well.
+
+    `lanes` brings the updates to [key | values]; without it they are so, sorted and consolidated. The key may be longer than the
+    arrangement's: it goes on in the values of the rows, which are sorted by these, too.
+    """
+
+    def __init__(self, lanes: Sequence[int] | None, source: Joinable, nk: int, *, new: bool):
+        self.lanes = None if lanes is None else tuple(lanes)
+        self.source = source
+        self.nk = nk
+        self.nt = source.trace.nt
+        self.new = new
+
+    def found(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the updates, sorted, and matrices that have the rows of their keys; none where there is nothing to look up."""
+        updates, fresh = deltas[0].updates, deltas[1].updates
+        own = self.new and len(fresh)
+        if not len(updates) or not (own or self.source.trace.rows):
+            return updates, []
+        if self.lanes is not None:
+            updates = kernels.consolidate(permute(updates, self.lanes, self.nt + 1))
+        others = self.source.trace.matching(updates)
+        return updates, [*others, fresh] if own else others
+
+
+class HalfJoin(RowLookup):
+    """Updates with the rows that they find; `take` is as of a `Join`.
+
+    A join of n collections is the sum of n chains of these: the updates of each meet the others one after the other, those that come before it
+    with the step's updates and those that come after it without, so that each combination is found in one chain only, that of the last of its new rows.
+    """
+
+    def __init__(self, lanes: Sequence[int] | None, source: Joinable, nk: int, take: Sequence[int], *, new: bool):
+        super().__init__(lanes, source, nk, new=new)
+        self.take = np.array(take, np.int64)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        updates, others = self.found(deltas)
+        if not others:
+            return Delta(empty(len(self.take) + self.nt + 1), distinct=True)
+        return Delta(kernels.join(updates, others, self.nk, self.nt, self.take))
+
+
+class RowCount(RowLookup):
+    """Updates that find rows, with one more data lane: how many, each row of a batch counted by itself."""
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        updates, others = self.found(deltas)
+        tail = self.nt + 1
+        if not others:
+            return Delta(empty(deltas[0].updates.shape[1] + 1), distinct=True)
+        counts = row_counts(updates, others, self.nk)
+        rows = np.flatnonzero(counts)
+        data = updates.shape[1] - tail
+        out = kernels.take(updates, [*range(data), 0, *range(data, data + tail)], rows)
+        out[:, data] = counts[rows]
+        return Delta(out)
+
+
+class FewerRows(Stateless):
+    """Of updates whose last two data lanes are numbers of rows, those where the second has `fewer`, or the others; without these lanes.
+
+    Between two ways of going on, each update so takes the one with fewer rows to look at.
+    """
+
+    def __init__(self, nt: int, *, fewer: bool):
+        self.tail = nt + 1
+        self.fewer = fewer
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        (delta,) = deltas
+        width = delta.updates.shape[1]
+        data = width - self.tail - 2
+        rows = np.flatnonzero((delta.updates[:, data + 1] < delta.updates[:, data]) == self.fewer)
+        return Delta(kernels.take(delta.updates, [*range(data), *range(data + 2, width)], rows), delta.distinct)
+
+
+def row_counts(updates: np.ndarray, others: Sequence[np.ndarray], nk: int) -> np.ndarray:
+    """Return how many rows of other matrices have the key of each update; all are sorted.
+
+    >>> row_counts(np.array([[1, 0, 1], [2, 0, 1], [2, 1, 1]]), [np.array([[2, 0, 1]]), np.array([[2, 3, 1]])], 1).tolist()
+    [0, 2, 2]
+    """
+    keys = kernels.distinct_keys(updates, nk)
+    own, found = (kernels.locate(keys, each)[0] for each in ([updates], others))
+    counts: np.ndarray = np.repeat((found[:, 1::2] - found[:, ::2]).sum(axis=1), own[:, 1] - own[:, 0])
+    return counts

@@ -1,0 +1,334 @@
+"""Joins of a collection with itself, of three and more sides, as delta joins: nothing is kept of what lies between.
+
+A join of two keeps both sides arranged, and a third is joined with what comes of them, arranged again: of a graph's edges these are all paths of two,
+far more than there are edges. A delta join has a chain of lookups for the updates of each side instead: they meet the other sides one by one. It is
+taken where the arrangements that the join's own sides have anyway are enough for all lookups, so that the state only gets smaller.
+
+The sides are in an order. The updates of a step meet the sides before their own with the step's updates, and those after it without: so a
+combination of rows is found once, in the chain of the last of them that is new. A lookup may go on from an arrangement's key into its first values, by which its
+rows are sorted too; then an arrangement by more columns may be left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import field, replace
+from itertools import chain, combinations, count
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.types import Type
+from ddcli.plan import loops, physical
+from ddcli.plan.logical import Graph, below, digest
+from ddcli.plan.loops import level
+from ddcli.plan.shape import chosen_columns
+from ddcli.plan.work import is_constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.logical import Node
+
+Place = tuple[int, str]
+"""A side's number, and a column of the collection that it is of."""
+ROW_COUNT = Type("int64")
+MOST, MOST_ARRANGED = 6, 4
+"""Sides of a delta join, as so many chains there are, each with a lookup less; and their arrangements, as all choices of some are tried."""
+
+
+def delta_joins(
+    outputs: Mapping[str, Node], wanted: Callable[[str], bool], engines: Collection[str] = ()
+) -> dict[str, Node]:
+    """Return the delta joins to take, by the fingerprints of the joins that they stand for.
+
+    `wanted` is asked with the identity of each that there may be. One whose parts have a wish in `engines` stays as it is.
+    """
+    nodes = Graph({**outputs}).nodes()
+    readers = Counter(child.fingerprint for node in nodes for child in node.inputs)
+    readers.update(node.fingerprint for node in outputs.values())
+    found: dict[str, Node] = {}
+    taken: set[str] = set()
+    for node in reversed(nodes):
+        if isinstance(node, physical.EquiJoin) and node.fingerprint not in taken:
+            join = _Joined(readers)
+            join.add(node)
+            other = join.delta() if join.parts.isdisjoint(engines) else None
+            if other is not None and wanted(identity(node)):
+                found[node.fingerprint] = other
+                taken |= join.parts
+    return found
+
+
+def identity(node: Node) -> str:
+    """Return the identity of a join, whichever of its columns are read."""
+    return digest("delta", *(child.fingerprint for child in node.inputs))
+
+
+@dataclass
+class _Side:
+    """A side: the arrangement of the join as written, and of each column of it, what the collection calls it."""
+
+    arranged: physical.Arrangement
+    names: dict[str, str]
+    collection: str
+
+
+@dataclass
+class _Joined:
+    """A join of several sides, found below a join of two: which columns are equal, and where its own come from."""
+
+    readers: Mapping[str, int]
+    sides: list[_Side] = field(default_factory=list)
+    parts: set[str] = field(default_factory=set)
+    """The fingerprints of joins that it is made of, and of what they keep."""
+    equal: dict[Place, Place] = field(default_factory=dict)
+    result: list[tuple[str, Place]] = field(default_factory=list)
+    schema: Schema = field(default_factory=dict)
+
+    def add(self, node: physical.EquiJoin) -> None:
+        """Take in the join that is the last one."""
+        self.schema = node.schema
+        places = self._join(node)
+        self.result = [(name, places[name]) for name in node.schema]
+
+    def _join(self, node: physical.EquiJoin) -> dict[str, Place]:
+        """Take in a join; return where each of its columns comes from."""
+        self.parts.add(node.fingerprint)
+        left, right = node.inputs
+        assert isinstance(left, physical.Arrangement)
+        assert isinstance(right, physical.Arrangement)
+        found = {"left": self._side(left), "right": self._side(right)}
+        for one, other in zip(left.key, right.key, strict=True):
+            pair = self._first(found["left"][one]), self._first(found["right"][other])
+            if pair[0] != pair[1]:
+                self.equal[pair[0]] = pair[1]
+        return {name: found[side][source] for name, side, source in node.columns}
+
+    def _side(self, node: physical.Arrangement) -> dict[str, Place]:
+        """Take in a side of a join, or what it is made of, if that is a join that nobody else reads."""
+        if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1:
+            names, below, passed = _taken_apart(node)
+            alone = all(self.readers[each.fingerprint] == 1 for each in (*passed, below))
+            if alone and isinstance(below, physical.EquiJoin):
+                places = self._join(below)
+                self.parts.update(each.fingerprint for each in (node, *passed))
+                return {name: places[source] for name, source in names.items()}
+        names, below, _ = _taken_apart(node)
+        self.sides.append(_Side(node, names, below.fingerprint))
+        return {name: (len(self.sides) - 1, source) for name, source in names.items()}
+
+    def _first(self, place: Place) -> Place:
+        """Return the place that stands for all that are equal to one."""
+        while place in self.equal:
+            place = self.equal[place]
+        return place
+
+    def delta(self) -> Node | None:
+        """Return the delta join over as few of the sides' arrangements as will do; None where there is none, or it is not for this."""
+        arranged = {side.arranged.fingerprint: side for side in self.sides}
+        alike = len({side.collection for side in self.sides}) == 1
+        plain = all(type(side.arranged) is physical.Arrangement for side in self.sides)
+        levels = {level(side.arranged) for side in self.sides}
+        if not 3 <= len(self.sides) <= MOST or not alike or len(levels) > 1 or not plain:
+            return None
+        if len(arranged) > MOST_ARRANGED or any(
+            is_constant(side.arranged, side.arranged.key[0]) for side in self.sides
+        ):
+            return None
+        choices = (some for number in range(1, len(arranged) + 1) for some in combinations(arranged.values(), number))
+        for some in choices:
+            chains: list[Node] = []
+            for at in range(len(self.sides)):
+                ends = self._chains(at, some)
+                if not ends:
+                    break
+                chains += ends
+            else:
+                return physical.DeltaJoin(tuple(chains), self.schema)
+        return None
+
+    # --- one chain --------------------------------------------------------------------------------------------------
+
+    def _chains(self, start: int, arranged: Sequence[_Side]) -> list[Node]:
+        """Return chains of lookups that together are those for the updates of a side; none where one has nothing to be looked up in.
+
+        They begin with an arrangement's own updates, if it may be one that has them in the order of the first lookup.
+        """
+        found = [self._chains_from(start, each, arranged) for each in arranged if self._serves(each, start)]
+        return max((way for way in found if way), key=lambda way: way[0], default=(False, []))[1]
+
+    def _chains_from(self, start: int, first: _Side, arranged: Sequence[_Side]) -> tuple[bool, list[Node]] | None:
+        """Return the lookups for the updates of a side as an arrangement has them, and whether they are in order for the first."""
+        places = {name: self._first((start, first.names[name])) for name in first.arranged.schema}
+        bound: dict[Place, str] = {place: name for name, place in places.items()}
+        if len(bound) < len(places):  # two columns must be equal, of which nothing is known here
+            return None
+        left = frozenset(range(len(self.sides))) - {start}
+        ends = self._go_on(first.arranged, bound, _Way(start, left, arranged))
+        if not ends or any([*end.schema.items()] != [*self.schema.items()] for end in ends):
+            return None
+        node = ends[0]
+        while node.inputs[0] is not first.arranged:
+            node = node.inputs[0]
+        assert isinstance(node, physical.RowLookup)
+        return [one for one, _ in node.on[: len(node.arranged.key)]] == [*first.arranged.key], ends
+
+    def _go_on(self, node: Node, bound: Mapping[Place, str], way: _Way) -> list[Node]:
+        """Return the ends of chains that look up the sides that are left; none if one can't be looked up.
+
+        Where two sides find the same columns, each update goes on with the one that has fewer rows for it, and these are then looked up in the
+        other: it takes no more than the shorter of two lists to find what they share. A chain parts in two but once.
+        """
+        if not way.left:
+            return [node]
+        tried = (self._lookup(node, bound, at, each, way) for at in sorted(way.left) for each in way.arranged)
+        lookups = sorted((each for each in tried if each is not None), key=lambda each: each.rank, reverse=True)
+        if not lookups:
+            return []
+        best = lookups[0]
+        other = next((each for each in lookups if each.side != best.side and each.places == best.places), None)
+        if way.parted or other is None or not best.found or not (best.is_plain and other.is_plain):
+            return self._looked_up(node, bound, best, way)
+        counted = _counted(_counted(node, best, 1), other, 2)
+        columns = dict([*counted.schema.items()][:-2])
+        ends: list[Node] = []
+        for lookup, fewer in ((best, False), (other, True)):
+            chosen = physical.FewerRows((counted,), columns, fewer)
+            found = self._looked_up(chosen, bound, lookup, replace(way, parted=True))
+            if not found:
+                return self._looked_up(node, bound, best, way)
+            ends += found
+        return ends
+
+    def _serves(self, arranged: _Side, at: int) -> bool:
+        """Say whether an arrangement has the records of a side, with all its columns that anything needs."""
+        own = self.sides[at]
+        return arranged.collection == own.collection and {*own.names.values()} <= {*arranged.names.values()}
+
+    def _lookup(self, node: Node, bound: Mapping[Place, str], at: int, each: _Side, way: _Way) -> _Lookup | None:
+        """Return the lookup of a side in an arrangement by what is known by now, if that is its key and, of its other columns, the first."""
+        if not self._serves(each, at):
+            return None
+        on: list[tuple[str, str]] = []
+        schema, key = each.arranged.schema, each.arranged.key
+        for name in schema:
+            known = bound.get(self._first((at, each.names[name])))
+            if known is None:
+                if len(on) < len(key):
+                    return None
+                break
+            if node.schema[known] != schema[name]:
+                return None
+            on.append((known, name))
+        rest = [*schema][len(on) :]
+        places = [self._first((at, each.names[name])) for name in rest]
+        if len(set(places)) < len(places) or any(place in bound for place in places):
+            return None
+        known_since = [*bound.values()]
+        since = max(known_since.index(one) for one, _ in on[: len(key)])
+        return _Lookup(at, each, tuple(on), tuple(zip(rest, places, strict=True)), since, at < way.start)
+
+    def _looked_up(self, node: Node, bound: Mapping[Place, str], lookup: _Lookup, way: _Way) -> list[Node]:
+        """Return the ends of chains that go on with a lookup; the last one has the columns of the join."""
+        arranged, left = lookup.of.arranged, way.left - {lookup.side}
+        given = {place: ("left", name, node.schema[name]) for place, name in bound.items()}
+        given |= {place: ("right", name, arranged.schema[name]) for name, place in lookup.found}
+        needed = {self._first(place) for _, place in self.result} | {self._first(place) for place in self.equal}
+        columns: list[tuple[str, str, str]] = []
+        schema: Schema = {}
+        found: dict[Place, str] = {}
+        wanted = [(name, self._first(place)) for name, place in self.result] if not left else []
+        for place in given if left else ():
+            if place in needed:
+                wanted.append((_fresh(given[place][1], {name for name, _ in wanted}), place))
+        for name, place in wanted:
+            side, source, schema[name] = given[place]
+            columns.append((name, side, source))
+            found[place] = name
+        joined = physical.HalfJoin((node, arranged), schema, lookup.on, lookup.new, tuple(columns))
+        return self._go_on(joined, found, replace(way, left=left))
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A chain that is under way: the side whose updates it has, those that are left, and the arrangements that there are."""
+
+    start: int
+    left: frozenset[int]
+    arranged: Sequence[_Side]
+    parted: bool = False
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """A lookup of a side in an arrangement: the pairs that are equal, the columns that it finds, and whether it sees what is new.
+
+    `since` says how long all of the key is known: the longer, the fewer keys there are to look up.
+    """
+
+    side: int
+    of: _Side
+    on: tuple[tuple[str, str], ...]
+    found: tuple[tuple[str, Place], ...]
+    since: int
+    new: bool
+
+    @property
+    def rank(self) -> tuple[int, int, bool]:
+        """How good it is: by many columns, early, and where less is seen: at first that is nothing."""
+        return len(self.on), -self.since, not self.new
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """The places of what it finds."""
+        return frozenset(place for _, place in self.found)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each column is looked up once."""
+        return len({one for one, _ in self.on}) == len(self.on)
+
+
+def _counted(node: Node, lookup: _Lookup, number: int) -> Node:
+    """Return updates with how many rows they find by a lookup, in the order of that."""
+    count = _fresh(f"{physical.ROWS}{number}", node.schema)
+    columns = {one: node.schema[one] for one, _ in lookup.on} | node.schema | {count: ROW_COUNT}
+    return physical.RowCount((node, lookup.of.arranged), columns, lookup.on, lookup.new)
+
+
+def _taken_apart(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node]]:
+    """Return the collection that is arranged, what it calls the columns, and the nodes between that only choose columns."""
+    passed: list[Node] = []
+    names, found = {name: name for name in node.schema}, node.inputs[0]
+    while (columns := chosen_columns(found)) is not None:
+        chosen = dict(columns)
+        names = {name: chosen[source] for name, source in names.items()}
+        passed.append(found)
+        (found,) = found.inputs
+    return names, found, passed
+
+
+def _fresh(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken yet."""
+    return next(each for each in chain([name], (f"{name}_{at}" for at in count(2))) if each not in taken)
+
+
+def with_delta_joins(outputs: Mapping[str, Node], found: Mapping[str, Node]) -> dict[str, Node]:
+    """Return outputs with those joins as delta joins. A loop with another body is another loop, and gets an identity of its own."""
+    if not found:
+        return {**outputs}
+    done: dict[str, Node] = {}
+
+    def over(node: Node) -> Node:
+        inputs = tuple(done[child.fingerprint] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        other = node if same else replace(node, inputs=inputs)
+        return other if same or not isinstance(other, loops.Iterate) else loops.identified(other)
+
+    for node in Graph({**outputs}).nodes():
+        for each in below(found.get(node.fingerprint, node), lambda known: known.fingerprint in done):
+            done[each.fingerprint] = over(each)
+        if node.fingerprint in found:
+            done[node.fingerprint] = done[found[node.fingerprint].fingerprint]
+    return {name: done[node.fingerprint] for name, node in outputs.items()}
