@@ -7,7 +7,7 @@ import statistics
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.bench import files, states, tpcds, tpch
+from tests.bench import files, states, tpcds, tpch, triangles
 from tests.bench.batches import in_batches
 from tests.bench.commits import commits
 from tests.bench.differences import differences
@@ -90,6 +90,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "engine-change": partial(engine, case="change"),
     "engine-min": partial(engine, case="least"),
     "engine-count": partial(engine, case="count"),
+    "engine-triangles": triangles.figures,
     "bounded-memory": states.bounded,
     "tenfold-state": states.tenfold,
     "two-workers": states.workers,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddcli.spec import parse_spec
-from tests.bench import loops, tpch
+from tests.bench import loops, tpch, triangles
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES
 from tests.bench.engine import CASES as ENGINE_CASES
@@ -66,6 +66,15 @@ def test_a_case_of_the_engine_gives_the_right_answer(name):
 def test_a_case_of_loops_gives_the_right_answer(name, workers, monkeypatch):
     monkeypatch.setattr(loops, "CHANGES", 20)
     assert all(seconds > 0 for seconds in loops.CASES[name](200, workers).values())
+
+
+def test_triangles_are_those_that_duckdb_finds(monkeypatch):
+    monkeypatch.setattr(triangles, "CHANGES", 20)
+    found = triangles.measured(ROWS)
+    assert found["held"] == 2
+    assert min(found.values()) > 0
+    rows, _ = triangles.computed(triangles.power_law(ROWS))
+    assert not triangles.same(np.insert(rows[1:], 3, 1, axis=1), rows)
 
 
 def test_a_case_of_loops_that_is_wrong_is_no_figure():
