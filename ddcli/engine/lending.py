@@ -8,9 +8,7 @@ for one that has ended. So what polars calls is machine code that only notes wha
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import threading
-from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 # A note is a word that is `private_data` of a lent array, and once that came back the address of the note before it: a stack that
@@ -75,34 +73,13 @@ def functions() -> Functions:
 
 
 def _make() -> Functions:
-    from ddcli.engine.jit.cache import linked
+    from ddcli.engine.jit.cache import addresses
 
-    engine = linked([_machine_code()])
     # At the end of the process, too, polars may give something back: when Python has taken itself apart.
-    for needed in (engine, _lent):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(needed))
-    array, schema, notes = map(engine.get_function_address, ("array_came_back", "schema_came_back", "all_notes"))
-    return Functions(array, schema, ctypes.PYFUNCTYPE(ctypes.c_void_p)(notes))
-
-
-def _machine_code() -> bytes:
-    """Return the object code from where that of kernels is kept: to make it takes 4 ms, which a short run would notice."""
-    import llvmlite
-    import llvmlite.binding as llvm
-
-    from ddcli.engine.jit import cache
-    from ddcli.engine.jit.settings import cache_dir
-
-    parts = (llvmlite.__version__, llvm.get_process_triple(), CODE)
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
-    path = cache_dir() / f"lending-{digest}.kernels"
-    kept = cache.read(path)
-    if kept:
-        return kept[0].code
-    code: bytes = cache.target_machine().emit_object(llvm.parse_assembly(CODE))
-    with suppress(OSError):  # as long as there is no such folder, or no room in it
-        cache.write(path, [cache.CompiledKernel("lending", "", [], code)])
-    return code
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lent))
+    found = addresses(__name__)
+    notes = ctypes.PYFUNCTYPE(ctypes.c_void_p)(found["all_notes"])
+    return Functions(found["array_came_back"], found["schema_came_back"], notes)
 
 
 def lend(kept: object) -> int:

@@ -145,6 +145,7 @@ UNUSED = [
     "yaml",
     "obstore",
     "pyspark",
+    "llvmlite.binding",
     "numba",
     "rich",
     "watchfiles",

@@ -13,6 +13,7 @@ from click.shell_completion import BashComplete
 
 from ddcli.cli import doctor
 from ddcli.cli.main import COMMANDS, COMPLETE, cli
+from ddcli.engine.jit import cache
 from ddcli.spec import json_schema
 from tests.harness import ROOT, contents, snapshot
 
@@ -160,13 +161,14 @@ def test_doctor_finds_what_is_there(orders):
 def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None if name in {"polars", "numba", "pyspark"} else "1")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
+    monkeypatch.setattr(cache, "is_kept", lambda _: False)
     result = orders("doctor", "orders.yaml")
     assert result.code == 1
     assert "polars      not installed\n" in result.out
     assert "pyspark     not installed: pip install 'ddcli[spark]'\n" in result.out
     assert [line for line in result.err.splitlines() if line.startswith("error: ")] == [
-        "error: the package numba is missing",
         "error: the package polars is missing",
+        "error: there are no compiled kernels for this processor, nor numba, which compiles them",
         f"error: 5.0 MB are free at {orders.folder / '.dd/orders'}",
     ]
 

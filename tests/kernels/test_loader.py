@@ -12,11 +12,12 @@ import pytest
 
 from ddcli.engine import kernels
 from ddcli.engine.jit import cache, errors, load, registry, settings
+from ddcli.engine.jit.compilation import COMPILATION
 from ddcli.engine.kernels import shards
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
 
-MODULE = "ddcli.engine.kernels.shards"
+MODULE, OTHER = "ddcli.engine.kernels.shards", "ddcli.engine.kernels.xxhash"
 KEYS = np.array([[0], [1]])
 
 
@@ -86,19 +87,30 @@ def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monke
         shard()
 
 
+def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
+    """It is announced with the rest."""
+    folder, lines = fresh
+    monkeypatch.setattr(registry, "modules", lambda: iter([MODULE, OTHER]))
+    shard()
+    assert len(lines) == 1
+    assert lines[0].startswith("compiling 2 kernels ")
+    COMPILATION.compile(OTHER, {OTHER: folder / cache.file_name(OTHER)})
+    assert {file.name for file in folder.iterdir()} == {cache.file_name(MODULE), cache.file_name(OTHER)}
+
+
 def test_a_failure_to_compile_shows_why(fresh, monkeypatch):
     """With the compiler's own words."""
     monkeypatch.setattr(cache, "file_name", lambda _: "missing/folder.kernels")
-    with pytest.raises(kernels.KernelError, match="FileNotFoundError"):
+    with pytest.raises(kernels.KernelError, match=r"could not be compiled: .*No such file"):
         shard()
 
 
-def test_a_warm_process_imports_neither_numba_nor_polars():
-    """That is what the object files are for."""
+def test_a_warm_process_imports_no_compiler_and_no_polars():
+    """That is what the files are for."""
     kernels.shard_of(KEYS, 1, 2)
     program = (
         "import sys, numpy as np; from ddcli.engine import kernels; kernels.shard_of(np.array([[0], [1]]), 1, 2);"
-        "assert not {'numba', 'polars'} & set(sys.modules), sorted(sys.modules)"
+        "assert not {'numba', 'llvmlite.binding', 'polars'} & set(sys.modules), sorted(sys.modules)"
     )
     path = os.pathsep.join(entry for entry in sys.path if entry)
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})

@@ -6,6 +6,8 @@ import tempfile
 import pytest
 
 from ddcli.engine.jit import cache, ownership, settings
+from ddcli.engine.jit.image import Image
+from ddcli.engine.jit.objects import ObjectCode
 
 SOMEBODY = 65_534
 
@@ -142,14 +144,18 @@ def test_a_private_place_that_is_taken_is_another_one(tmp_path, given, said, mon
         assert private == settings.cache_dir()
 
 
-ENTRY = [cache.CompiledKernel("kernel", "symbol", [], b"code")]
+ENTRIES = [
+    Image(b"code", 4096, {"kernel": 0}, {"memset": 4096}),
+    [ObjectCode({"kernel": "symbol"}, ["memset"], b"code"), ObjectCode({"other": "symbol"}, [], b"more")],
+]
 
 
-def test_only_plain_files_of_ones_own_are_read(tmp_path, given):
+@pytest.mark.parametrize("entry", ENTRIES, ids=["image", "objects"])
+def test_only_plain_files_of_ones_own_are_read(tmp_path, given, entry):
     folder = folder_of(tmp_path)
     file = folder / "x.kernels"
-    cache.write(file, ENTRY)
-    assert cache.read(file) == ENTRY
+    cache.write(file, entry)
+    assert cache.read(file) == entry
     (folder / "link.kernels").symlink_to(file)
     os.mkfifo(folder / "pipe.kernels")
     (folder / "folder.kernels").mkdir()
@@ -158,7 +164,7 @@ def test_only_plain_files_of_ones_own_are_read(tmp_path, given):
     file.chmod(0o606)
     assert cache.read(file) is None
     file.chmod(0o600)
-    assert cache.read(file) == ENTRY
+    assert cache.read(file) == entry
     given(file)
     assert cache.read(file) is None
 

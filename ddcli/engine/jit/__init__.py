@@ -1,10 +1,16 @@
-"""Compiled kernels: written as Python functions, compiled by numba once, kept as object code, loaded by llvmlite.
+"""Compiled kernels: written as Python functions, compiled by numba once, kept as images of machine code that any process loads.
 
-* cache: files of object code, found by a hash of all they depend on
+* cache: files of code, found by a hash of all they depend on
+* cargo: the files that the package's wheel carries
+* compilation: what is compiled meanwhile, and who waits for it
 * compile: the compiler, a process of its own; the only import of numba
 * errors: how a kernel can fail
+* image: machine code that runs at any address
+* linker: images of object code
 * load: the decorator of kernels; what their first call loads
+* objects: object code, and how LLVM loads it where there are no images
 * ownership: directories of this user alone, and files there that are written whole
+* processor: the targets whose code a processor runs
 * registry: kernels by module, and how they take their arguments
 * settings: the cache directory, and where a compilation is reported
 """

@@ -1,9 +1,7 @@
 """Compile the kernels of modules into object code: the only place that imports numba, run as a process of its own.
 
-    python -m ddcli.engine.jit.compile FOLDER MODULE=FILE ...
-
-A process of its own keeps numba (hundreds of MB, half a second) out of the process that wants to run a kernel, and
-two of them compile in parallel.
+It reads lines MODULE=FILE, and answers each with MODULE once the file is written. A process of its own keeps numba (hundreds of MB, half a second)
+out of the process that wants to run a kernel, and two of them compile in parallel.
 """
 
 from __future__ import annotations
@@ -19,14 +17,20 @@ import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba import types
+from numba.core.codegen import JITCPUCodegen
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
+from ddcli.engine.jit.linker import image_of
+from ddcli.engine.jit.objects import ObjectCode, target_machine
+from ddcli.engine.jit.processor import takes_images
 from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, REFUSED, Kernel, is_helper, kernels_of, matrix_of
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# What an image is linked of: code that reaches all of its own by distances.
+PLACEMENT = {"reloc": "pic", "codemodel": "small"} if takes_images() else {}
 C_CONTIGUOUS = 0x1
 FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
 # Characters by which numpy's type descriptors name an 8-byte integer: long and long long.
@@ -37,6 +41,15 @@ CHARACTERS = {
     np.uint8: "BB",
     np.float64: "dd",
 }
+
+
+def settle_placement(codegen: Any, options: dict[str, Any], settle: Any = JITCPUCodegen._customize_tm_options) -> None:  # noqa: SLF001
+    """Have numba make code that an image can be linked of."""
+    settle(codegen, options)
+    options |= PLACEMENT
+
+
+JITCPUCodegen._customize_tm_options = settle_placement  # noqa: SLF001 - numba has no public way to choose how its code is placed
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -214,9 +227,8 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
     return made[function]
 
 
-def compile_module(module: str, made: dict[Any, Any]) -> list[cache.CompiledKernel]:
+def compile_module(module: str, made: dict[Any, Any]) -> list[ObjectCode]:
     """Return the object code of every kernel of a module; `made` keeps what helpers became, for the modules after it."""
-    importlib.import_module(module)
     result = []
     for entry in kernels_of(module):
         function = shim(entry, compiled(entry.function, made), made[acceptable])
@@ -225,19 +237,29 @@ def compile_module(module: str, made: dict[Any, Any]) -> list[cache.CompiledKern
         text = llvm.parse_assembly(library.get_llvm_str())
         outside = [thing.name for thing in (*text.functions, *text.global_variables) if thing.is_declaration]
         needed = [name for name in outside if not name.startswith("llvm.")]
-        result.append(cache.CompiledKernel(entry.name, function.native_name, needed, code))
+        result.append(ObjectCode({entry.name: function.native_name}, needed, code))
     return result
 
 
-def main(arguments: list[str]) -> None:
-    """Compile what the command line names."""
+def translate(text: str) -> list[ObjectCode]:
+    """Return the object code of functions that are written in LLVM's own language."""
+    parsed = llvm.parse_assembly(text)
+    code = target_machine(**PLACEMENT).emit_object(parsed)
+    return [ObjectCode({each.name: each.name for each in parsed.functions}, [], code)]
+
+
+def main() -> None:
+    """Compile what the lines ask for."""
     gc.disable()  # a compiler makes millions of objects and ends soon: nothing is won by looking for garbage
-    folder = Path(arguments[0])
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
-    for argument in arguments[1:]:
-        module, _, file = argument.partition("=")
-        cache.write(folder / file, compile_module(module, made))
+    for line in sys.stdin:
+        module, _, file = line.rstrip("\n").partition("=")
+        found = importlib.import_module(module)
+        codes = compile_module(module, made) if kernels_of(module) else translate(found.CODE)
+        cache.write(Path(file), image_of(codes) if takes_images() else codes)
+        sys.stdout.write(f"{module}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

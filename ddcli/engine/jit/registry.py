@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -107,6 +108,15 @@ def matrix_of(matrices: list[np.ndarray], position: int) -> np.ndarray:
 def modules() -> Iterator[str]:
     """Yield the names of the modules that have kernels, of those imported so far."""
     yield from _registry
+
+
+def every_module(package: str) -> list[str]:
+    """Import the modules of a package, and return the names of those that have kernels."""
+    import pkgutil
+
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{found.name}")
+    return list(modules())
 
 
 def kernels_of(module: str) -> list[Kernel]:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ddcli.job.options import SparkOptions
     from ddcli.runtime.spark.session import Spark
 
-PACKAGES = ("polars", "pyarrow", "numpy", "llvmlite", "pyspark")
-"""Packages whose versions must agree on all machines: plans and results are pickled, and kernels are compiled for one llvmlite."""
+PACKAGES = ("polars", "pyarrow", "numpy", "pyspark")
+"""Packages whose versions must agree on all machines: plans and results are pickled."""
 ASKED = "asked"
 ROUNDS = 3
 """Tasks for each slot, so that every executor has some."""

@@ -1,0 +1,53 @@
+"""The package's cargo: all that is compiled when its wheel is built, in files that the wheel carries.
+
+`python -m ddcli.engine.jit.cargo FOLDER` makes them; without a folder all is compiled for this processor, into the cache, and nothing has to be later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddcli.engine.jit.cache import addresses, carried_name
+from ddcli.engine.jit.compilation import Compiler
+from ddcli.engine.jit.processor import V3, takes_images, targets
+from ddcli.engine.jit.registry import every_module
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def everything() -> list[str]:
+    """Import all modules that have code to compile, and return their names."""
+    lending = importlib.import_module("ddcli.engine.lending")
+    return [*every_module("ddcli.engine.kernels"), lending.__name__]
+
+
+def load_up(folder: Path, modules: Sequence[str]) -> None:
+    """Compile modules into a folder: for this kind of processor, and for all that have the instructions of x86-64-v3."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(partial(_compile, folder, modules), (targets()[0], V3)))
+
+
+def _compile(folder: Path, modules: Sequence[str], target: str) -> None:
+    compiler = Compiler(target, folder)
+    for module in modules:
+        compiler.compile(module, carried_name(module, target))
+    compiler.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Compile everything."""
+    if not arguments:
+        for module in everything():
+            addresses(module)
+    elif takes_images():
+        load_up(Path(arguments[0]), everything())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,130 @@
+"""Compilation: processes that compile modules one after the other, while this one goes on with what it has.
+
+Whoever calls a kernel that is not compiled waits for its module, which comes next; what else was asked for follows in the background.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ddcli.engine.jit.errors import KernelError
+from ddcli.engine.jit.processor import V3, targets
+from ddcli.engine.jit.registry import kernels_of
+from ddcli.engine.jit.settings import announce
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROCESSES = min(2, os.cpu_count() or 1)
+SECONDS_PER_KERNEL = 0.35  # measured, two processes; only for telling the person how long to wait
+
+
+class Compiler:
+    """A process that compiles modules for a target into files of a folder. It ends when this one does, but for the module that it is at."""
+
+    def __init__(self, target: str, folder: Path) -> None:
+        """Start it in the folder: where it is, numba looks for its settings."""
+        self.folder = folder
+        # We may have been found through a folder that is not on the path any more: that of `python -m`.
+        ours = str(Path(__file__).parents[3])
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        settings["PYTHONPATH"] = os.pathsep.join(filter(None, (*sys.path, ours)))
+        if target == V3:
+            settings |= {"NUMBA_CPU_NAME": V3, "NUMBA_CPU_FEATURES": ""}
+        self.complaints: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        # -P: the sources are those of this process, not what happens to be in the current folder.
+        command = [sys.executable, "-P", "-m", f"{__package__}.compile"]
+        pipe = subprocess.PIPE
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - this Python, our own module
+                command, env=settings, cwd=folder, stdin=pipe, stdout=pipe, stderr=self.complaints, text=True
+            )
+        except OSError as error:
+            raise failure(str(error)) from error
+
+    def compile(self, module: str, file: str) -> None:
+        """Compile a module into a file. Raises KernelError with the compiler's own words; the process has ended then."""
+        asked, answers = self.process.stdin, self.process.stdout
+        assert asked is not None
+        assert answers is not None
+        with suppress(BrokenPipeError):
+            asked.write(f"{module}={file}\n")
+            asked.flush()
+        if any(line == f"{module}\n" for line in answers):
+            return
+        self.process.wait()
+        self.complaints.seek(0)
+        raise failure(self.complaints.read().strip()[-2000:])
+
+    def close(self) -> None:
+        """End it."""
+        self.process.communicate()
+        self.complaints.close()
+
+
+def failure(why: str) -> KernelError:
+    """Return the error for a compiler that failed."""
+    hint = "set DDCLI_KERNELS=python to run without compiled kernels (slow)"
+    return KernelError(f"kernels could not be compiled: {why}", hint=hint)
+
+
+class Compilation:
+    """The modules that are to be compiled for this processor, each into a file, and the threads that have it done."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Path] = {}
+        self._ends: dict[Path, Future[None]] = {}
+        self._threads = 0
+
+    def compile(self, module: str, files: Mapping[str, Path]) -> None:
+        """Return when a module is compiled into its file; all that `files` names follows. Raises KernelError if it can't be."""
+        with self._lock:
+            new = [name for name, path in files.items() if path not in self._ends or self._ends[path].done()]
+            self._ends |= {files[name]: Future() for name in new}
+            count = sum(len(kernels_of(name)) for name in new)
+            if count:
+                announce(f"compiling {count} kernels (once, about {1 + count * SECONDS_PER_KERNEL:.0f} s) ...")
+            next_ones = {name: path for name, path in files.items() if not self._ends[path].running()}
+            self._waiting = next_ones | self._waiting
+            while self._threads < min(PROCESSES, len(self._waiting)):
+                self._threads += 1
+                threading.Thread(target=self._work, daemon=True).start()
+            end = self._ends[files[module]]
+        end.result()
+
+    def _work(self) -> None:
+        """Compile what waits, the first first, until nothing does."""
+        compiler: Compiler | None = None
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    break
+                module = next(iter(self._waiting))
+                path = self._waiting.pop(module)
+                end = self._ends[path]
+                end.set_running_or_notify_cancel()
+            try:
+                if compiler is None or compiler.folder != path.parent:
+                    compiler = Compiler(targets()[0], path.parent)
+                compiler.compile(module, path.name)
+            except BaseException as error:  # noqa: BLE001 - who waits is to have it
+                compiler = None
+                end.set_exception(error)
+            else:
+                end.set_result(None)
+        if compiler is not None:
+            compiler.close()
+
+
+COMPILATION = Compilation()
+"""That of this process."""

@@ -1,0 +1,149 @@
+"""The linker: object code of x86-64 in ELF becomes one image, which needs nothing but room and the addresses of a few functions outside.
+
+The code is position-independent: what it has of its own lies at fixed distances, whatever the image's address. A function outside is called
+through a slot, a word among the image's data that the loader sets. See https://gitlab.com/x86-psABIs/x86-64-ABI.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddcli.engine.jit.errors import KernelError
+from ddcli.engine.jit.image import PAGE, Image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ddcli.engine.jit.objects import ObjectCode
+
+HEADER = struct.Struct("<40xQ10xHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELOCATION = struct.Struct("<QQq")
+
+SYMBOLS, RELOCATIONS, ZEROS = 2, 4, 8
+"""Kinds of sections."""
+WRITTEN, LOADED = 0x1, 0x2
+"""Flags of sections."""
+DISTANCE, CALL = 2, 4
+"""Kinds of relocations."""
+JUMP = b"\xff\x25\x00\x00\x00\x00\xcc\xcc"
+"""A jump to the address in a slot, whose distance from the sixth byte is written into bytes 2 to 5."""
+
+
+class Section(NamedTuple):
+    """A section of an object."""
+
+    name: str
+    kind: int
+    flags: int
+    content: bytes
+    link: int
+    info: int
+    align: int
+
+
+class Symbol(NamedTuple):
+    """A symbol of an object: its place in a section; section 0 stands for outside."""
+
+    name: str
+    section: int
+    value: int
+
+
+class ObjectFile:
+    """An object's sections and symbols."""
+
+    def __init__(self, code: bytes) -> None:
+        """Read an object that LLVM made just now."""
+        table, size, count, names = HEADER.unpack_from(code)
+        heads = [SECTION.unpack_from(code, table + size * at) for at in range(count)]
+        texts = code[heads[names][4] :]
+        self.sections = [
+            Section(
+                text_at(texts, name),
+                kind,
+                flags,
+                bytes(length) if kind == ZEROS else code[offset : offset + length],
+                link,
+                info,
+                max(align, 1),
+            )
+            for name, kind, flags, _, offset, length, link, info, align, _ in heads
+        ]
+        self.symbols = [
+            Symbol(text_at(self.sections[each.link].content, name), section, value)
+            for each in self.sections
+            if each.kind == SYMBOLS
+            for name, _, _, section, value, _ in SYMBOL.iter_unpack(each.content)
+        ]
+        self.places: dict[int, int] = {}
+        """The offset in the image of each section that is there, by its number."""
+
+    def loaded(self, *, written: bool) -> Iterator[tuple[int, Section]]:
+        """Yield the sections that belong into memory, by number. No exception passes a kernel, so a table for that does not."""
+        for at, each in enumerate(self.sections):
+            if each.flags & LOADED and bool(each.flags & WRITTEN) == written and each.name != ".eh_frame":
+                yield at, each
+
+    def outside(self) -> set[str]:
+        """Return the names of the functions outside."""
+        return {each.name for each in self.symbols if not each.section and each.name}
+
+    def offset(self, symbol: Symbol) -> int | None:
+        """Return where a symbol lies in the image; None for one outside."""
+        start = self.places.get(symbol.section)
+        return None if start is None else start + symbol.value
+
+    def function(self, name: str) -> int:
+        """Return where a function of the object lies in the image."""
+        return next(offset for each in self.symbols if each.name == name and (offset := self.offset(each)) is not None)
+
+    def relocations(self) -> Iterator[tuple[int, int, Symbol, int]]:
+        """Yield of each distance in the code: its place in the image, its kind, where it leads, and what is added."""
+        for each in self.sections:
+            if each.kind == RELOCATIONS and each.info in self.places:
+                for offset, info, added in RELOCATION.iter_unpack(each.content):
+                    yield self.places[each.info] + offset, info & 0xFFFFFFFF, self.symbols[info >> 32], added
+
+
+def image_of(codes: Sequence[ObjectCode]) -> Image:
+    """Return the image of objects, each complete but for functions outside. Raises KernelError for what position-independent code lacks."""
+    objects = [ObjectFile(each.code) for each in codes]
+    content = bytearray()
+
+    def put(data: bytes, align: int) -> int:
+        content.extend(bytes(-len(content) % align))
+        content.extend(data)
+        return len(content) - len(data)
+
+    for each in objects:
+        each.places = {at: put(section.content, section.align) for at, section in each.loaded(written=False)}
+    stubs = {name: put(JUMP, 8) for name in sorted(set().union(*(each.outside() for each in objects)))}
+    written = put(b"", PAGE)
+    slots = {name: put(bytes(8), 8) for name in stubs}
+    for name, stub in stubs.items():
+        struct.pack_into("<i", content, stub + 2, slots[name] - stub - 6)
+    for each in objects:
+        each.places |= {at: put(section.content, section.align) for at, section in each.loaded(written=True)}
+    for each in objects:
+        for place, kind, symbol, added in each.relocations():
+            offset = each.offset(symbol)
+            if kind == CALL and offset is None:
+                offset = stubs[symbol.name]
+            if offset is None or kind not in {DISTANCE, CALL}:
+                msg = f"compiled code refers to {symbol.name or 'a section'} in a way that can't be linked ({kind})"
+                raise KernelError(msg)
+            struct.pack_into("<i", content, place, offset + added - place)
+    functions = {
+        name: each.function(symbol)
+        for code, each in zip(codes, objects, strict=True)
+        for name, symbol in code.functions.items()
+    }
+    return Image(bytes(content), written, functions, slots)
+
+
+def text_at(texts: bytes, start: int) -> str:
+    """Return the text at an offset of a table of texts, each of which ends with a zero."""
+    return texts[start : texts.index(0, start)].decode()
