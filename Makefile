@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # What `dd` imports of other packages.
-IMPORTED := click llvmlite numba numpy polars pyarrow rich sqlglot watchfiles yaml zstandard
+IMPORTED := click numpy polars pyarrow rich sqlglot watchfiles yaml zstandard
 # Succeeds in a Python that can make our environment.
 SUPPORTED := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
@@ -19,7 +19,7 @@ PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python) python3.11 p
 PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 1)) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
+.PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest test-wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,7 @@ tools: $(READY)
 	@$(call find_java,$(VENV))
 	@$(find_chromium)
 	@# Else each of the processes compiles all kernels.
-	@$(BIN)/python -c 'from ddcli.engine.jit.cache import addresses, every_module; [*map(addresses, every_module("ddcli.engine.kernels"))]'
+	@$(BIN)/python -m ddcli.engine.jit.cargo
 
 soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says
 	$(BIN)/python -m tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10)) $(ARGS)
@@ -119,6 +119,15 @@ test-pythons: ## Run the tests with each version of Python that is at hand
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
 	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
 
+test-wheel: $(READY) ## Build a wheel, install it where nothing else is, and run a pipeline there: no kernel is compiled
+	@rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel .
+	@$(call make_venv,.venv-wheel)
+	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --force-reinstall build/wheel/ddcli-*.whl
+	cd build/wheel && ../../.venv-wheel/bin/dd init sales
+	cd build/wheel && time -p ../../.venv-wheel/bin/dd run --cache-dir cache sales/sales.yaml
+	@! .venv-wheel/bin/python -c 'import llvmlite' 2>/dev/null && test -z "$$(ls build/wheel/cache | grep kernels)"
+
 clean: ## Remove the set-up, caches, and what the pipelines wrote
 	rm -rf $(VENV) .venv-* build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -127,7 +136,10 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 
 $(READY): pyproject.toml
 	@$(call make_venv,$(VENV))
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	@# What builds the package and compiles kernels comes first: it compiles them while pip fetches the rest.
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile hatchling editables numba
+	@$(BIN)/python -m ddcli.engine.jit.cargo & \
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-build-isolation --editable '.[dev]' || exit; wait
 	@# What `dd` imports is compiled by all processors: else its first run does that, which takes time and memory. The rest can wait.
 	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)

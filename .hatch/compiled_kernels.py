@@ -1,0 +1,33 @@
+"""The build hook: a wheel carries compiled kernels, if the machine that builds it takes them. An editable installation compiles what it calls."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+TAG = "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64"
+"""Kernels need no function but some of any C library's, and know no version of Python."""
+
+
+class CompiledKernels(BuildHookInterface):
+    """Puts a folder of compiled kernels into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile what `ddcli.engine.jit.cargo` lists."""
+        if version == "editable":
+            return
+        self.folder = tempfile.TemporaryDirectory()
+        command = [sys.executable, "-P", "-m", "ddcli.engine.jit.cargo", self.folder.name]
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": self.root}, check=True)  # noqa: S603 - this Python, our own module
+        if any(Path(self.folder.name).iterdir()):
+            build_data |= {"pure_python": False, "tag": TAG}
+            build_data["force_include"][self.folder.name] = "ddcli/engine/jit/compiled"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the folder, whose files are in the wheel."""
+        if version != "editable":
+            self.folder.cleanup()
