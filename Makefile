@@ -67,6 +67,7 @@ tests: $(READY) tools
 tools: $(READY)
 	@$(call find_java,$(VENV))
 	@$(find_chromium)
+	@$(find_mariadb)
 	@# Else each of the processes compiles all kernels.
 	@$(BIN)/python -m ddcli.engine.jit.cargo
 
@@ -161,10 +162,21 @@ define find_chromium
 for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do \
     command -v $$name >/dev/null && exit; \
 done; \
+$(call install,chromium)
+endef
+
+# Have a server of MariaDB, where Debian's can be installed; without one its tests are skipped, with the reason.
+define find_mariadb
+command -v mariadb-install-db >/dev/null && command -v my_print_defaults >/dev/null && exit; \
+$(call install,mariadb-server-core mariadb-client-core)
+endef
+
+# Install packages of Debian for the tests, where that can be done.
+define install
 if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
-    echo 'Installing Chromium, for the tests of pages.'; \
+    echo 'Installing $(1), for the tests.'; \
     get() { DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "$$@" -qq >/dev/null 2>&1; }; \
-    get install -y --no-install-recommends chromium || { get update && get install -y --no-install-recommends chromium; }; \
+    get install -y --no-install-recommends $(1) || { get update && get install -y --no-install-recommends $(1); }; \
 fi; true
 endef
 

@@ -102,6 +102,11 @@ def delimited(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def in_backticks(name: str) -> str:
+    """Return a name as MySQL has it in statements."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 class Expression:
     """A node of the tree. `columns`, `text` and `substitute` are all that the planner needs to know of it."""
 

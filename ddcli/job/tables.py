@@ -121,6 +121,10 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
         from ddcli.store.mirrors.postgres_reader import PostgresReader
 
         reader = PostgresReader(uri, query, declared, named, connections)
+    elif uri.startswith("mysql"):
+        from ddcli.store.mirrors.mysql_reader import MysqlReader
+
+        reader = MysqlReader(uri, query, declared, named, connections)
     elif uri.startswith("duckdb"):
         from ddcli.store.mirrors.duckdb_reader import DuckdbReader
 

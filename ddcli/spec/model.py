@@ -468,7 +468,7 @@ def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[st
 
 def database_file(uri: str) -> str:
     """Return the path of a database that lies in a file; empty of one that a server has."""
-    return "" if uri.startswith("postgres") else uri.partition(":///")[2]
+    return "" if uri.startswith(("postgres", "mysql")) else uri.partition(":///")[2]
 
 
 DATABASE = "to"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text, masked
-from ddcli.expressions.tree import delimited
+from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
 from ddcli.spec.operators import COLUMN, COLUMNS, TYPED_COLUMNS
 from ddcli.spec.shapes import ByKind, Key, Pairs, Record
@@ -28,7 +28,12 @@ class DatabaseWords(Words):
     def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
         """Refuse a text that is no URI, or has a password."""
         if masked(text.value) != text.value:
-            hint = "leave it out: libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
+            known = (
+                "of the variable MYSQL_PWD or ~/.my.cnf"
+                if text.value.startswith("mysql")
+                else "libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
+            )
+            hint = f"leave it out: {known}"
             raise notes.refuse(place.path, "a database's URI has no password in it", text.span, hint)
         Words.check(self, text, place, notes)
 
@@ -37,6 +42,9 @@ DATABASE_URI = DatabaseWords(
     "a database",
     r"(sqlite|duckdb):///.+|postgres(ql)?://.*",
     "write `sqlite:///shop.db` or `duckdb:///shop.duckdb`, a path relative to this file, `sqlite:////var/shop.db`, or `postgresql://user@host/shop`",
+)
+READ_URI = DatabaseWords(
+    "a database", rf"{DATABASE_URI.pattern}|mysql://.+", f"{DATABASE_URI.rule}, or `mysql://user@host/shop`"
 )
 IN_CATALOG: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
@@ -66,11 +74,11 @@ DATABASE = {
         about="columns of which no two rows have the same values; by a cursor newer rows replace older ones",
     ),
 }
-PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": DATABASE_URI}
+PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": READ_URI}
 ABOUT = {
     "delta": "directory of a table of Delta Lake, relative to this file, or in an object store",
     "iceberg": "a table of Iceberg in a catalog",
-    "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb; or postgresql://user@host/shop",
+    "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb; or postgresql://user@host/shop, mysql://user@host/shop",
 }
 EXAMPLES = {
     "delta": "{delta: lake/orders/}",
@@ -86,7 +94,8 @@ def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     arguments |= where if isinstance(where, dict) else {"path": where}
     span = place.word.span
     if kind == "database" and (name := arguments.pop("from_table", None)) is not None:
-        table = ".".join(map(delimited, name.value.split(".")))
+        quoted = in_backticks if where.value.startswith("mysql") else delimited
+        table = ".".join(map(quoted, name.value.split(".")))
         arguments["query"] = replace(name, value=f"select * from {table}")  # noqa: S608 - quoted
     named = arguments.pop("time", None)
     times = model.TABLE_TIMES

@@ -10,6 +10,7 @@ EXTRAS = {
     "deltalake": ("tables of Delta Lake", "delta"),
     "duckdb": ("databases of DuckDB", "duckdb"),
     "psycopg": ("databases of Postgres", "postgres"),
+    "pymysql": ("databases of MySQL", "mysql"),
     "pyiceberg": ("tables of Iceberg", "iceberg"),
 }
 

@@ -9,6 +9,7 @@
 * file_stamp: what changes with a database in a file, or with a file that is put in place whole
 * iceberg: what the snapshots of a table of Iceberg changed
 * mirror: the files of a mirror, and how far it goes
+* mysql_reader: what a query of MySQL returns
 * partition: rows in parts that are compared one by one
 * postgres_reader: what a query of Postgres returns
 * postgres_types: how the columns of a query of Postgres are read

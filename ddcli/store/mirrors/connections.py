@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from psycopg import Connection
 
@@ -36,7 +37,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._open: dict[str, Connection[Any]] = {}
+        self._open: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -46,12 +47,23 @@ class Connections:
         self._stack.close()
 
     def to(self, uri: str) -> Connection[Any]:
-        """Return the connection to a database, in a transaction that only reads."""
-        if uri not in self._open:
-            from psycopg import IsolationLevel
+        """Return the connection to a database of Postgres, in a transaction that only reads."""
+        opened: Connection[Any] = self.shared(uri, _reading)
+        return opened
 
-            opened = self._stack.enter_context(connected(uri))
-            opened.read_only, opened.isolation_level = True, IsolationLevel.REPEATABLE_READ
-            opened.execute(SETTINGS)
-            self._open[uri] = opened
+    def shared(self, uri: str, opened: Callable[[str], AbstractContextManager[Any]]) -> Any:
+        """Return the connection to a database, which `opened` opens."""
+        if uri not in self._open:
+            self._open[uri] = self._stack.enter_context(opened(uri))
         return self._open[uri]
+
+
+@contextmanager
+def _reading(uri: str) -> Iterator[Connection[Any]]:
+    """Open a database of Postgres in a transaction that only reads."""
+    from psycopg import IsolationLevel
+
+    with connected(uri) as opened:
+        opened.read_only, opened.isolation_level = True, IsolationLevel.REPEATABLE_READ
+        opened.execute(SETTINGS)
+        yield opened

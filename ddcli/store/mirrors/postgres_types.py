@@ -101,14 +101,14 @@ def _scalars(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Ser
     texts = pl.Series(name, values, pl.String)
     if dtype == pl.String():
         return texts
-    found = texts.to_frame().select(_read(pl.col(name), dtype)).to_series()
+    found = texts.to_frame().select(read_text(pl.col(name), dtype)).to_series()
     failed = found.is_null() & texts.is_not_null()
     if failed.any():
         raise _wrong(name, kind, f"'{texts.filter(failed)[0]}'", place)
     return found
 
 
-def _read(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def read_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """Return texts of the database's in a type; null where they are none of it."""
     if dtype == pl.Binary():
         return text.str.slice(2).str.decode("hex", strict=False)
