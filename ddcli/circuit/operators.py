@@ -162,6 +162,7 @@ class Operators:
     scope: Scope
     surroundings: CircuitContext
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
+    _linear: dict[tuple[str, int], Operator] = field(default_factory=dict)
 
     def pool(self, shard: int) -> Pool:
         return self.surroundings.pools[shard]
@@ -173,6 +174,13 @@ class Operators:
 
     @operator.register(physical.Linear)
     def _(self, node: physical.Linear, shard: int) -> Operator:
+        # It keeps nothing: shards that share a pool share it, so that expressions are made once.
+        known = node.fingerprint, id(self.pool(shard))
+        if known not in self._linear:
+            self._linear[known] = self._linear_of(node, shard)
+        return self._linear[known]
+
+    def _linear_of(self, node: physical.Linear, shard: int) -> Operator:
         tell = self.surroundings.failed
         if tell is None or self.scope.depth:  # in a loop a record fails in a round, of which an error log knows nothing
             return linear_operator(node, self.pool(shard), self.scope.nt)

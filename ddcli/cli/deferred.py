@@ -13,7 +13,12 @@ from types import ModuleType
 from typing import Any
 
 PARTS = {
+    "polars.io.database": frozenset({"read_database", "read_database_uri"}),
+    "polars.io.delta": frozenset({"read_delta", "scan_delta"}),
     "polars.io.iceberg": frozenset({"scan_iceberg", "delete_iceberg"}),
+    "polars.io.lance": frozenset({"scan_lance"}),
+    "polars.io.pyarrow_dataset": frozenset({"scan_pyarrow_dataset"}),
+    "numpy.linalg": frozenset({"matrix_power", "eigvals", "inv", "lstsq"}),
     "numpy._core._add_newdocs": frozenset[str](),
 }
 """Each part, and the functions in it that its library takes out to offer them, which are not called before a person does."""
