@@ -401,7 +401,7 @@ class _Run:
             secret=self.secret.hex(),
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
-                "seen": self.seen,
+                "seen": self.seen and list(self.seen),
                 "plan": self._outline(),
                 **carried(self.manifest),
                 **self._clock(traces),

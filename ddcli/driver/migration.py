@@ -240,7 +240,7 @@ class _Rebuild:
                     | {"plan": self.planning.outline()}
                     | self._due(traces)
                     | ({"reopenings": count} if self.reopens else {})
-                    | {"seen": self._seen(readers)}
+                    | {"seen": (seen := self._seen(readers)) and list(seen)}
                     | self._built(transaction.number)
                     | ({UNCLEAN: forgetting.unclean, "forgot": transaction.number} if forgetting else {}),
                 )

@@ -6,8 +6,10 @@ import pytest
 
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, checksum
+from ddcli.store.state import manifest
 from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputEntry, InputFile, OutputEntry
 from ddcli.store.state.manifest import BEFORE, FORMAT, Manifest, manifest_path, read_manifest, read_newest
+from tests.crash.shop import Shop
 
 FRONTIER = ((3, 0), (0, 4))
 MANIFEST = Manifest(
@@ -147,3 +149,21 @@ def test_an_outputs_file_of_commits_that_are_none_is_refused(commits):
     assert FileEntry.from_row(row).to_row() == row
     with pytest.raises((ValueError, TypeError)):
         FileEntry.from_row([*row[:-2], *commits])
+
+
+def test_what_a_run_has_committed_is_what_is_read(tmp_path):
+    """A watch's next round takes it as it is in memory: it is the same as what the file says."""
+    shop = Shop.make(tmp_path)
+    path = tmp_path / "shop.yaml"
+    for step in range(4):
+        shop.supply(step)
+        if step == 3:
+            path.write_text(path.read_text().replace("sum(amount)", "max(amount)"))
+        shop.run(apply=step == 3)
+        number = shop.number
+        known = manifest_path(shop.state, number)
+        assert known in manifest._LATELY
+        committed = read_newest(shop.state)
+        manifest._LATELY.clear()
+        assert read_newest(shop.state) == committed
+        assert read_newest(shop.state) is not committed

@@ -14,7 +14,7 @@ import posixpath
 import stat
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -293,6 +293,13 @@ def locate(base: Path, text: str) -> Path:
 
     Raises UsageError where a name in it is not UTF-8: neither Parquet's readers nor a manifest can name such a file.
     """
+    # A path says what it is by its class, too: those of a file system and of an object store may be equal.
+    return _located(type(base), base, text)
+
+
+@lru_cache(maxsize=1 << 12)
+def _located(_kind: type[Path], base: Path, text: str) -> Path:
+    """Return what `locate` returns: a run asks for the same few paths again and again."""
     path = text if isinstance(base, ObjectPath) else f"{base}/{text}"
     if not is_utf8(path):
         raise UsageError("the path is not UTF-8", place=path, hint="rename the file or the directory")

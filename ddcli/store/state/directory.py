@@ -38,7 +38,7 @@ from ddcli.store.state.contents import (
     unpublished,
 )
 from ddcli.store.state.holds import holding, read_claims
-from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
+from ddcli.store.state.manifest import Manifest, manifest_path, read_newest, remember
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
 from ddcli.store.state.register import SEGMENTS
 from ddcli.store.state.verify import read_checked
@@ -350,13 +350,15 @@ class Transaction:
             manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment)
             manifest = manifest.numbered(self.number, pairs, self.state.identity)
             self._made += self._files.make_directory(final.parent)
-            self._prepare(manifest.to_bytes(), final, waiting)
+            data = manifest.to_bytes()
+            self._prepare(data, final, waiting)
         except BaseException as error:
             # Else the rename itself was interrupted, after it was done.
             if isinstance(error, LockedError) or not is_there(final):
                 self.abort()
             raise
         self._open = False
+        remember(final, data, manifest)
         before, self.state.manifest = self.state.manifest, manifest
         try:
             self._files.sync_directory(final.parent)

@@ -64,7 +64,7 @@ LAST = 999_999_999
 RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
 _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
-"""The manifest that was read last, and its bytes: a run reads the same several times."""
+"""The manifest that was read or written last, and its bytes: a run reads the same several times, and the next round what the last one wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +301,11 @@ def read_manifest(path: Path) -> Manifest:
         raise StateError(
             f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE
         ) from None
+    remember(path, data, manifest)
+    return manifest
+
+
+def remember(path: Path, data: bytes, manifest: Manifest) -> None:
+    """Note what these bytes of a manifest say: who reads them again at this path need not parse them."""
     _LATELY.clear()
     _LATELY[path] = data, manifest
-    return manifest
