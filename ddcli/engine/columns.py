@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 NULL = 2**63 - 1
 SIGN = np.int64(-(2**63))
-POOLED = frozenset({"string", "binary", "list"})
+POOLED = frozenset({"string", "binary", "list", "struct"})
 
 
 class HashedValues(Protocol):
     """The values behind hashed lanes: a `Pool`. `pool` is not imported, as it imports this module for the elements of lists."""
 
     def intern(self, series: pl.Series, column: Type) -> Lanes:
-        """Return the lane of each value of a string, binary or list column."""
+        """Return the lane of each value of a string, binary, list or struct column."""
 
     def values(self, lanes: Lanes, column: Type) -> pl.Series:
         """Return the values that lanes of a type stand for."""
@@ -89,6 +89,8 @@ def encode_column(series: pl.Series, column: Type, pool: HashedValues, out: Lane
     kind = column.kind
     if column.inner is not None:
         _check_elements(series, column.inner)
+    if column.fields:
+        _check_fields(series, column)
     if kind == "null":
         out[:, 0] = NULL
     elif kind in POOLED:
@@ -152,6 +154,22 @@ def _check_elements(lists: pl.Series, inner: Type) -> None:
         raise NullInRequired(lists.name, row, "a null in the list")
     if inner.inner is not None:
         _check_elements(elements, inner.inner)
+    if inner.fields:
+        _check_fields(elements, inner)
+
+
+def _check_fields(structs: pl.Series, column: Type) -> None:
+    """Raise NullInRequired where a struct has a null that the type of its field refuses, at any depth; the row is that among its parts."""
+    there = structs.drop_nulls()
+    for name, kind in column.fields:
+        values = there.struct.field(name)
+        if values.null_count() and not kind.nullable:
+            row = int(structs.is_not_null().arg_true()[_first_null(values)])
+            raise NullInRequired(structs.name, row, f"a null in the field '{name}'")
+        if kind.inner is not None:
+            _check_elements(values, kind.inner)
+        if kind.fields:
+            _check_fields(values, kind)
 
 
 def _filled(series: pl.Series, kind: str) -> pl.Series:

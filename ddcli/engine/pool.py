@@ -1,7 +1,7 @@
 """The pool: which value each 64-bit hash in a matrix stands for.
 
-Strings, binaries and lists are hashed into their lane (under a secret, the UTF-8, the raw bytes, or the lanes of a list's
-elements). The pool remembers the bytes, so that lanes can be decoded, and refuses a second value with the hash of a
+Strings, binaries, lists and structs are hashed into their lane (under a secret, the UTF-8, the raw bytes, the lanes of a list's
+elements, or of a struct's fields). The pool remembers the bytes, so that lanes can be decoded, and refuses a second value with the hash of a
 first one: a collision is an error that names both, never a silent merge, and a run begins again under another secret. The
 pool belongs to the process and is no part of the state: files hold real values, and loading them hashes again.
 
@@ -12,6 +12,7 @@ a collision can't be resolved by giving the second value another lane: other pro
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,12 +78,14 @@ class Pool:
         return sum(table.size for table in self._tables.values())
 
     def intern(self, series: pl.Series, column: Type | None = None) -> Lanes:
-        """Return the lane of each value of a string, binary or list column; null is `NULL`. Raises HashCollision."""
+        """Return the lane of each value of a string, binary, list or struct column; null is `NULL`. Raises HashCollision."""
         column = column or from_polars(series.dtype, nullable=True)
         assert column is not None, f"no lanes for {series.dtype}"
         kind = _kind(column)
         if column.kind == "list":
             return self._intern_lists(series, kind)
+        if column.kind == "struct":
+            return self._intern_structs(series, kind)
         lanes = np.empty(len(series), np.int64)
         row = 0
         for chunk in chunks(series):
@@ -136,6 +139,8 @@ class Pool:
         table = self._table(kind)
         if kind.inner is not None:
             return self._list_values(table, lanes, kind.inner, nulls)
+        if kind.fields:
+            return self._struct_values(table, lanes, kind, nulls)
         views, windows = table.views(lanes)
         sizes = np.array([len(window) for window in windows], np.int64)
         return to_series("vu" if column.kind == "string" else "vz", len(lanes), [views, *windows, sizes], nulls)
@@ -165,8 +170,13 @@ class Pool:
             return lanes
         kind = _kind(column)
         offsets, data = self._table(kind).bytes_of(lanes)
-        if kind.inner is not None and kind.inner.kind in POOLED:
-            data = self.ranks(data.view(np.int64), kind.inner).view(np.uint8)
+        parts = _parts(kind)
+        if any(part.kind in POOLED for part in parts):
+            matrix = data.view(np.int64).reshape(-1, sum(part.lanes for part in parts)).copy()
+            for lane, part in zip(_first_lanes(parts), parts, strict=True):
+                if part.kind in POOLED:
+                    matrix[:, lane] = self.ranks(matrix[:, lane], part)
+            data = matrix.reshape(-1).view(np.uint8)
         lengths = np.diff(offsets)
         lengths[lanes == NULL] = -1
         ranks = np.empty(len(lanes), np.int64)
@@ -206,6 +216,40 @@ class Pool:
         self._insert(kind, starts, lengths, matrix.reshape(-1).view(np.uint8), lanes)
         return lanes
 
+    def _intern_structs(self, series: pl.Series, kind: Type) -> Lanes:
+        """Hash each struct by the lanes of its fields, which are interned first where they are hashed themselves."""
+        parts = _parts(kind)
+        matrix = np.empty((len(series), sum(part.lanes for part in parts)), np.int64)
+        for lane, (name, part) in zip(_first_lanes(parts), kind.fields, strict=True):
+            encode_column(series.struct.field(name), part, self, matrix[:, lane : lane + part.lanes])
+        lengths = np.full(len(series), matrix.shape[1] * 8)
+        starts = np.arange(len(series)) * (matrix.shape[1] * 8)
+        if series.null_count():
+            lengths[series.is_null().to_numpy()] = -1
+        lanes = np.empty(len(series), np.int64)
+        self._insert(kind, starts, lengths, matrix.reshape(-1).view(np.uint8), lanes)
+        return lanes
+
+    def _struct_values(self, table: PoolTable, lanes: Lanes, kind: Type, nulls: np.ndarray | None) -> pl.Series:
+        _, data = table.bytes_of(lanes)
+        parts = _parts(kind)
+        matrix = np.full((len(lanes), sum(part.lanes for part in parts)), NULL)
+        matrix[slice(None) if nulls is None else ~nulls] = data.view(np.int64).reshape(-1, matrix.shape[1])
+        found = self._structs(matrix, kind)
+        if nulls is None:
+            return found
+        return found.zip_with(series_of("", ~nulls), _nulls(found))
+
+    def _structs(self, matrix: Lanes, kind: Type) -> pl.Series:
+        """Return the structs of the lanes of their fields."""
+        import polars as pl
+
+        columns = [
+            decode_column(matrix[:, lane : lane + part.lanes], part, self, name)
+            for lane, (name, part) in zip(_first_lanes(_parts(kind)), kind.fields, strict=True)
+        ]
+        return pl.DataFrame(columns).to_struct("")
+
     def _list_values(self, table: PoolTable, lanes: Lanes, inner: Type, nulls: np.ndarray | None) -> pl.Series:
         import polars as pl
 
@@ -221,20 +265,38 @@ class Pool:
         found = found.fill_null(pl.Series([[]], dtype=found.dtype).first())
         if nulls is None:
             return found
-        empty = pl.Series([None], dtype=found.dtype).new_from_index(0, len(found))
-        return found.zip_with(series_of("", ~nulls), empty)
+        return found.zip_with(series_of("", ~nulls), _nulls(found))
 
     def _show(self, data: np.ndarray, kind: Type) -> object:
         """Return the Python value of some bytes, for a message."""
         if kind.inner is not None:
             lanes = np.frombuffer(data.tobytes(), np.int64).reshape(-1, kind.inner.lanes)
             return decode_column(lanes, kind.inner, self, "").to_list()
+        if kind.fields:
+            return self._structs(np.frombuffer(data.tobytes(), np.int64).reshape(1, -1), kind).item()
         return data.tobytes().decode() if kind.kind == "string" else data.tobytes()
 
 
 def _kind(column: Type) -> Type:
     """Return the type whose table a column's values are in, whatever it says about nulls.
 
-    Nulls inside of lists are always provided for, so that a list has the same hash wherever it is.
+    Nulls inside of lists and structs are always provided for, so that one has the same hash wherever it is.
     """
+    if column.fields:
+        return Type("struct", fields=tuple((name, _kind(kind).or_null()) for name, kind in column.fields))
     return Type("list", inner=_kind(column.inner).or_null()) if column.inner else column.required()
+
+
+def _parts(kind: Type) -> list[Type]:
+    """Return the types whose lanes a value's bytes are, one after the other: of a list again and again, none of texts."""
+    return [part for _, part in kind.fields] or ([kind.inner] if kind.inner else [])
+
+
+def _first_lanes(parts: Sequence[Type]) -> list[int]:
+    """Return the first lane of each part."""
+    return [0, *accumulate(part.lanes for part in parts[:-1])]
+
+
+def _nulls(series: pl.Series) -> pl.Series:
+    """Return as many nulls, of the same type."""
+    return type(series)([None], dtype=series.dtype).new_from_index(0, len(series))

@@ -19,10 +19,12 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * lower_cast: casts
 * lower_logic: comparisons, conditionals, lists
 * lower_number: arithmetic
+* lower_struct: structs
 * lower_text: text functions
 * lower_time: dates, times, intervals
 * modules: Python modules that a pipeline names, found and imported
 * moment_format: dates and timestamps in a format of their own
+* nested: the syntax of lists and structs
 * operators: typing of operators and conditionals
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names

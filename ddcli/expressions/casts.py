@@ -61,6 +61,10 @@ def is_castable(source: Type, target: Type) -> bool:
     if one == "list" and other == "list" and source.inner and target.inner:
         # Element by element, where no element can fail.
         return source.inner.kind == "null" or source.inner.required() == target.inner.required()
+    if one == other == "struct":
+        pairs = zip(source.fields, target.fields, strict=False)
+        same = all(a == b and (x.kind == "null" or x.required() == y.required()) for (a, x), (b, y) in pairs)
+        return same and len(source.fields) == len(target.fields)
     return (one == "time" and other == "string") or (one == other == "duration")
 
 

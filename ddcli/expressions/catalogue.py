@@ -20,6 +20,7 @@ GROUPS = {
     "Text": functions.TEXT,
     "Dates and times": functions.TIME,
     "Lists": functions.LISTS,
+    "Structs": functions.STRUCTS,
 }
 AGGREGATE = "Aggregates"
 """The group of aggregates."""

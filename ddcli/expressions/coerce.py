@@ -73,7 +73,24 @@ def meet(a: Type, b: Type) -> Type | None:
     if one.kind == other.kind == "list" and one.inner and other.inner:
         inner = meet(one.inner, other.inner)
         return Type("list", nullable, inner=inner) if inner else None
+    if one.kind == other.kind == "struct":
+        fields = _meet_fields(one, other)
+        return Type("struct", nullable, fields=fields) if fields else None
     return None
+
+
+def _meet_fields(a: Type, b: Type) -> tuple[tuple[str, Type], ...]:
+    """Return the fields in which structs are comparable, none if they are not: their names are the same, and no value is changed that can fail."""
+    if [name for name, _ in a.fields] != [name for name, _ in b.fields]:
+        return ()
+    found = []
+    for (name, one), (_, other) in zip(a.fields, b.fields, strict=True):
+        common = meet(one, other)
+        decimals = common is not None and common.kind == "decimal" and one.required() != other.required()
+        if common is None or (decimals and "null" not in (one.kind, other.kind)):
+            return ()
+        found.append((name, common))
+    return tuple(found)
 
 
 def _meet_numbers(a: Type, b: Type) -> Type:

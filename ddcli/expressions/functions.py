@@ -388,7 +388,26 @@ LISTS = [
     ),
 ]
 
-FUNCTIONS: dict[str, Function] = {f.name: f for f in (*ARITHMETIC, *CONDITIONS, *TEXT, *TIME, *LISTS)}
+STRUCTS = [
+    _rule(
+        "named_struct",
+        "{'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...)",
+        "A struct: values under names.",
+        "{'a': 1, 'b': 'x'}",
+        "named_struct('a', 1, 'b', 'x')",
+        rules.named_struct,
+    ),
+    _rule(
+        "struct_extract",
+        "s.a, s['a'], struct_extract(s, 'a')",
+        "A field of a struct; null where the struct is.",
+        "({'a': 1, 'b': 'x'}).b",
+        "'x'",
+        rules.struct_extract,
+    ),
+]
+
+FUNCTIONS: dict[str, Function] = {f.name: f for f in (*ARITHMETIC, *CONDITIONS, *TEXT, *TIME, *LISTS, *STRUCTS)}
 
 # Other people's names for the same things.
 SYNONYMS = {"ceiling": "ceil", "pow": "power", "char_length": "length", "character_length": "length", "len": "length"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions import lower_logic, lower_number, lower_text, lower_time
+from ddcli.expressions import lower_logic, lower_number, lower_struct, lower_text, lower_time
 from ddcli.expressions.checks import Checks
 from ddcli.expressions.lower_cast import lower_cast
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
@@ -183,12 +183,15 @@ def literal(value: object, type_: Type) -> pl.Expr:
     """Return a constant with exactly its type."""
     if type_.kind == "months":
         raise AssertionError("months stand only in add_months")
+    if type_.fields or (type_.inner is not None and type_.inner.fields):
+        return pl.lit(pl.Series([value], dtype=type_.to_polars())).first()
     return pl.lit(value, dtype=type_.to_polars())
 
 
 TABLE: dict[str, Lower] = {
     **lower_logic.LOWER,
     **lower_number.LOWER,
+    **lower_struct.LOWER,
     **lower_text.LOWER,
     **lower_time.LOWER,
 }

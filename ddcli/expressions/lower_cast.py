@@ -33,7 +33,7 @@ TIMESTAMP = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK})?$"
 def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     """Return the converted value; adds the checks of the rows that it fails on."""
     source, target = cast.argument.type, cast.type
-    if source.kind in ("null", "list"):
+    if source.kind in ("null", "list", "struct"):
         return value.cast(target.to_polars())
     if source.kind == "string":
         return _from_text(low, cast, value.str.strip_chars(" "))

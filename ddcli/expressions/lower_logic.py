@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.expressions.lower_struct import compared_structs
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def compared(sign: str, left: pl.Expr, right: pl.Expr, *, constant: bool) -> pl.
 
 def _compare(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     sign = call.function
+    if call.args[0].type.kind == "struct":
+        left, right = args
+        return compared_structs(sign, left, right, call.args[0].type)
     if sign.endswith("distinct from") and not any(arg.type.nullable for arg in call.args):
         sign = "=" if "not" in sign else "<>"
     return compared(sign, *args, constant=not call.args[0].columns())

@@ -190,10 +190,17 @@ def negate(name: str, args: Sequence[Expression]) -> Resolved:
 def comparison(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `= <> < <= > >=` and `is [not] distinct from`: both sides in one type."""
     sides, common = unify(args, f"`{name}`")
-    if common.kind in ("list", "months"):
-        raise Mismatch(f"values of type {common.required()} have no order or equality here", args[0])
     distinct = name.endswith("distinct from")
+    if common.kind == "struct" and name not in ("=", "<>") and not distinct:
+        raise Mismatch("structs have no order here", args[0], "compare their fields, `s.a < t.a`")
+    if not has_equality(common):
+        raise Mismatch(f"values of type {common.required()} have no order or equality here", args[0])
     return sides, BOOL if distinct else replace(BOOL, nullable=common.nullable), name
+
+
+def has_equality(kind: Type) -> bool:
+    """Return whether `=` compares values of a type: not lists, nor structs that hold one."""
+    return kind.kind not in ("list", "months") and all(has_equality(inner) for _, inner in kind.fields)
 
 
 def logic(name: str, args: Sequence[Expression]) -> Resolved:
@@ -212,6 +219,8 @@ def is_null(name: str, args: Sequence[Expression]) -> Resolved:
 
 def membership(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `x in (a, b, ...)`."""
+    if args[0].type.kind == "struct":
+        raise Mismatch(f"`{name}` takes no structs", args[0], "compare each with `=`, connected by `or`")
     return comparison(name, args)
 
 
@@ -228,8 +237,8 @@ def nullif(name: str, args: Sequence[Expression]) -> Resolved:
     if len(args) != 2:
         raise Mismatch(f"{name} takes 2 arguments, got {len(args)}")
     sides, common = unify(args, name)
-    if common.kind == "list":
-        raise Mismatch("lists have no equality here", args[0])
+    if common.kind in ("list", "struct"):
+        raise Mismatch(f"nullif takes no {common.kind}s", args[0])
     return sides, common.or_null(), name
 
 
@@ -238,7 +247,7 @@ def extremum(name: str, args: Sequence[Expression]) -> Resolved:
     if not args:
         raise Mismatch(f"{name} takes at least 1 argument, got 0")
     sides, common = unify(args, name)
-    if common.kind in ("list", "months"):
+    if common.kind in ("list", "struct", "months"):
         raise Mismatch(f"values of type {common.required()} have no order here", args[0])
     return sides, common, name
 
@@ -248,7 +257,7 @@ def concat(name: str, args: Sequence[Expression]) -> Resolved:
     if not args:
         raise Mismatch(f"{name} takes at least 1 argument, got 0")
     for arg in args:
-        if arg.type.kind in ("list", "binary", "duration", "months"):
+        if arg.type.kind in ("list", "struct", "binary", "duration", "months"):
             raise Mismatch(f"{name} expects text, got {arg.type.required()}", arg)
     text = Type("string")
     sides = [convert(arg, text) for arg in args]
@@ -304,9 +313,44 @@ def array_contains(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} takes a list and a value", args[0] if args else None)
     inner = args[0].type.inner
     assert inner is not None
-    if inner.kind in ("list", "null"):
+    if inner.kind in ("list", "struct", "null"):
         raise Mismatch(f"{name} can't search a list of {inner.required()}", args[0])
     value = convert(args[1], inner)
     if isinstance(value, Cast) and inner.kind != args[1].type.kind:
         raise Mismatch(f"{name} expects {inner.required()}, got {args[1].type.required()}", args[1], "cast it")
     return [args[0], value], nullable_if_any(BOOL, [args[0], value]), name
+
+
+def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a struct of names and values in turn. Fields may always be null."""
+    names = [arg.value if isinstance(arg, Literal) and isinstance(arg.value, str) else "" for arg in args[::2]]
+    if not args or len(args) % 2:
+        raise Mismatch(f"{name} takes names and values in turn", hint="named_struct('a', 1, 'b', 'x')")
+    for at, word in enumerate(names):
+        if not word:
+            raise Mismatch("the name of a field is a constant text", args[2 * at])
+        if word.lower() in (each.lower() for each in names[:at]):
+            raise Mismatch(f"two fields are named `{word}`", args[2 * at])
+    values = list(args[1::2])
+    for value in values:
+        if value.type.kind == "months":
+            raise Mismatch("a field can't be an interval of months", value)
+    fields = tuple((word, value.type.or_null()) for word, value in zip(names, values, strict=True))
+    return values, Type("struct", fields=fields), name
+
+
+def struct_extract(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a field of a struct: by its name, else without regard to case if that leaves one."""
+    if len(args) != 2:
+        raise Mismatch(f"{name} takes a struct and the name of a field")
+    struct, word = args
+    if not isinstance(word, Literal) or not isinstance(word.value, str):
+        raise Mismatch("the name of a field is a constant text", word, "struct_extract(s, 'a')")
+    if struct.type.kind != "struct":
+        raise Mismatch(f"a struct has fields, and no {struct.type.required()}", struct)
+    fields = dict(struct.type.fields)
+    same = [word.value] if word.value in fields else [each for each in fields if each.lower() == word.value.lower()]
+    if len(same) != 1:
+        raise Mismatch(f"the struct has no field `{word.value}`", hint=f"it has {', '.join(fields)}")
+    found = fields[same[0]].or_null(struct.type.nullable)
+    return [struct, replace(word, value=same[0])], found, name

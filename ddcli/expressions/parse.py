@@ -25,6 +25,7 @@ from ddcli.expressions.coerce import (
 )
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
+from ddcli.expressions.nested import fields_of, nested, struct_of
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.sql import Tree, read, too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Column, Expression, Literal, deep_calls, depths
@@ -215,26 +216,7 @@ class ExpressionReader:
             return self.interval(node)
         if isinstance(node, exp.Extract) and isinstance(node.this, exp.Var):
             return self.extract(node)
-        if isinstance(node, exp.Array):
-            (elements,) = self.take(node, "expressions")
-            return self.resolve(node, "array", [self.read(each) for each in elements])
-        if isinstance(node, exp.Bracket):
-            value, indices = self.take(node, "this", "expressions")
-            if len(indices) == 1:
-                return self.within(node, value, indices[0])
-        return self.unknown_form(node)
-
-    def within(self, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
-        """Read `tags[1]` and `tags[1:2]`; numbers below zero count from the end elsewhere, and are refused."""
-        bounds = self.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
-        for each in bounds:
-            if isinstance(each, exp.Neg):
-                self.fail(each, "elements are counted from the first, which is 1", "the last is x[cardinality(x)]")
-        whole, read = self.read(value), [self.read(each) if each is not None else None for each in bounds]
-        if not isinstance(index, exp.Slice):
-            return self.resolve(node, "element", [whole, *(each for each in read if each is not None)])
-        first = read[0] or Literal(1, INT64)
-        return self.resolve(node, "list_slice", [whole, first, *([read[1]] if read[1] is not None else [])])
+        return nested(self, node) or self.unknown_form(node)
 
     def like(self, node: exp.Expr, escape: exp.Expr | None = None) -> Expression:
         """Read `like` and `ilike`; sqlglot keeps `not like` as an argument."""
@@ -284,8 +266,6 @@ class ExpressionReader:
             self.fail(node, "a window function can't stand here", "use the operator `window`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
-        if isinstance(node, exp.Struct):
-            self.fail(node, "structs, `{'name': value}`, are not supported", "make each field a column of its own")
         if isinstance(node, exp.In):
             self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):
@@ -313,6 +293,8 @@ class ExpressionReader:
         if name == "if" and len(args) in (2, 3):
             condition, value, *default = (self.read(each) for each in args)
             return self.conditional(node, [(condition, value)], default[0] if default else Literal(None, NULL))
+        if name == "struct_pack":
+            return struct_of(self, node, args or ())
         if name not in FUNCTIONS or not name[0].isalpha() or " " in name:
             self.unknown_function(node, name)
         for arg in args or ():
@@ -349,23 +331,46 @@ class ExpressionReader:
         self.fail(node, f"{name} is a window function: it sees many rows, and here is one", "use the operator `window`")
 
     def column(self, node: exp.Column) -> Expression:
-        """Read a column name, plain or qualified."""
-        span = self.place(node)
-        named, table, database = self.take(node, "this", "table", "db")
+        """Read a column's name, plain or qualified, and names of fields behind it."""
+        *around, named = self.take(node, "catalog", "db", "table", "this")
         if isinstance(named, exp.Star):
-            self.fail(node, "`*` stands only in count(*)")
-        if database:
-            self.fail(node, "a column has at most one qualifier: `up.manager`")
-        name, is_quoted = self.identifier(named)
-        qualifier, _ = self.identifier(table) if table else (None, False)
+            self.fail(node, "`*` stands only in count(*), and in the list of a `select`")
+        parts = [self.identifier(each) for each in (*around, named) if each is not None]
+        (first, is_quoted), *rest = parts
+        names = [name for name, _ in rest]
+        if not rest:
+            return self.named(None, first, node, quoted=is_quoted)
+        struct = self.struct_column(first, names[0], node, quoted=is_quoted)
+        if struct is not None:
+            return fields_of(self, node, struct, names)
+        try:
+            whole = self.named(first, names[0], node, quoted=rest[0][1])
+        except SpecError as error:
+            if len(rest) == 1 or not error.problem.startswith("no column"):
+                raise
+            hint = "fields of a struct follow behind: `orders.address.city`"
+            raise SpecError(
+                "a column has at most one qualifier: `orders.id`", span=self.place(node), hint=hint
+            ) from None
+        return fields_of(self, node, whole, names[1:])
+
+    def struct_column(self, name: str, field: str, node: exp.Expr, *, quoted: bool) -> Expression | None:
+        """Return the column that `name` is in `name.field`, None where it is not a struct but a qualifier."""
+        if (name.lower(), field.lower()) in {(one.lower(), other.lower()) for one, other in self.scope.qualified}:
+            return None
+        same = [each for each, kind in self.scope.columns.items() if each.lower() == name.lower() and kind.fields]
+        same = [name] if name in same else same
+        return Column(same[0], self.scope.columns[same[0]], span=self.place(node)) if len(same) == 1 else None
+
+    def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
+        """Return the column that a name means."""
+        span = self.place(node)
         try:
             found = (
-                self.scope.qualified_name(qualifier, name, span)
-                if qualifier
-                else self.scope.name(name, span, is_quoted)
+                self.scope.qualified_name(qualifier, name, span) if qualifier else self.scope.name(name, span, quoted)
             )
         except UnknownColumn:
-            if not table and not is_quoted:
+            if not qualifier and not quoted:
                 self.refuse_changing(node, name)
             raise
         return Column(found, self.scope.columns[found], span=span)

@@ -23,6 +23,7 @@ from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.sql import Tree, read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.types import ORDERLESS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +143,7 @@ class ReductionReader(ExpressionReader):
             self.unknown_form(node)
         inner, descending, nulls_first = self.take(node, "this", "desc", "nulls_first")
         key = self.inner.read(inner)
-        if key.type.kind in ("list", "null"):
+        if key.type.kind in ORDERLESS:
             self.fail(node, f"can't order by {key.type.required()}")
         found = [(key, bool(descending))]
         if bool(nulls_first) != bool(descending) and key.type.nullable:
@@ -176,7 +177,7 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
     elif aggregate.accepts in ("bool", "string"):
         if kind.kind != aggregate.accepts:
             raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
-    elif aggregate.accepts == "ordered" and kind.kind in ("list", "null", "months"):
+    elif aggregate.accepts == "ordered" and kind.kind in ORDERLESS:
         raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg)
     for each in rest:
         if not isinstance(each, Literal):

@@ -31,7 +31,7 @@ SHOWN = 60
 """How many characters of a part a message has."""
 WRITTEN = "written"
 """The key of an entry's text among what is known of its syntax node."""
-BRACKETED = {"datetime", "timestamp", "duration", "list"}
+BRACKETED = {"datetime", "timestamp", "duration", "list", "struct"}
 """Types whose parameters stand in brackets."""
 
 
@@ -119,8 +119,12 @@ class _Parser(Parser):
         closing = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
         takes = {TokenType.L_PAREN} if first.text.lower() not in BRACKETED else closing.keys()
         while self._curr and self._curr.token_type in takes:
-            end = closing[self._curr.token_type]
-            while self._curr and self._curr.token_type != end:
+            opening, end = self._curr.token_type, closing[self._curr.token_type]
+            depth = 0
+            while self._curr:
+                depth += {opening: 1, end: -1}.get(self._curr.token_type, 0)
+                if not depth:
+                    break
                 self._advance()
             last = self._curr or last
             self._advance()

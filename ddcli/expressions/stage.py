@@ -125,7 +125,7 @@ def _needed_before(step: Step, after: set[str], before: Schema) -> set[str]:
 
 def _cheapest(schema: Schema) -> tuple[str, ...]:
     """Return a column to count rows by: one of fixed width if there is one."""
-    variable = ("string", "binary", "list")
+    variable = ("string", "binary", "list", "struct")
     return tuple(sorted(schema, key=lambda name: schema[name].kind in variable)[:1])
 
 

@@ -221,6 +221,9 @@ class Call(Expression):
             return f"({texts[0]} is null)"
         if self.function == "in":
             return f"({texts[0]} in ({', '.join(texts[1:])}))"
+        if self.function == "named_struct":
+            names = ("'" + name.replace("'", "''") + "'" for name, _ in self.type.fields)
+            texts = [text for pair in zip(names, texts, strict=True) for text in pair]
         if self.function in ("like", "ilike"):
             escape = f" escape {texts[2]}" if texts[2:] else ""
             return f"({texts[0]} {self.function} {texts[1]}{escape})"

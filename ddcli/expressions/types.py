@@ -49,6 +49,10 @@ POLARS_NAMES |= {kind: kind.capitalize() for kind in FLOATS}
 MAX_PRECISION = 38
 NARROW_DECIMAL = 18
 """Digits that always fit in 64 bits."""
+NESTED = 32
+"""How deep lists and structs may stand inside each other."""
+ORDERLESS = frozenset({"list", "struct", "null", "months"})
+"""Kinds whose values have no order."""
 FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
 """Kinds whose values use all 64 bits, so that null needs a flag beside them."""
 
@@ -56,7 +60,7 @@ FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
 @dataclass(frozen=True, slots=True)
 class Type:
     """A column's type. `unit` and `zone` belong to datetime and duration, `precision` and `scale` to decimal,
-    `inner` to list. Its text form (`str`) parses back to it.
+    `inner` to list, `fields` to struct: names, all different, with types. Its text form (`str`) parses back to it.
     """
 
     kind: str
@@ -66,6 +70,7 @@ class Type:
     precision: int = 0
     scale: int = 0
     inner: Type | None = None
+    fields: tuple[tuple[str, Type], ...] = ()
 
     def __str__(self) -> str:
         mark = "?" if self.nullable else ""
@@ -76,6 +81,8 @@ class Type:
             return f"{self.kind}[{self.unit}{zone}]{mark}"
         if self.kind == "list":
             return f"list[{self.inner}]{mark}"
+        if self.kind == "struct":
+            return f"struct[{', '.join(f'{_field_name(name)}: {kind}' for name, kind in self.fields)}]{mark}"
         return self.kind + mark
 
     @property
@@ -100,6 +107,11 @@ class Type:
         """How many 64-bit lanes a value takes: two where 64 bits leave no room for its digits or its null."""
         return 2 if self.is_wide or (self.nullable and self.kind in FLAGGED) else 1
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is more than the type of a bare null, in its fields too."""
+        return self.kind != "null" and all(kind.is_known for _, kind in self.fields)
+
     def or_null(self, nullable: bool = True) -> Type:
         """Return the type with nulls allowed, if `nullable` (a type never loses its nulls this way)."""
         return replace(self, nullable=True) if nullable and not self.nullable else self
@@ -121,6 +133,8 @@ class Type:
         if self.kind == "list":
             assert self.inner is not None
             return pl.List(self.inner.to_polars())
+        if self.kind == "struct":
+            return pl.Struct({name: kind.to_polars() for name, kind in self.fields})
         dtype: pl.DataType = getattr(pl, POLARS_NAMES[self.kind])()
         return dtype
 
@@ -128,8 +142,8 @@ class Type:
 Schema = dict[str, Type]
 
 
-def from_polars(dtype: pl.DataType, *, nullable: bool) -> Type | None:
-    """Return our type for a polars one, or None when lanes can't carry it (struct, object, array).
+def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type | None:
+    """Return our type for a polars one, or None when lanes can't carry it: an object, an array, a struct without fields, what is nested too deep.
 
     Categories and enums are strings: their codes mean nothing outside one file.
     """
@@ -142,8 +156,14 @@ def from_polars(dtype: pl.DataType, *, nullable: bool) -> Type | None:
     if isinstance(dtype, pl.Duration):
         return Type("duration", nullable, unit=dtype.time_unit)
     if isinstance(dtype, pl.List):
-        inner = from_polars(dtype.inner, nullable=True)  # type: ignore[arg-type]
+        inner = from_polars(dtype.inner, nullable=True, depth=depth + 1) if depth < NESTED else None  # type: ignore[arg-type]
         return Type("list", nullable, inner=inner) if inner else None
+    if isinstance(dtype, pl.Struct):
+        kinds = [from_polars(each.dtype, nullable=True, depth=depth + 1) for each in dtype.fields if depth < NESTED]  # type: ignore[arg-type]
+        known = [kind for kind in kinds if kind is not None]
+        if not known or len(known) < len(dtype.fields):
+            return None
+        return Type("struct", nullable, fields=tuple(zip((each.name for each in dtype.fields), known, strict=True)))
     if isinstance(dtype, pl.Categorical | pl.Enum):
         return Type("string", nullable)
     kind = {"boolean": "bool"}.get(str(dtype).lower(), str(dtype).lower())
@@ -159,6 +179,8 @@ def parse_type(text: str) -> Type | None:
     'datetime[us]'
     """
     text = text.strip()
+    if text.count("[") + text.count("(") > NESTED:
+        return None
     nullable = text.endswith("?")
     text = text.removesuffix("?").strip()
     text = ALIASES.get(text.lower(), text)
@@ -176,7 +198,43 @@ def parse_type(text: str) -> Type | None:
     if match := re.fullmatch(r"list\[(.*)\]", text):
         inner = parse_type(match[1])
         return Type("list", nullable, inner=inner) if inner else None
+    if match := re.fullmatch(r"struct\[(.*)\]", text, re.DOTALL):
+        fields = _parse_fields(match[1], FIELD)
+        return Type("struct", nullable, fields=fields) if fields else None
+    if match := re.fullmatch(
+        r"struct\((.*)\)", text, re.DOTALL | re.IGNORECASE
+    ):  # as SQL has it elsewhere: all may be null
+        fields = tuple((name, kind.or_null()) for name, kind in _parse_fields(match[1], SQL_FIELD))
+        return Type("struct", nullable, fields=fields) if fields else None
     return None
+
+
+FIELD = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s*:(.+)', re.DOTALL)
+SQL_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s+(.+)', re.DOTALL)
+PART = re.compile(r'"(?:[^"]|"")*"|[\[(]|[\])]|,')
+
+
+def _parse_fields(text: str, form: re.Pattern[str]) -> tuple[tuple[str, Type], ...]:
+    """Return the fields that a struct's brackets hold, none if they are not well written."""
+    ends, depth = [], 0
+    for found in PART.finditer(text):
+        depth += {"[": 1, "(": 1, "]": -1, ")": -1}.get(found[0], 0)
+        if found[0] == "," and not depth:
+            ends.append(found.start())
+    fields: dict[str, Type] = {}
+    for start, end in zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True):
+        match = form.fullmatch(text, start, end)
+        kind = parse_type(match[3]) if match else None
+        name = match[2] or match[1].replace('""', '"') if match else ""
+        if kind is None or name in fields:
+            return ()
+        fields[name] = kind
+    return tuple(fields.items())
+
+
+def _field_name(name: str) -> str:
+    """Return a field's name as a type's text has it."""
+    return name if re.fullmatch(r"[^\W\d]\w*", name) else '"' + name.replace('"', '""') + '"'
 
 
 ARRIVAL = "$arrival"

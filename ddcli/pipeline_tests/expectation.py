@@ -23,7 +23,7 @@ from ddcli.store.tables.files import Tables
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ddcli.circuit.trial import Matrix
     from ddcli.engine.lanes import Layout
@@ -249,7 +249,7 @@ def _near(one: Record, other: Record, tolerance: float | None) -> bool:
 
 
 def canonical(record: Iterable[Any]) -> Record:
-    """Return a record in which equal values are equal: there is one NaN, one zero, and lists are tuples."""
+    """Return a record in which equal values are equal, and can be keys: there is one NaN, one zero, and lists are tuples."""
     return tuple(_canonical(value) for value in record)
 
 
@@ -260,7 +260,23 @@ NAN = float("nan")
 def _canonical(value: Any) -> Any:
     if isinstance(value, float):
         return NAN if math.isnan(value) else value + 0.0
+    if isinstance(value, dict):
+        return Fields((name, _canonical(each)) for name, each in value.items())
     return tuple(map(_canonical, value)) if isinstance(value, list) else value
+
+
+class Fields(dict[str, Any]):
+    """A struct that can be a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it was before it was canonical."""
+    if isinstance(value, Fields):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def sort_key(record: Record) -> list[tuple[bool, str, Any]]:
@@ -268,7 +284,7 @@ def sort_key(record: Record) -> list[tuple[bool, str, Any]]:
     numbers = (int, float, Decimal)
     return [
         (value is None, "" if isinstance(value, numbers) else type(value).__name__, 0 if value is None else value)
-        for value in record
+        for value in (str(each) if isinstance(each, Fields) else each for each in record)
     ]
 
 
@@ -313,12 +329,9 @@ def standing_failures(each: Expectation, schema: Schema, records: Counter[Record
 def _false(each: Expectation, schema: Schema, records: Sequence[Record]) -> list[Record]:
     """Return the records for which a condition is not true."""
     assert each.always is not None
-    columns: list[Callable[[Any], Any]] = [
-        list if kind.kind == "list" else lambda value: value for kind in schema.values()
-    ]
     frame = pl.DataFrame(
         [
-            pl.Series(name, [None if r[at] is None else columns[at](r[at]) for r in records], kind.to_polars())
+            pl.Series(name, [_plain(record[at]) for record in records], kind.to_polars())
             for at, (name, kind) in enumerate(schema.items())
         ]
     )

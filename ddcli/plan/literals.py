@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from ddcli.errors import SpecError
 from ddcli.spec.reader import describe
-from ddcli.spec.tree import Broken, Node, Scalar, Sequence
+from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Type
@@ -22,6 +22,7 @@ WRITTEN = {
     "duration": "a length of time, 01:30:00",
     "binary": "bytes in hex, 0x6464",
     "list": "a list in brackets",
+    "struct": "a mapping in braces, {a: 1}",
     "string": "a text",
 }
 NUMBERS = ("int", "float")
@@ -40,8 +41,10 @@ def read_value(node: Node, kind: Type, what: str) -> Any:
     if kind.kind == "list" and isinstance(node, Sequence):
         assert kind.inner is not None
         return [read_value(item, kind.inner, f"an element of {what}") for item in node.items]
+    if kind.kind == "struct" and isinstance(node, Mapping):
+        return _read_fields(node, kind, what)
     try:
-        if isinstance(node, Scalar) and kind.kind != "list":
+        if isinstance(node, Scalar) and kind.kind not in ("list", "struct"):
             return _read(node, kind)
     except (ValueError, InvalidOperation, OverflowError):
         pass
@@ -50,6 +53,23 @@ def read_value(node: Node, kind: Type, what: str) -> Any:
     quote = f"quote it: '{text}'" if text and kind.kind == "string" else None
     found = "nothing" if isinstance(node, Broken) else describe(node)
     raise SpecError(f"{what} is {wants}, found {found}", span=node.span, hint=quote)
+
+
+def _read_fields(node: Mapping, kind: Type, what: str) -> dict[str, Any]:
+    """Return the value of a struct, whose fields are all written."""
+    known = dict(kind.fields)
+    for name, _ in node.entries:
+        if name.value not in known:
+            raise SpecError(f"{what} has no field '{name.value}'", span=name.span, hint=f"it has {', '.join(known)}")
+    found = {name: node.get(name) for name in known}
+    missing = [name for name, value in found.items() if value is None]
+    if missing:
+        raise SpecError(f"{what} lacks its field '{missing[0]}'", span=node.span, hint=f"{missing[0]}: null, if it is")
+    return {
+        name: read_value(value, known[name], f"the field '{name}' of {what}")
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def _read(node: Scalar, kind: Type) -> Any:

@@ -76,7 +76,7 @@ def arranged(node: logical.Node) -> logical.Node:
 
 def cheapest(schema: Schema) -> Columns:
     """Return one column, of fixed width if there is one: where only rows are counted, something must be there to count."""
-    return frozenset(sorted(schema, key=lambda name: schema[name].kind in ("string", "binary", "list"))[:1])
+    return frozenset(sorted(schema, key=lambda name: schema[name].kind in ("string", "binary", "list", "struct"))[:1])
 
 
 def columns_of(expressions: Iterable[Expression]) -> Columns:

@@ -31,7 +31,7 @@ WIDE = Type("decimal", precision=MAX_PRECISION)
 ALL = "$all"
 """The key of a collection that is one group: one constant."""
 RECORDS = "$records"
-UNORDERED_LANES = frozenset({"string", "binary", "list"})
+UNORDERED_LANES = frozenset({"string", "binary", "list", "struct"})
 """Kinds whose lanes are hashes: equal where values are, but in no order."""
 
 

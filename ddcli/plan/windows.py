@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import SpecError
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
+from ddcli.expressions.types import ORDERLESS
 from ddcli.plan import logical, physical, reductions
 from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.reductions import UNORDERED_LANES, grouped, ranked
@@ -94,7 +95,7 @@ def apply_window(relation: Relation, operator: model.Window) -> Relation:
     for item in operator.order_by:
         with noting(errors):
             key = relation.scalar(item.expression)
-            if key.type.kind in ("list", "null", "months"):
+            if key.type.kind in ORDERLESS:
                 raise SpecError(f"can't order by {key.type.required()}", span=item.expression.span)
             keys += null_keys(key, item.descending, item.nulls_first)
     raise_all(errors)

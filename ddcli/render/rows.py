@@ -196,9 +196,11 @@ def _json_lines(frame: pl.DataFrame) -> bytes:
 
 
 def _has_no_number(column: pl.Series) -> bool:
-    """Say whether there are floats in a column, or in its lists, that JSON has no number for."""
+    """Say whether there are floats in a column, its lists and structs, that JSON has no number for."""
     while isinstance(column.dtype, pl.List):
         column = column.drop_nulls().explode()
+    if isinstance(column.dtype, pl.Struct):
+        return any(map(_has_no_number, column.struct.unnest()))
     return column.dtype.is_float() and not column.is_finite().all()
 
 
@@ -217,6 +219,14 @@ def _json_value(value: pl.Expr, kind: PolarsDataType) -> pl.Expr:
     if isinstance(kind, pl.List):
         inner = value.list.eval(_json_value(pl.element(), kind.inner)).list.join(",")
         return (pl.lit("[") + inner + pl.lit("]")).fill_null("null")
+    if isinstance(kind, pl.Struct):
+        parts = [
+            pl.lit("{" if at == 0 else ",")
+            + pl.lit(f"{json.dumps(each.name)}:")
+            + _json_value(value.struct.field(each.name), each.dtype)
+            for at, each in enumerate(kind.fields)
+        ]
+        return pl.when(value.is_not_null()).then(pl.concat_str([*parts, pl.lit("}")])).otherwise(pl.lit("null"))
     text = pl.struct(value.alias("")).struct.json_encode().str.strip_prefix('{"":').str.head(-1)
     if not kind.is_float():
         return text
@@ -232,7 +242,7 @@ def as_text(column: pl.Series) -> pl.Series:
     """Return the values of a column as text, as `cast(text as type)` reads them wherever it reads such values; null stays null."""
     value = pl.col(column.name)
     dtype = column.dtype
-    if isinstance(dtype, pl.List):
+    if isinstance(dtype, pl.List | pl.Struct):
         texts = [None if one is None else json.dumps(json_value(one), ensure_ascii=False) for one in column.to_list()]
         return pl.Series(column.name, texts, pl.String)
     if isinstance(dtype, pl.Duration):

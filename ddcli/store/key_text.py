@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
 
 IS_NULL = " is null"
-UNWRITTEN = ("list", "binary", "duration")
+UNWRITTEN = ("list", "struct", "binary", "duration")
 """Kinds of types whose values nobody writes as text here."""
 
 

@@ -211,7 +211,7 @@ def test_what_cannot_be_taken_over_is_listed_by_file_and_line(project):
         project,
         "dim_customers",
         old="select c.id",
-        new="select greatest(c.id, null) as most, struct_pack(a := 1) as s, c.id",
+        new="select greatest(c.id, null) as most, map([1], [2]) as s, c.id",
     )
     edit(project, "category_months", new="\nlimit 3 offset", raw_code="")
     edit(project, "last_orders", language="python")

@@ -26,6 +26,8 @@ COLUMNS = {
     "clock": "time",
     "span": "duration[us]?",
     "xs": "list[string]?",
+    "st": "struct[n: int64?, t: string?]?",
+    "nested": "struct[inner: struct[x: float64?]?, l: list[int64?]?]",
 }
 
 INTEGERS = [0, 1, -1, 2, 3, 7, -8, 10, 2**31, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), -(2**63) + 1]
@@ -97,6 +99,15 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
     "duration[us]": st.timedeltas(dt.timedelta(days=-400), dt.timedelta(days=400)),
     "list[string]": st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "12"])), max_size=3),
 }
+VALUES["struct[n: int64?, t: string?]"] = st.fixed_dictionaries(
+    {"n": st.sampled_from([None, 0, 1, 7]), "t": st.sampled_from([None, "a", "12"])}
+)
+VALUES["struct[inner: struct[x: float64?]?, l: list[int64?]?]"] = st.fixed_dictionaries(
+    {
+        "inner": st.sampled_from([None, {"x": None}, {"x": 0.5}, {"x": math.nan}]),
+        "l": st.sampled_from([None, [], [1, None]]),
+    }
+)
 
 
 def rows() -> st.SearchStrategy[dict[str, object]]:
@@ -130,6 +141,8 @@ LEAVES = {
     "span": ["span", "interval '3' hour", "interval '-2' day"],
     "list": ["xs", "['a', 'b']"],
     "unsigned": ["u"],
+    "struct": ["st", "st", "named_struct('n', 1, 't', 'a')", "{'n': 0, 't': null}"],
+    "struct of a float": ["nested.inner", "{'x': 0.5e0}"],
 }
 NUMERIC = ["({%s} + {%s})", "({%s} - {%s})", "({%s} * {%s})", "({%s} / {%s})", "abs({%s})", "(- {%s})"]
 ANY = ["coalesce({%s}, {%s})", "case when {bool} then {%s} else {%s} end", "nullif({%s}, {%s})", "greatest({%s}, {%s})"]
@@ -159,6 +172,9 @@ FORMS = {
         "sign({float})",
         "length({text})",
         "strpos({text}, {text})",
+        "({struct}).n",
+        "struct_extract({struct}, 'n')",
+        "nested.l[{int}]",
         "cardinality({list})",
         "extract(year from {date})",
         "extract(dow from {moment})",
@@ -176,6 +192,7 @@ FORMS = {
         "cast({int} as float64)",
         "try_cast({text} as float64)",
         "sqrt({float})",
+        "({struct of a float}).x",
         "power({float}, {int})",
         "exp({float})",
         "ln({float})",
@@ -233,6 +250,11 @@ FORMS = {
         "right({text}, k)",
         "reverse({text})",
         "element({list}, {int})",
+        "({struct})['t']",
+        "st.T",
+        "({text})[{int}]",
+        "({text})[k:2]",
+        "({text})[:k]",
         "regexp_replace({text}, '([a-z])', '<\\1>')",
         "regexp_extract({text}, '([a-z])([a-z])', 2)",
     ],
@@ -256,6 +278,12 @@ FORMS = {
         "({text} is distinct from {text})",
         "({int} is null)",
         "({bool} is not true)",
+        "({struct} is null)",
+        *(
+            f"({{{kind}}} {op} {{{kind}}})"
+            for kind in ("struct", "struct of a float")
+            for op in ("=", "<>", "is distinct from", "is not distinct from")
+        ),
         "({int} in ({int}, 1, 2))",
         "({float} in (0e0, 1.5e0, cast('nan' as float64)))",
         "({text} not in ('a', 'b'))",
@@ -309,6 +337,18 @@ FORMS = {
     ],
     "list": ["split({text}, ',')", "split({text}, {text})", "[{text}, {text}]", "coalesce({list}, {list})"],
     "unsigned": ["coalesce({unsigned}, {unsigned})", "try_cast({int} as uint64)"],
+    "struct": [
+        "coalesce({struct}, {struct})",
+        "case when {bool} then {struct} else {struct} end",
+        "named_struct('n', {int}, 't', {text})",
+        "struct_pack(n := {int}, t := null)",
+        "element([{struct}, {struct}], {int})",
+    ],
+    "struct of a float": [
+        "named_struct('x', {float})",
+        "case when {bool} then {struct of a float} else {struct of a float} end",
+        "named_struct('y', {struct of a float}).y",
+    ],
 }
 
 

@@ -52,5 +52,5 @@ def test_a_constant_beside_columns(name: str) -> None:
 def must_be_constant(name: str, index: int) -> bool:
     """Return whether a parameter takes constants only."""
     if FUNCTIONS[name].rule:
-        return name in ("round", "trunc") and index == 1
+        return name in ("round", "trunc", "struct_extract") and index == 1
     return parse_signature(FUNCTIONS[name].signature).parameters[index].constant

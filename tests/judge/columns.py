@@ -24,6 +24,11 @@ VALUES = {
     "decimal(6, 2)": [Decimal("0.00"), Decimal("1.50"), Decimal("-2.25")],
     "decimal(30, 1)": [Decimal("0.0"), Decimal("12345678901234567890.5"), Decimal("-2.5")],
     "list[int64?]": [[], [1], [2, 1, None]],
+    "struct[a: int64?, s: string?]": [{"a": 1, "s": "a"}, {"a": None, "s": None}, {"a": 1, "s": None}],
+    "list[struct[a: decimal(30, 1)?, l: list[string]?]]": [
+        [],
+        [{"a": Decimal("2.5"), "l": ["a", "b"]}, {"a": None, "l": None}],
+    ],
 }
 KIND_OF = {
     "int64": "int",
@@ -34,6 +39,7 @@ KIND_OF = {
     "decimal(6, 2)": "dec",
 }
 KIND_OF |= {"string": "string", "bool": "bool", "date": "date", "list[int64?]": "list int"}
+KIND_OF |= {"struct[a: int64?, s: string?]": "struct"}
 KIND_OF = {kind: KIND_OF.get(kind, kind) for kind in VALUES}
 FALLIBLE = 8
 """One in so many numbers is an expression that fails on some rows."""
@@ -52,7 +58,7 @@ class Columns:
 
     def ordered(self) -> list[str]:
         """Return the columns whose values have an order."""
-        return [name for name, kind in self.kinds.items() if not kind.startswith("list")]
+        return [name for name, kind in self.kinds.items() if not kind.startswith(("list", "struct"))]
 
 
 @st.composite
@@ -78,6 +84,7 @@ LITERALS = {
     "string": ("''", "'a'", "'é'", "'1'"),
     "bool": ("true", "false", "cast(null as bool)"),
     "date": ("date '2024-02-28'",),
+    "struct": ("{'a': 1, 's': 'a'}",),
 }
 FORMS = {
     "int": (
@@ -92,6 +99,7 @@ FORMS = {
         lambda part: f"case when {part('bool')} then {part()} else {part()} end",
         lambda part: f"greatest({part()}, {part()})",
         lambda part: f"day({part('date')})",
+        lambda part: f"({part('struct')}).a",
     ),
     "float": (
         lambda part: f"({part()} + {part()})",
@@ -122,9 +130,15 @@ FORMS = {
         lambda part: f"(not {part()})",
         lambda part: f"({part('int')} in (0, {part('int')}))",
         lambda part: f"({part('date')} < {part('date')})",
+        lambda part: f"({part('struct')} = {part('struct')})",
+        lambda part: f"({part('struct')} is not distinct from {part('struct')})",
     ),
     "date": (
         lambda part: f"({part()} + interval '1' day)",
+        lambda part: f"coalesce({part()}, {part()})",
+    ),
+    "struct": (
+        lambda part: f"named_struct('a', {part('int')}, 's', {part('string')})",
         lambda part: f"coalesce({part()}, {part()})",
     ),
 }

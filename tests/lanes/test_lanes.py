@@ -41,6 +41,15 @@ POOLED = [
     Type("list", inner=Type("string", nullable=True)),
     Type("list", inner=Type("decimal", nullable=True, precision=30, scale=3)),
     Type("list", inner=Type("list", nullable=True, inner=Type("float64", nullable=True))),
+    Type("struct", fields=(("a", Type("int64", nullable=True)), ("b", Type("string", nullable=True)))),
+    Type("list", inner=Type("struct", nullable=True, fields=(("d", Type("decimal", precision=30, scale=3)),))),
+    Type(
+        "struct",
+        fields=(
+            ("s", Type("struct", nullable=True, fields=(("x", Type("float64")),))),
+            ("l", Type("list", inner=Type("string"))),
+        ),
+    ),
 ]
 TYPES = [*FIXED, *POOLED]
 TEXTS = [
@@ -87,6 +96,8 @@ def values(column: Type) -> st.SearchStrategy[Any]:
         return st.sampled_from(TEXTS) | st.text(max_size=20)
     if kind == "binary":
         return st.sampled_from(TEXTS).map(str.encode) | st.binary(max_size=40)
+    if column.fields:
+        return st.fixed_dictionaries({name: maybe_null(kind) for name, kind in column.fields})
     assert column.inner is not None
     return st.lists(maybe_null(column.inner), max_size=4)
 

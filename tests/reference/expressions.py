@@ -91,6 +91,8 @@ def compare(a: Any, b: Any) -> int:
         return math.isnan(a) - math.isnan(b)
     if isinstance(a, str):
         a, b = a.encode(), b.encode()
+    if isinstance(a, dict):  # which have no order, but equality: of fields, null is like null
+        return int(not all(same(a[name], b[name]) for name in a))
     return (a > b) - (a < b)
 
 
@@ -139,6 +141,7 @@ NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
     "least": extremum,
     "nullif": nullif,
     "array": lambda _, args: list(args),
+    "named_struct": lambda call, args: {name: value for (name, _), value in zip(call.type.fields, args, strict=True)},
     "array_contains": array_contains,
 }
 
@@ -491,6 +494,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "make_date": make_date,
     "add_months": add_months,
     "try_add_months": add_months,
+    "struct_extract": lambda _, args: args[0][args[1]],
     "cardinality": lambda _, args: len(args[0]),
     "list_slice": lambda _, args: args[0][max(args[1], 1) - 1 : max(args[2], 0) if len(args) > 2 else None],
     "element": lambda _, args: args[0][args[1] - 1] if 1 <= args[1] <= len(args[0]) else None,
@@ -504,6 +508,9 @@ def cast(value: Any, source: Type, target: Type) -> Any:
     """Convert a value; raises Fails."""
     if value is None:
         return None
+    if source.kind == "struct":
+        inner = dict(source.fields)
+        return {name: cast(value[name], inner[name], kind) for name, kind in target.fields}
     if source.kind == "string":
         return from_text(value.strip(" "), target)
     if target.kind == "string":

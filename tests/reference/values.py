@@ -28,13 +28,25 @@ def canonical(value: Any) -> Any:
     """Return the value under which all that are equal to it are the same dictionary key."""
     if isinstance(value, float):
         return NAN if value != value else value + 0.0  # noqa: PLR0124 - NaN is what differs from itself
+    if isinstance(value, dict):
+        return Fields((name, canonical(each)) for name, each in value.items())
+    if isinstance(value, Fields):
+        return value
     if isinstance(value, (list, tuple)):
         return tuple(canonical(element) for element in value)
     return value
 
 
+class Fields(tuple[tuple[str, Any], ...]):
+    """A struct that can be a key: its fields' names with their values."""
+
+    __slots__ = ()
+
+
 def plain(value: Any) -> Any:
-    """Return the value as expressions and functions want it: lists as lists."""
+    """Return the value as expressions and functions want it: lists as lists, structs as dictionaries."""
+    if isinstance(value, Fields):
+        return {name: plain(each) for name, each in value}
     return [plain(element) for element in value] if isinstance(value, tuple) else value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.terms import TABLES, kind_of
+from tests.sql.terms import FLAT, TABLES, kind_of
 
 if TYPE_CHECKING:
     import random
@@ -20,7 +20,7 @@ class AsofStatements:
 
     def statement(self) -> str:
         """Return a whole statement."""
-        name = self.rng.choice(list(TABLES))
+        name = self.rng.choice(FLAT)
         left, columns = f"{name} l", [(f"l.{column}", kind_of(name, column)) for column in TABLES[name]]
         if self.rng.random() < 0.2:
             left, columns = f"{left} join t m on l.{next(iter(TABLES[name]))} = m.a", [*columns, ("m.b", "int64")]
@@ -35,7 +35,7 @@ class AsofStatements:
     def joined(self, alias: str, columns: list[tuple[str, str]]) -> tuple[str, list[str]]:
         """Return a join with the rows of a table, one for each value of some columns, and the columns that may be asked for."""
         while True:
-            name = self.rng.choice(list(TABLES))
+            name = self.rng.choice(FLAT)
             kinds = {column: kind_of(name, column) for column in TABLES[name]}
             pairs = [(one, other) for one, kind in columns for other, same in kinds.items() if kind == same]
             near = [pair for pair in pairs if kinds[pair[1]] in COMPARED]

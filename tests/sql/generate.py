@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.sql.terms import TABLES, Columns, Terms, kind_of
+from tests.sql.terms import TABLES, Columns, Terms, columns_of, kind_of
 
 if TYPE_CHECKING:
     import random
@@ -325,4 +325,4 @@ class Statements(Terms):
                 (f"{alias}.c{at}", kind) for at, kind in enumerate(kinds)
             ]
         name = self.rng.choice(list(TABLES))
-        return f"{name} {alias}", [(f"{alias}.{column}", kind_of(name, column)) for column in TABLES[name]]
+        return f"{name} {alias}", columns_of(name, alias)

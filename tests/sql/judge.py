@@ -20,6 +20,8 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql.statement import bind
 from tests.reference.expressions import Fails
 from tests.reference.model import Model, total
+from tests.reference.values import Fields
+from tests.reference.values import plain as unfrozen
 from tests.sql.generate import for_duckdb
 from tests.sql.terms import SQL, TABLES
 
@@ -73,7 +75,7 @@ class Engine:
         for name, table in rows.items():
             for record in table.keys() | self.rows[name].keys():
                 if change := table[record] - self.rows[name][record]:
-                    self.inputs[name].update(record, change)
+                    self.inputs[name].update(tuple(map(unfrozen, record)), change)
         self.rows, self.now = rows, self.now + 1
         for session in self.inputs.values():
             session.advance_to(self.now)
@@ -95,6 +97,7 @@ def random_value(rng: random.Random, kind: Any) -> Any:
         "date": lambda: dt.date(2020, 1, 1 + rng.randrange(3)),
         "bool": lambda: rng.random() < 0.5,
         "decimal": lambda: Decimal(rng.randrange(-5, 6)) / 4,
+        "struct": lambda: Fields((name, random_value(rng, inner)) for name, inner in kind.fields),
     }[kind.kind]()
 
 
@@ -138,7 +141,7 @@ def fill(base: duckdb.DuckDBPyConnection, rows: Rows) -> None:
         base.execute(f"delete from {name}")
         if records := list(table.elements()):
             row = f"({', '.join('?' * len(records[0]))})"
-            values = [value for record in records for value in record]
+            values = [unfrozen(value) for record in records for value in record]
             base.execute(f"insert into {name} values {', '.join([row] * len(records))}", values)
     base.commit()
 
@@ -151,6 +154,8 @@ def plain(value: Any) -> Any:
         return Fraction(value)
     if isinstance(value, list):
         return tuple(map(plain, value))
+    if isinstance(value, dict):
+        return tuple((name, plain(each)) for name, each in value.items())
     return value
 
 

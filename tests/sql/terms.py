@@ -12,14 +12,27 @@ TABLES = {
     "u": {"a": "int64?", "c": "int64", "d": "date?"},
     "v": {"k": "int64?", "x": "int64?"},
     "w": {"a": "int64", "f": "bool?", "m": "decimal(10, 2)?"},
+    "n": {"a": "int64", "p": "struct[i: int64?, s: string?]?"},
 }
+FLAT = ("t", "u", "v", "w")
+"""The tables whose values all have an order."""
 SQL = {"int64": "bigint", "string": "varchar", "date": "date", "bool": "boolean", "decimal": "decimal(10, 2)"}
+SQL |= {"struct": "struct(i bigint, s varchar)"}
 Columns = list[tuple[str, str]]
 """What expressions may name, with the kind of its value."""
 
 
 def kind_of(table: str, column: str) -> str:
-    return TABLES[table][column].partition("(")[0].strip("?")
+    return TABLES[table][column].replace("[", "(").partition("(")[0].strip("?")
+
+
+def columns_of(table: str, alias: str) -> Columns:
+    """Return the columns of a table, and the fields of its structs, under an alias."""
+    found = [(f"{alias}.{column}", kind_of(table, column)) for column in TABLES[table]]
+    return found + [(f"{name}.{field}", inner) for name, kind in found if kind == "struct" for field, inner in FIELDS]
+
+
+FIELDS = (("i", "int64"), ("s", "string"))
 
 
 class Terms:
@@ -106,7 +119,8 @@ class Terms:
             return f"{one} {self.rng.choice(['', 'not '])}between {self.simple('int64', columns, outer, 0)} and {self.rng.randrange(4)}"
         if kind == "string" and self.chance(0.3):
             return f"{one} {self.rng.choice(['', 'not '])}like '{self.rng.choice(['x%', '%y', '_', '%'])}'"
-        return f"{one} {self.comparison()} {self.simple(kind, columns, outer, 0)}"
+        sign = self.rng.choice(["=", "<>"]) if kind == "struct" else self.comparison()
+        return f"{one} {sign} {self.simple(kind, columns, outer, 0)}"
 
     def member(self, columns: Columns, outer: Columns) -> str:
         """Return a search of a list, or of rows of values without nulls, which DuckDB compares as values."""
@@ -173,6 +187,8 @@ class Terms:
                 f"({self.listed(columns, outer)})[{self.rng.choice(['1', '2', '3', whole])}]",
                 f"array_length({self.listed(columns, outer)})",
                 f"coalesce({whole}, {one('int64')}, 3)",
+                f"({one('struct')}).i",
+                f"{{'i': {whole}, 'z': {text}}}['i']",
                 f"case {whole} when 1 then 2 when {one('int64')} then 0 end",
             ],
             "string": [
@@ -182,6 +198,8 @@ class Terms:
                 f"substr({text}, 1, 1)",
                 f"{whole}::varchar",
                 f"replace({text}, 'x', '')",
+                f"(coalesce({one('struct')}, {self.constant('struct')})).s",
+                f"{text}[2:]",
             ],
             "date": [
                 f"nullif({day}, date '2020-01-02')",
@@ -228,6 +246,7 @@ class Terms:
             "date": f"date '2020-01-0{self.rng.randrange(1, 4)}'",
             "bool": self.rng.choice(["true", "false"]),
             "list": "[1, 2]",
+            "struct": "{'i': 1, 's': 'x'}",
             "decimal": f"cast({self.rng.randrange(-5, 6)} as decimal(10, 2))",
         }[kind]
 

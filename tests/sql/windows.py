@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.judge import TABLES
+from tests.sql.terms import FLAT, TABLES
 
 if TYPE_CHECKING:
     import random
@@ -20,7 +20,7 @@ class WindowStatements:
 
     def statement(self) -> str:
         """Return a whole statement."""
-        name = self.rng.choice(list(TABLES))
+        name = self.rng.choice(FLAT)
         kinds = {column: kind.partition("(")[0].strip("?") for column, kind in TABLES[name].items()}
         source = name if self.rng.random() < 0.8 else f"(select * from {name} where {next(iter(kinds))} > 0) {name}"
         if self.rng.random() < 0.2:

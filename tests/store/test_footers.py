@@ -96,8 +96,10 @@ def test_a_file_that_may_not_be_read(tmp_path):
 
 
 def test_a_type_that_records_can_not_have_says_its_name(tmp_path):
-    pl.DataFrame({"s": [{"a": 1}]}).write_parquet(tmp_path / "a.parquet")
-    assert str(Footers(None, {}).footer(tmp_path / "a.parquet")["s"]) == "struct<a: int64>"
+    pl.DataFrame({"s": [{"a": [1]}]}, {"s": pl.Struct({"a": pl.Array(pl.Int64, 1)})}).write_parquet(
+        tmp_path / "a.parquet"
+    )
+    assert str(Footers(None, {}).footer(tmp_path / "a.parquet")["s"]) == "struct<a: fixed_size_list<element: int64>[1]>"
 
 
 EVERY_TYPE = """\

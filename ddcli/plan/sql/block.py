@@ -19,6 +19,7 @@ from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, STRING
 from ddcli.expressions.parse import BINARY
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
+from ddcli.expressions.types import ORDERLESS
 from ddcli.plan.conditions import all_of, call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer
@@ -87,7 +88,7 @@ class Block:
             self._join(found, pairs)
             return column(self.node, name)
         kind = found.schema[name]
-        if kind.kind in ("list", "null"):
+        if kind.kind in ORDERLESS:
             problem = f"a subquery that stands for a value returns a {kind.required()} here, and may return several"
             raise SpecError(problem, span=self.statement.tree.place(query), hint="add `limit 1`")
         count, value = renamed(("#rows", name), self.schema.keys() | found.schema.keys() - {name}).values()

@@ -66,6 +66,12 @@ class Names:
             return column
         raise self._unknown(table, name, span)
 
+    def shadows(self, table: str, name: str) -> bool:
+        """Say whether a column that is called like a table is nearer than the table's column: `table.name` is a struct's field then."""
+        if self._found(table, name):
+            return False
+        return bool(self._found(None, table)) or (self.outer is not None and self.outer.shadows(table, name))
+
     def note(self, column: str) -> None:
         """Note that a column is read, where it is of a query around."""
         if self.outer is not None and not self.owns(column):

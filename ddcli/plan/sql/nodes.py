@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
+from ddcli.expressions.operators import has_equality
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.join import comparable
@@ -21,15 +23,15 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
 
 TRUE = Literal(True, BOOL)
 ONE = Literal(1, INT64)
 
 
 def tie(one: Column, other: Column) -> Expression:
-    """Return the condition that two columns are equal, null being equal to null; of lists it can only be the key of a join."""
-    if one.type.kind == "list":
+    """Return the condition that two columns are equal, null being equal to null; of lists, and structs that hold some, it can only be the key of a join."""
+    if not has_equality(one.type):
         return Call("is not distinct from", (one, other), BOOL)
     return call("is not distinct from", one, other)
 
@@ -155,6 +157,10 @@ def zero(kind: Type) -> Expression | None:
     }
     if required.kind == "list":
         return Call("array", (), required)
+    if required.kind == "struct":
+        fields = [Literal(None, kind.or_null()) for _, kind in required.fields]
+        nullable = tuple((name, kind.or_null()) for name, kind in required.fields)
+        return Call("named_struct", tuple(fields), Type("struct", fields=nullable))
     if required.is_integer:
         return Literal(0, required)
     if required.is_float:

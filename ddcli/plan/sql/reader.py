@@ -147,17 +147,11 @@ class RowExpressions(ExpressionReader):
             self.block.statement.note(node, f"{found.function} is null where one value is: {ABSORBING[found.function]}")
         return found
 
-    def column(self, node: exp.Column) -> Expression:
-        named, table, database = self.take(node, "this", "table", "db")
-        if isinstance(named, exp.Star):
-            self.fail(node, "`*` stands only in count(*), and in the list of a `select`")
-        if database:
-            self.fail(
-                node, "a column has at most one qualifier: `orders.id`", "structs are not supported: flatten the input"
-            )
-        name, is_quoted = self.identifier(named)
-        qualifier = self.identifier(table)[0] if table else None
-        return self.named(qualifier, name, node, quoted=is_quoted)
+    def struct_column(self, name: str, field: str, node: exp.Expr, *, quoted: bool) -> Expression | None:
+        if not self.block.scope.shadows(name, field):
+            return None
+        found = self.named(None, name, node, quoted=quoted)
+        return found if found.type.kind == "struct" else None
 
     def window_alone(self, node: exp.Anonymous, name: str) -> NoReturn:
         hint = f"write `{name}({'...' if node.expressions else ''}) over (partition by ... order by ...)`"
@@ -285,6 +279,10 @@ class GroupExpressions(RowExpressions):
             if found is not None:
                 return found
         return super().read(node)
+
+    def column(self, node: exp.Column) -> Expression:
+        key = self.key(node) if node.args.get("table") is not None else None  # a field may have been grouped by
+        return key or super().column(node)
 
     def key(self, node: exp.Expr) -> Expression | None:
         """Return the column of an expression that was grouped by."""

@@ -94,7 +94,7 @@ def _bound(
     shown |= {column: name for name, column in names.items() if name.startswith(ORDER)}
     node = nodes.mapped(result.node, {name: nodes.column(result.node, column) for name, column in names.items()})
     for name, kind in node.schema.items():
-        if kind.kind == "months" or (kind.kind == "null" and not _is_read(node, name)):
+        if kind.kind == "months" or (not kind.is_known and not _is_read(node, name)):
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
     node = shared(node, leaves)
     by = tuple((shown[column], descending) for column, descending in order)

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.tree import Column, Expression
+from ddcli.expressions.types import ORDERLESS
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
@@ -34,7 +35,7 @@ def order_keys(statement: QueryLowering, order: exp.Order | None, key: Callable[
     for each in keys:
         written, descending, nulls_first = statement.tree.take(each, "this", "desc", "nulls_first")
         expression = key(written)
-        if expression.type.kind in ("list", "null", "months"):
+        if expression.type.kind in ORDERLESS:
             span = statement.tree.place(each)
             raise SpecError(f"can't order by {expression.type.required()}", span=span)
         if bool(nulls_first) != bool(descending) and expression.type.nullable:

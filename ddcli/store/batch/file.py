@@ -164,7 +164,11 @@ class BatchWriter:
             if numbered != OTHER and (name == self._leading or first[name].n_unique() > few):
                 numbered = form_of(kind, numbered=False)
             forms[name] = numbered
-        self._columns = tuple(PageColumn(name, str(self._types[name]), forms[name]) for name in schema.names)
+        self._columns = tuple(
+            PageColumn(field.name, str(self._types[field.name]), forms[field.name])
+            for field in schema
+            for _ in _paths(field)
+        )
         nullable = [self._types[name].nullable or self._types[name].kind == "null" for name in schema.names]
         self._schema = pa.schema([field.with_nullable(may) for field, may in zip(schema, nullable, strict=True)])
         self._writer = _writer(self._sink, self._schema, forms, self._leading)
@@ -207,7 +211,8 @@ def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leadi
 
     numbered = [name for name, form in forms.items() if form != OTHER and form & NUMBERED]
     packed = [name for name, form in forms.items() if form != OTHER and not form & (NUMBERED | PLAIN)]
-    compressed = [_path(schema.field(name)) for name, form in forms.items() if form == OTHER or form & PLAIN]
+    packable = [schema.field(name) for name, form in forms.items() if form == OTHER or form & PLAIN]
+    compressed = [path for field in packable for path in _paths(field)]
     return pq.ParquetWriter(
         sink,
         schema,
@@ -224,10 +229,16 @@ def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leadi
     )
 
 
-def _path(field: pa.Field) -> str:
-    """Return what Parquet calls the column that holds a column's values: those of a list are further inside."""
+def _paths(field: pa.Field) -> list[str]:
+    """Return what Parquet calls the columns that hold a column's values: those of lists and structs are further inside."""
+    from pyarrow import types
+
     inner = getattr(field.type, "value_field", None)
-    return field.name if inner is None else f"{field.name}.list.{_path(inner.with_name('element'))}"
+    if inner is not None:
+        return [f"{field.name}.list.{path}" for path in _paths(inner.with_name("element"))]
+    if types.is_struct(field.type):
+        return [f"{field.name}.{path}" for each in field.type for path in _paths(each)]
+    return [field.name]
 
 
 class BatchFile:

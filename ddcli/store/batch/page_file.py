@@ -39,39 +39,48 @@ PLAIN, RLE = 0, 3
 """Parquet's numbers for types, codecs and encodings."""
 
 
-def read_pages(data: Data, pages: Pages, field: pa.Field, chunk: Any, rows: int) -> pl.Series:
-    """Return what some pages without a dictionary hold, `rows` rows of a column; `chunk` describes the column in its own file.
+def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, rows: int) -> pl.Series:
+    """Return what some pages without a dictionary hold, `rows` rows of a column; of a struct there are some for each value inside.
 
-    Raises pa.ArrowException, OSError or ValueError where that can't be read.
+    Beside the pages stands what describes them in their own file. Raises pa.ArrowException, OSError or ValueError where they can't be read.
     """
     import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content, found = _walked(data, pages)
-    path = chunk.path_in_schema.encode()
-    size = number_bytes(len(content))
-    described = {
-        1: (I32, number_bytes(PHYSICAL[chunk.physical_type])),
-        2: (LIST, bytes([2 << 4 | I32]) + number_bytes(PLAIN) + number_bytes(RLE)),
-        3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
-        4: (I32, number_bytes(CODECS[chunk.compression])),
-        5: (I64, number_bytes(int(found[:, VALUES].sum()))),
-        6: (I64, size),
-        7: (I64, size),
-        9: (I64, number_bytes(len(MAGIC))),
-    }
-    column = struct_bytes({2: (I64, number_bytes(0)), 3: (STRUCT, struct_bytes(described))})
-    group = struct_bytes({1: (LIST, structs_bytes([column])), 2: (I64, size), 3: (I64, number_bytes(rows))})
+    contents, chunks, begin = [MAGIC], [], len(MAGIC)
+    for pages, chunk in parts:
+        content, found = _walked(data, pages)
+        chunks.append(_described(chunk, len(content), int(found[:, VALUES].sum()), begin))
+        contents.append(content)
+        begin += len(content)
+    size = (I64, number_bytes(begin - len(MAGIC)))
+    group = struct_bytes({1: (LIST, structs_bytes(chunks)), 2: size, 3: (I64, number_bytes(rows))})
     footer = fields(_empty(field)) | {ROWS: (I64, number_bytes(rows)), GROUPS: (LIST, structs_bytes([group]))}
     tail = struct_bytes(footer)
-    file = MAGIC + content + tail + len(tail).to_bytes(4, "little") + MAGIC
+    file = b"".join([*contents, tail, len(tail).to_bytes(4, "little"), MAGIC])
     table = pq.ParquetFile(pa.BufferReader(file), pre_buffer=False).read(use_threads=False)
     series = pl.from_arrow(table.column(0))
     assert isinstance(series, pl.Series)
     if len(series) != rows:
         raise ValueError("another number of rows")
     return series
+
+
+def _described(chunk: Any, size: int, values: int, begin: int) -> bytes:
+    """Return what a footer says of pages of so many bytes and values that lie from `begin` on; `chunk` is what that of their own file does."""
+    path, length = chunk.path_in_schema.encode(), (I64, number_bytes(size))
+    described = {
+        1: (I32, number_bytes(PHYSICAL[chunk.physical_type])),
+        2: (LIST, bytes([2 << 4 | I32]) + number_bytes(PLAIN) + number_bytes(RLE)),
+        3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
+        4: (I32, number_bytes(CODECS[chunk.compression])),
+        5: (I64, number_bytes(values)),
+        6: length,
+        7: length,
+        9: (I64, number_bytes(begin)),
+    }
+    return struct_bytes({2: (I64, number_bytes(0)), 3: (STRUCT, struct_bytes(described))})
 
 
 def unpacked(data: Data, pages: Pages) -> tuple[Data, Matrix]:

@@ -73,7 +73,10 @@ class PagedRows:
         self.file = file
         self.index = index
         self.layout = layout
-        self.columns = {column.name: at for at, column in enumerate(index.columns)}
+        self.columns: dict[str, int] = {}
+        """The first of each column's numbers in the index: a struct has one for each value inside."""
+        for at, column in enumerate(index.columns):
+            self.columns.setdefault(column.name, at)
         missing = [name for name in layout.stored if name not in self.columns]
         if missing or any(self._other(name, Type("int64")) for name in layout.hidden):
             raise other_columns(file.path)
@@ -122,6 +125,10 @@ class PagedRows:
         """Return the column of a name where a kernel reads it: its pages hold integers, and those of this type."""
         column = self.index.columns[self.columns[name]]
         return column if column.form != OTHER and column.kind == str(kind) else None
+
+    def numbers(self, name: str) -> list[int]:
+        """Return all of a column's numbers in the index."""
+        return [at for at, column in enumerate(self.index.columns) if column.name == name]
 
     def _other(self, name: str, kind: Type) -> bool:
         return self.native(name, kind) is None
@@ -262,11 +269,14 @@ class _PageReading:
         """Return a column of anything else."""
         import pyarrow as pa
 
-        at, metadata = self._of.columns[name], self._of.file.metadata
-        pages = self.leaves.pages(at, chosen.places, chosen.numbers)
-        chunk, field = metadata.row_group(0).column(at), metadata.schema.to_arrow_schema().field(at)
+        metadata = self._of.file.metadata
+        parts = [
+            (self.leaves.pages(at, chosen.places, chosen.numbers), metadata.row_group(0).column(at))
+            for at in self._of.numbers(name)
+        ]
+        field = metadata.schema.to_arrow_schema().field(name)
         try:
-            found = read_pages(self._data, pages, field, chunk, int(chosen.sizes.sum()))
+            found = read_pages(self._data, parts, field, int(chosen.sizes.sum()))
         except (pa.ArrowException, OSError, ValueError):
             raise damaged(self._of.file.path) from None
         return found[chosen.positions()] if len(chosen.counts) else found
@@ -283,11 +293,13 @@ class _PageReading:
 
     def _slots(self, name: str, places: Matrix, numbers: Matrix) -> list[Pages]:
         """Return these pages of a column, and the dictionaries that they refer to."""
-        at = self._of.columns[name]
-        pages, form = self.leaves.pages(at, places, numbers), self._of.index.columns[at].form
-        if form == OTHER or not form & NUMBERED:
-            return [pages]
-        return [self.leaves.dictionaries(at, _distinct(places)[0]), pages]
+        found = []
+        for at in self._of.numbers(name):
+            form = self._of.index.columns[at].form
+            if form != OTHER and form & NUMBERED:
+                found.append(self.leaves.dictionaries(at, _distinct(places)[0]))
+            found.append(self.leaves.pages(at, places, numbers))
+        return found
 
     def _check(self, slots: Sequence[Pages]) -> None:
         """Refuse pages that are not what was written."""

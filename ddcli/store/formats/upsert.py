@@ -101,7 +101,7 @@ def parsed_order(text: Text | None, scope: ColumnScope) -> Expression | None:
     if (
         orders
         and text
-        and (orders.type.required().lanes != 1 or orders.type.kind in ("string", "binary", "list", "null"))
+        and (orders.type.required().lanes != 1 or orders.type.kind in ("string", "binary", "list", "struct", "null"))
     ):
         raise SpecError(
             f"`order_by` is {orders.type}, by which rows can't be put in order here",

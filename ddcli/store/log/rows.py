@@ -240,8 +240,15 @@ class RowReader:
 
 def _valued(name: str, kind: Type) -> pl.Expr:
     """Return a column with some value for its nulls: they are in rows whose key has nothing, where nobody looks at it."""
+    return pl.when(pl.col(name).is_not_null()).then(pl.col(name)).otherwise(_filler(kind)).alias(name)
+
+
+def _filler(kind: Type) -> pl.Expr:
+    """Return some value of a type."""
+    if kind.fields:
+        return pl.struct(_filler(inner).alias(name) for name, inner in kind.fields)
     fillers: dict[str, Any] = {"string": "", "binary": b"", "list": [], "bool": False}
-    return pl.col(name).fill_null(pl.lit(fillers.get(kind.kind, 0)).cast(kind.to_polars()))
+    return pl.lit(fillers.get(kind.kind, 0)).cast(kind.to_polars())
 
 
 def _as_lane(order: pl.Series) -> pl.Series:

@@ -44,7 +44,7 @@ PLAIN |= dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_bin
 PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
 """Arrow's names of types without parameters that count."""
 TEXT = Type("string", nullable=True)
-UNREADABLE = ("list", "binary", "null")
+UNREADABLE = ("list", "struct", "binary", "null")
 """Kinds of types whose values text doesn't hold."""
 EMPTY = "the file is empty: it has no bytes"
 
@@ -108,7 +108,7 @@ class Footers:
             own = self._own(path)
         except OSError as error:
             raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
-        structs = [(name, column.fields) for name, column in own.items() if isinstance(column, Unfit) and self.nested]
+        structs = [(name, dict(column.fields)) for name, column in own.items() if self.nested]
         fields = {f"{name}.{inner}": column for name, inside in structs for inner, column in inside.items()}
         beside = {name: self._partitioned[name] for name in self.partitions.get(path, {}) if name not in own}
         return own | fields | beside
@@ -201,7 +201,11 @@ def _from_arrow(column: Any) -> Type | Unfit:
         inner = _from_arrow(column.value_type)
         return Unfit(str(column)) if isinstance(inner, Unfit) else Type("list", nullable=True, inner=inner)
     if types.is_struct(column):
-        return Unfit(str(column), {each.name: _from_arrow(each.type) for each in column})
+        fields = {each.name: _from_arrow(each.type) for each in column}
+        kinds = {name: kind for name, kind in fields.items() if isinstance(kind, Type)}
+        if not kinds or len(kinds) < column.num_fields:
+            return Unfit(str(column), fields)
+        return Type("struct", nullable=True, fields=tuple(kinds.items()))
     if types.is_decimal(column):
         return Type("decimal", nullable=True, precision=column.precision, scale=column.scale)
     if types.is_timestamp(column) or types.is_duration(column):

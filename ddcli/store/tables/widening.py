@@ -44,6 +44,10 @@ def widens(found: Type, wanted: Type) -> bool:
         assert found.inner is not None
         assert wanted.inner is not None
         return widens(found.inner, wanted.inner.or_null())
+    if found.kind == "struct" and wanted.kind == "struct":
+        pairs = zip(found.fields, wanted.fields, strict=False)
+        same = all(name == other and widens(one, two.or_null()) for (name, one), (other, two) in pairs)
+        return same and found.to_polars() == wanted.to_polars()
     return False
 
 

@@ -1,0 +1,109 @@
+"""The syntax of lists and structs, of what they are made of, and of parts of texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from sqlglot import exp
+
+from ddcli.expressions.coerce import INT64, STRING
+from ddcli.expressions.tree import Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.tree import Expression
+
+
+class ReadsNodes(Protocol):
+    """An `ExpressionReader`. `parse` is not imported, as it imports this module."""
+
+    def take(self, node: exp.Expr, *names: str) -> list[Any]:
+        """Return arguments of a node by name."""
+
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the typed tree of a node."""
+
+    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
+        """Return the call of a function."""
+
+    def identifier(self, node: exp.Expr) -> tuple[str, bool]:
+        """Read a name, and whether it is in double quotes."""
+
+    def literal(self, node: exp.Literal) -> Literal:
+        """Read a number, or text in single quotes."""
+
+    def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
+        """Raise SpecError at a node."""
+
+
+def nested(reader: ReadsNodes, node: exp.Expr) -> Expression | None:
+    """Return the typed tree of a list or a struct, or of a part of one, None of other syntax."""
+    if isinstance(node, exp.Array):
+        (elements,) = reader.take(node, "expressions")
+        return reader.resolve(node, "array", [reader.read(each) for each in elements])
+    if isinstance(node, exp.Struct):
+        (fields,) = reader.take(node, "expressions")
+        return struct_of(reader, node, fields)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        whole, named = reader.take(node, "this", "expression")
+        return fields_of(reader, node, reader.read(whole), [reader.identifier(named)[0]])
+    if isinstance(node, exp.Bracket):
+        value, indices = reader.take(node, "this", "expressions")
+        if len(indices) == 1:
+            return _within(reader, node, value, indices[0])
+    return None
+
+
+def struct_of(reader: ReadsNodes, node: exp.Expr, fields: Sequence[exp.Expr]) -> Expression:
+    """Return the struct that `{'a': x}` is, or `struct_pack(a := x)`, of its fields."""
+    args: list[Expression] = []
+    for field in fields:
+        if not isinstance(field, exp.PropertyEQ):
+            hint = "{'a': 1, 'b': 'x'}, or struct_pack(a := 1, b := 'x')"
+            reader.fail(field, "a field is written with its name", hint)
+        named, value = reader.take(field, "this", "expression")
+        if isinstance(named, exp.Column):
+            (named,) = reader.take(named, "this")
+        is_name = isinstance(named, exp.Identifier)
+        word = reader.identifier(named)[0] if is_name else str(reader.literal(named).value)
+        args += [Literal(word, STRING), reader.read(value)]
+    return reader.resolve(node, "named_struct", args)
+
+
+def fields_of(reader: ReadsNodes, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:
+    """Return a field of a struct, of that a field, and so on."""
+    for name in names:
+        whole = reader.resolve(node, "struct_extract", [whole, Literal(name, STRING)])
+    return whole
+
+
+def _within(reader: ReadsNodes, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
+    """Read `tags[1]` and `tags[1:2]`; numbers below zero count from the end elsewhere, and are refused."""
+    bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
+    for each in bounds:
+        if isinstance(each, exp.Neg):
+            reader.fail(each, "elements are counted from the first, which is 1", "the last is x[cardinality(x)]")
+    whole, read = reader.read(value), [reader.read(each) if each is not None else None for each in bounds]
+    given = [each for each in read if each is not None]
+    if whole.type.kind == "string":
+        return _part_of_text(reader, node, whole, *read)
+    if not isinstance(index, exp.Slice):
+        return reader.resolve(node, "struct_extract" if whole.type.kind == "struct" else "element", [whole, *given])
+    first = read[0] or Literal(1, INT64)
+    return reader.resolve(node, "list_slice", [whole, first, *([read[1]] if read[1] is not None else [])])
+
+
+def _part_of_text(
+    reader: ReadsNodes, node: exp.Expr, text: Expression, first: Expression | None, *last: Expression | None
+) -> Expression:
+    """Return the characters of a text from one to another, both included; without `last` only the first."""
+    begin = first or Literal(1, INT64)
+    if not last:
+        return reader.resolve(node, "substring", [text, begin, Literal(1, INT64)])
+    if last[0] is None:
+        return reader.resolve(node, "substring", [text, begin])
+    count = reader.resolve(node, "+", [reader.resolve(node, "-", [last[0], begin]), Literal(1, INT64)])
+    return reader.resolve(
+        node, "substring", [text, begin, reader.resolve(node, "greatest", [count, Literal(0, INT64)])]
+    )
