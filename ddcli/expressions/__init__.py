@@ -13,11 +13,14 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * differences: what DuckDB and Spark answer differently
 * execute: runs a stage: values and checks in one query
 * foreign: Python functions in a stage
+* function: one function of the table
 * functions: the table of functions
+* list_functions: the table's functions of lists and structs
 * literals: constants: numbers, dates and times, intervals
 * lower: the tree to polars: values and checks
 * lower_cast: casts
-* lower_logic: comparisons, conditionals, lists
+* lower_list: lists
+* lower_logic: comparisons, conditionals
 * lower_number: arithmetic
 * lower_struct: structs
 * lower_text: text functions
@@ -25,6 +28,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * modules: Python modules that a pipeline names, found and imported
 * moment_format: dates and timestamps in a format of their own
 * nested: the syntax of lists and structs
+* number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names
@@ -35,6 +39,8 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * stage: linear steps fused into one
 * statement: SQL statements, and the tables that they name
 * steps: the linear steps
+* text_functions: the table's functions of texts
+* time_functions: the table's functions of dates and times
 * tree: the typed tree
 * types: the types of columns
 * window_calls: how window functions and frames are read

@@ -105,7 +105,7 @@ def _if_any(type_: Type) -> Callable[[Type], Type]:
 
 
 _TABLE = [
-    Aggregate("count", "count(*), count([distinct] x)", "Number of rows, or of values that are not null.", "any", _always(INT64), takes_distinct=True),
+    Aggregate("count", "count(*), count([distinct] x), count_if(condition)", "Number of rows, of values that are not null, or of rows for which a condition is true.", "any", _always(INT64), takes_distinct=True),
     Aggregate("sum", "sum([distinct] x)", "Sum: int64 of integers (overflow is an error), decimal(38, s) of decimals, float64 of floats, exact and rounded once.", "summable", _sum, takes_distinct=True),
     Aggregate("avg", "avg([distinct] x)", "Mean: float64, finite wherever the mean is; of decimals a decimal with at least 6 digits after the point, rounded half away from zero.", "summable", _average, takes_distinct=True),
     Aggregate("min", "min(x)", "Smallest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
@@ -149,6 +149,12 @@ AGGREGATE_SYNONYMS |= {
 }
 AGGREGATE_SYNONYMS |= {"list": "array_agg", "any_value": "min"}
 AGGREGATE_SYNONYMS |= {"min_by": "first", "max_by": "last"}
+DISTINCT = {"n_unique", "approx_count_distinct", "approx_distinct"}
+"""Names of `count` that count different values: exactly, whatever they promise elsewhere."""
+COUNTED = {"count_if", "countif"}
+"""Names of `count` that count the rows for which a condition is true."""
+AGGREGATE_SYNONYMS |= dict.fromkeys([*DISTINCT, *COUNTED], "count")
+AGGREGATE_SYNONYMS |= {"percentile": "quantile_cont"}
 BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
 
 

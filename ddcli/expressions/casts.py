@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,10 @@ TRUNC_UNITS = {
 }
 DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+STRFTIME = "YymbBdjaAHIpMSf%"
+"""The letters that formats may have behind a percent sign."""
 
 
 def is_castable(source: Type, target: Type) -> bool:
@@ -101,12 +106,21 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
     if function in ("lpad", "rpad") and len(args) > 2 and len(str(constants[2])) != 1:
         raise Mismatch(f"{function}: the fill is one character", args[2])
     if function in ("date_trunc", "date_diff"):
-        known = TRUNC_UNITS if function == "date_trunc" else DIFF_UNITS
+        known = TRUNC_UNITS if function == "date_trunc" else [*DIFF_UNITS, *MONTHS]
         unit = str(constants[0]).lower()
         if unit not in known:
             raise Mismatch(f"{function} knows no unit '{unit}'", args[0], f"one of {', '.join(known)}")
         if function == "date_trunc" and args[1].type.kind == "date" and unit in ("hour", "minute", "second"):
             raise Mismatch("a date has no " + unit, args[0], "cast it to timestamp")
+    if function == "time_bucket" and constants[0] <= timedelta():  # type: ignore[operator]
+        raise Mismatch("a bucket has a width of more than nothing", args[0])
+    if function == "strftime":
+        wrong = [
+            each for each in re.findall(r"%(.?)", str(constants[1]), re.DOTALL) if not each or each not in STRFTIME
+        ]
+        if wrong:
+            hint = f"one of {', '.join(f'%{letter}' for letter in STRFTIME)}"
+            raise Mismatch(f"strftime knows no `%{wrong[0]}`", args[1], hint)
     if function in ("like", "ilike"):
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
@@ -115,6 +129,8 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
             group = constants[2]
             if not isinstance(group, int) or not 0 <= group <= groups:
                 raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
+        if function == "regexp_replace" and constants.get(3, "g") != "g":
+            raise Mismatch("regexp_replace knows the flag 'g' alone, which it always has", args[3])
         if function == "regexp_replace":
             wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
             if wanted and max(wanted) > groups:

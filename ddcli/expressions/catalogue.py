@@ -9,18 +9,22 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.differences import Elsewhere, differences_of
+from ddcli.expressions.list_functions import LISTS, STRUCTS
+from ddcli.expressions.number_functions import ARITHMETIC
+from ddcli.expressions.text_functions import TEXT
+from ddcli.expressions.time_functions import TIME
 from ddcli.expressions.windows import WINDOW_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUPS = {
-    "Numbers": functions.ARITHMETIC,
+    "Numbers": ARITHMETIC,
     "Conditions": functions.CONDITIONS,
-    "Text": functions.TEXT,
-    "Dates and times": functions.TIME,
-    "Lists": functions.LISTS,
-    "Structs": functions.STRUCTS,
+    "Text": TEXT,
+    "Dates and times": TIME,
+    "Lists": LISTS,
+    "Structs": STRUCTS,
 }
 AGGREGATE = "Aggregates"
 """The group of aggregates."""

@@ -1,4 +1,4 @@
-"""Comparisons, conditionals and lists in polars."""
+"""Comparisons and conditionals in polars."""
 
 from __future__ import annotations
 
@@ -96,38 +96,6 @@ def _nullif(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(compared("=", *args, constant=not call.args[0].columns())).then(None).otherwise(args[0])
 
 
-def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    if not args:
-        return pl.lit([], dtype=call.type.to_polars())
-    return pl.concat_list(args).cast(call.type.to_polars())
-
-
-def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    values, n = args
-    # polars counts from the end below zero, and its positions are 32 bits wide.
-    inside = (n >= 1) & (n <= values.list.len().cast(pl.Int64))
-    value = values.list.get(pl.when(inside).then(n - 1).otherwise(0), null_on_oob=True)
-    return pl.when(inside).then(value).otherwise(None).cast(call.type.to_polars())
-
-
-def _list_slice(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # Positions in polars are 32 bits wide; no list is as long, so clipped ones cut none otherwise.
-    values, first, *last = args
-    most = (1 << 31) - 2
-    skipped = first.clip(1, most) - 1
-    found = values.list.slice(skipped, *((each.clip(0, most) - skipped).clip(0) for each in last))
-    return pl.when(*(each.is_not_null() for each in args)).then(found)
-
-
-def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # polars finds a null in a list; here a null value is unknown.
-    return pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
-
-
-def _cardinality(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].list.len().cast(pl.Int64)
-
-
 LOWER: dict[str, Lower] = {
     **dict.fromkeys(COMPARE, _compare),
     "not": lambda _, __, args: ~args[0],
@@ -137,9 +105,4 @@ LOWER: dict[str, Lower] = {
     "least": _extremum,
     "error": _error,
     "nullif": _nullif,
-    "array": _array,
-    "element": _element,
-    "list_slice": _list_slice,
-    "array_contains": _array_contains,
-    "cardinality": _cardinality,
 }

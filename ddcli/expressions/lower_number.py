@@ -293,6 +293,20 @@ def _power(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return x.pow(y)
 
 
+def _cbrt(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # The nearest whole number first: a power of a third misses cbrt(27) = 3 by a bit.
+    near = args[0].cbrt()
+    whole = near.round(0)
+    return pl.when(whole * whole * whole == args[0]).then(whole).otherwise(near)
+
+
+def _inverse(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    # NaN passes: it is above every number.
+    name = "sine" if call.function == "asin" else "cosine"
+    low.fail(call, ((args[0] < -1) | (args[0] > 1)) & ~args[0].is_nan(), f"no angle has such a {name}")
+    return args[0].arcsin() if call.function == "asin" else args[0].arccos()
+
+
 LOWER: dict[str, Lower] = {
     "negate": _negate,
     "abs": _abs,
@@ -305,4 +319,11 @@ LOWER: dict[str, Lower] = {
     "power": _power,
     "exp": lambda _, __, args: args[0].exp(),
     "is_nan": lambda _, __, args: args[0].is_nan(),
+    "cbrt": _cbrt,
+    "sin": lambda _, __, args: args[0].sin(),
+    "cos": lambda _, __, args: args[0].cos(),
+    "tan": lambda _, __, args: args[0].tan(),
+    "asin": _inverse,
+    "acos": _inverse,
+    "atan": lambda _, __, args: args[0].arctan(),
 }

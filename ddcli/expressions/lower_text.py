@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,59 @@ def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].str.extract(_constant(call, 1), int(_constant(call, 2, "0")))
 
 
+def _concat_ws(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    return pl.concat_str(args[1:], separator=_constant(call, 0), ignore_nulls=True).fill_null("")
+
+
+def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, n = args
+    # The product may wrap: a number beyond the most is too large for any text but the empty one.
+    beyond = (text != "") & ((n > LONGEST) | (text.str.len_bytes().cast(pl.Int64) * n.clip(0, LONGEST) > LONGEST))
+    low.fail_given(call, args, beyond, "the text is longer than 1 MiB")
+    count = pl.when(beyond | (text == "")).then(0).otherwise(n.clip(0, LONGEST)).cast(pl.UInt32)
+    found = text.repeat_by(count).list.join("")
+    return pl.when(text.is_not_null() & n.is_not_null()).then(found)
+
+
+def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    old, new = _constant(call, 1), _constant(call, 2)
+    by: dict[str, str] = {}
+    for at, character in enumerate(old):
+        by.setdefault(character, new[at : at + 1])
+    return args[0].str.replace_many(list(by), list(by.values())) if by else args[0]
+
+
+def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    name = call.function
+
+    def hashed(texts: pl.Series) -> pl.Series:
+        def digits(text: str) -> str:
+            return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
+
+        found = [None if text is None else digits(text) for text in texts]
+        return pl.Series(texts.name, found, pl.String)
+
+    return args[0].map_batches(hashed, return_dtype=pl.String, is_elementwise=True)
+
+
+def _strftime(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    # Fractions of seconds are nanoseconds in polars.
+    written = re.sub(r"%(.)", lambda match: "%6f" if match[1] == "f" else match[0], _constant(call, 1))
+    return args[0].cast(pl.Datetime("us")).dt.to_string(written)
+
+
+LONGEST = 1 << 20
+"""Bytes of the longest text that `repeat` makes."""
 LOWER: dict[str, Lower] = {
+    "concat_ws": _concat_ws,
+    "repeat": _repeat,
+    "translate": _translate,
+    "initcap": lambda _, __, args: args[0].str.to_titlecase(),
+    "octet_length": lambda _, __, args: args[0].str.len_bytes().cast(pl.Int64),
+    "md5": _hashed,
+    "sha256": _hashed,
+    "regexp_count": lambda _, call, args: args[0].str.count_matches(_constant(call, 1)).cast(pl.Int64),
+    "strftime": _strftime,
     "concat": _concat,
     "length": lambda _, __, args: args[0].str.len_chars().cast(pl.Int64),
     "upper": lambda _, __, args: args[0].str.to_uppercase(),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions.casts import DIFF_UNITS, TRUNC_UNITS
+from ddcli.expressions.casts import DIFF_UNITS, MONTHS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import PER_SECOND
 from ddcli.expressions.lower_number import arithmetic, integer
+from ddcli.expressions.operators import MOST_DAYS
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.years import RANGE, outside
 
@@ -95,6 +97,8 @@ def _unit(call: Call) -> str:
 
 
 def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    if _unit(call) in MONTHS:
+        return _months_between(call, args[1:])
     a, b = (
         value.to_physical() if arg.type.unit == "us" else value.dt.cast_time_unit("us").to_physical()
         for arg, value in zip(call.args[1:], args[1:], strict=True)
@@ -106,6 +110,42 @@ def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         return between
     quotient = between // by
     return quotient + ((between < 0) & (quotient * by != between)).cast(pl.Int64)
+
+
+def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
+    """Return the most months (or quarters, years) that can be added to the first moment without passing the second."""
+    a, b = args
+    months = (b.dt.year().cast(pl.Int64) - a.dt.year()) * 12 + b.dt.month() - a.dt.month()
+    # So many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is that of `a`.
+    day = pl.min_horizontal(a.dt.day(), b.dt.month_end().dt.day())
+    later = (day > b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() > b.dt.time()))
+    earlier = (day < b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() < b.dt.time()))
+    whole = months - ((months > 0) & later).cast(pl.Int64) + ((months < 0) & earlier).cast(pl.Int64)
+    by = MONTHS[_unit(call)]
+    return pl.when(a.is_not_null() & b.is_not_null()).then((whole.abs() // by) * whole.sign())
+
+
+def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    moment, n = args
+    kind = call.args[0].type
+    near = n.clip(-MOST_DAYS, MOST_DAYS)
+    by = 1 if kind.kind == "date" else 86400 * PER_SECOND[kind.unit or "us"]
+    if kind.unit != "ns":
+        moved = dated(low, call, moment.to_physical().cast(pl.Int64) + near * by)
+    else:
+        moved = integer(low, call, "+", moment.to_physical(), near.clip(-106752, 106752) * by)
+        low.fail_given(call, args, near.abs() > 106752, "timestamp out of range")
+    return moved.cast(pl.Int32).cast(pl.Date) if kind.kind == "date" else moved.cast(call.type.to_polars())
+
+
+def _time_bucket(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    width = call.args[0]
+    assert isinstance(width, Literal)
+    per = PER_SECOND[call.type.unit or "us"]
+    size = width.value // timedelta(microseconds=1) * per // 10**6  # type: ignore[operator]
+    origin = 10959 * 86400 * per
+    start = (args[1].to_physical() - origin) // size * size + origin
+    return dated(low, call, start).cast(call.type.to_polars())
 
 
 def _make_date(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -143,6 +183,9 @@ LOWER: dict[str, Lower] = {
     "date_trunc": _date_trunc,
     "date_diff": _date_diff,
     "make_date": _make_date,
+    "add_days": _add_days,
+    "last_day": lambda _, __, args: args[0].cast(pl.Date).dt.month_end(),
+    "time_bucket": _time_bucket,
     "add_months": _add_months,
     "try_add_months": _add_months,
 }

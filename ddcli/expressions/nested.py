@@ -80,7 +80,10 @@ def fields_of(reader: ReadsNodes, node: exp.Expr, whole: Expression, names: Sequ
 
 def _within(reader: ReadsNodes, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
     """Read `tags[1]` and `tags[1:2]`; numbers below zero count from the end elsewhere, and are refused."""
-    bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
+    if isinstance(index, exp.Placeholder):  # `:n`, as parameters are written elsewhere: all up to the column
+        bounds: list[exp.Expr | None] = [None, exp.column(str(*reader.take(index, "this")))]
+    else:
+        bounds = reader.take(index, "this", "expression") if isinstance(index, exp.Slice) else [index]
     for each in bounds:
         if isinstance(each, exp.Neg):
             reader.fail(each, "elements are counted from the first, which is 1", "the last is x[cardinality(x)]")
@@ -88,7 +91,7 @@ def _within(reader: ReadsNodes, node: exp.Bracket, value: exp.Expr, index: exp.E
     given = [each for each in read if each is not None]
     if whole.type.kind == "string":
         return _part_of_text(reader, node, whole, *read)
-    if not isinstance(index, exp.Slice):
+    if len(bounds) == 1:
         return reader.resolve(node, "struct_extract" if whole.type.kind == "struct" else "element", [whole, *given])
     first = read[0] or Literal(1, INT64)
     return reader.resolve(node, "list_slice", [whole, first, *([read[1]] if read[1] is not None else [])])

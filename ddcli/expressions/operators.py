@@ -24,7 +24,7 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.tree import Cast, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, UNITS, Type
+from ddcli.expressions.types import MAX_PRECISION, ORDERLESS, UNITS, Type
 
 Resolved = tuple[list[Expression], Type, str]
 """Converted arguments, the type of the result, and the name of the function to call."""
@@ -354,3 +354,36 @@ def struct_extract(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"the struct has no field `{word.value}`", hint=f"it has {', '.join(fields)}")
     found = fields[same[0]].or_null(struct.type.nullable)
     return [struct, replace(word, value=same[0])], found, name
+
+
+def concat_ws(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `concat_ws`: null only with a null separator, which must be a constant."""
+    if len(args) < 2:
+        raise Mismatch(f"{name} takes a separator and at least 1 value", hint="concat_ws('-', a, b)")
+    if not isinstance(args[0], Literal) or not isinstance(args[0].value, str):
+        raise Mismatch(f"{name}: the separator is a constant text", args[0])
+    values, _, _ = concat(name, args[1:])
+    return [args[0], *values], Type("string"), name
+
+
+def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a function of two lists of one type."""
+    if len(args) != 2 or any(arg.type.kind not in ("list", "null") for arg in args):
+        raise Mismatch(f"{name} takes two lists", next((arg for arg in args if arg.type.kind != "list"), None))
+    sides, common = unify(args, name)
+    if common.kind != "list":
+        raise Mismatch(f"{name} can't tell the type of null", args[0], "cast it")
+    if name != "list_concat" and common.inner is not None and common.inner.kind in (ORDERLESS - {"null"}):
+        raise Mismatch(f"{name} can't search a list of {common.inner.required()}", args[0])
+    return sides, common if name == "list_concat" else nullable_if_any(BOOL, sides), name
+
+
+def of_ordered(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a function of a list whose elements have an order."""
+    if len(args) != 1 or args[0].type.kind != "list":
+        raise Mismatch(f"{name} takes one list", args[0] if args else None)
+    inner = args[0].type.inner
+    assert inner is not None
+    if inner.kind in (ORDERLESS - {"null"}):
+        raise Mismatch(f"{name} takes no list of {inner.required()}", args[0])
+    return list(args), inner.or_null() if name in ("list_min", "list_max") else args[0].type, name

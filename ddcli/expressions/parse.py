@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
-from ddcli.errors import SpecError, UnknownColumn, did_you_mean
+from ddcli.errors import Span, SpecError, Text, UnknownColumn, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import (
     BOOL,
@@ -27,14 +27,15 @@ from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
 from ddcli.expressions.nested import fields_of, nested, struct_of
 from ddcli.expressions.scope import ColumnScope, TableCall
+from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.sql import Tree, read, too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Column, Expression, Literal, deep_calls, depths
 from ddcli.expressions.types import Type, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ddcli.errors import Text
+    from ddcli.expressions.function import Function
 
 BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -53,8 +54,8 @@ CHANGING = {"now", "random", "uuid", "gen_random_uuid", "today", "current_user"}
 CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 """Names of what databases answer differently each time, as functions or as words."""
 SAME = "an expression must return the same value for the same row"
-FORMATS = {"strftime", "to_char", "date_format", "format_date", "format_datetime", "format_timestamp"}
-FORMATTING = "dates have one form as text, `cast(day as string)` is '2024-01-31': put another together of parts, `extract(year from day)`"
+FORMATS = {"to_char", "date_format", "format_date", "format_datetime", "format_timestamp"}
+FORMATTING = "write strftime(day, '%d.%m.%Y'); `cast(day as string)` is '2024-01-31'"
 """What to write instead of functions that format dates."""
 
 
@@ -106,6 +107,29 @@ def check_depth(expression: Expression) -> None:
         deep = (node for node in expression.walk() if found[id(node)] == MAX_DEPTH + 1 and node.span)
         first = next(deep, expression)
         raise too_deep(first.span)
+
+
+def standing_for(function: Function, args: Sequence[Expression], span: Span | None) -> Expression:
+    """Return what a call of a function that is made of others stands for. Raises Mismatch."""
+    signature = parse_signature(function.signature)
+    given = dict(zip((each.name for each in signature.parameters), check_arguments(signature, args), strict=False))
+    return expanded(function.means, given, span)
+
+
+def expanded(written: str, values: Mapping[str, Expression], span: Span | None) -> Expression:
+    """Return an expression over names with values in their place, all of it at one place. Raises Mismatch."""
+    columns = tuple((name, value.type) for name, value in values.items())
+    try:
+        found = _scalar(Text(written, Span("functions", 1, 1, len(written), written)), columns, ())
+    except SpecError as error:
+        raise Mismatch(error.problem, hint=error.hint) from None
+    return placed(found, span).substitute(values)
+
+
+def placed(expression: Expression, span: Span | None) -> Expression:
+    """Return an expression of which every part is at one place."""
+    parts = tuple(placed(child, span) for child in expression.children)
+    return replace(expression.with_children(parts), span=span)  # type: ignore[type-var]
 
 
 class ExpressionReader:
@@ -274,9 +298,11 @@ class ExpressionReader:
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function of the table, its arguments checked and converted."""
-        span = self.place(node)
+        span, function = self.place(node), FUNCTIONS[name]
         try:
-            converted, type_, canonical = FUNCTIONS[name].resolve(args)
+            if function.means:
+                return standing_for(function, args, span)
+            converted, type_, canonical = function.resolve(args)
             casts.check_constants(canonical, converted)
         except Mismatch as mismatch:
             where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else span
@@ -290,7 +316,7 @@ class ExpressionReader:
         name = SYNONYMS.get(name, name)
         if name in ("cast", "try_cast"):
             return self.cast(node, *node.expressions, tried=name == "try_cast")
-        if name == "if" and len(args) in (2, 3):
+        if name in ("if", "iif", "iff") and len(args) in (2, 3):
             condition, value, *default = (self.read(each) for each in args)
             return self.conditional(node, [(condition, value)], default[0] if default else Literal(None, NULL))
         if name == "struct_pack":

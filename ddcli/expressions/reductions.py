@@ -14,11 +14,13 @@ from ddcli.expressions.aggregates import (
     AGGREGATE_SYNONYMS,
     AGGREGATES,
     BY_PAIR,
+    COUNTED,
+    DISTINCT,
     Aggregate,
     AggregateCall,
     Reduction,
 )
-from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, STRING, Mismatch, convert
+from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.sql import Tree, read
@@ -56,9 +58,9 @@ class ReductionReader(ExpressionReader):
 
     def column(self, node: exp.Column) -> Expression:
         found = super().column(node)
-        assert isinstance(found, Column)
-        hint = f"group by it (`by: [{found.name}]`), or take one of its values: min({found.name})"
-        self.fail(node, f"`{found.name}` may differ from row to row of a group", hint)
+        name = found.name if isinstance(found, Column) else found.text()
+        hint = f"group by it (`by: [{name}]`), or take one of its values: min({name})"
+        self.fail(node, f"`{name}` may differ from row to row of a group", hint)
 
     def special(self, node: exp.Expr) -> Expression:
         if isinstance(node, exp.Filter):
@@ -82,11 +84,14 @@ class ReductionReader(ExpressionReader):
     def aggregate(self, node: exp.Anonymous, aggregate: Aggregate, written: str) -> AggregateCall:
         """Read one aggregate call."""
         nodes, distinct, order = self.parts(node, aggregate)
-        distinct = distinct or written == "n_unique"
+        distinct = distinct or written in DISTINCT
         if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not (distinct or order):
             self.take(nodes[0])
             return AggregateCall("count", (), False, (), INT64)
         args = [self.inner.read(each) for each in nodes]
+        if written in COUNTED and len(args) == 1:
+            one = self.inner.conditional(node, [(args[0], Literal(1, INT64))], Literal(None, NULL))
+            args = [one]
         for part in (*args, *(key for key, _ in order)):
             check_depth(part)
         if written in BY_PAIR and len(args) == 2 and not order:

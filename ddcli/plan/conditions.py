@@ -77,6 +77,7 @@ CERTAIN = {
     "or",
     "not",
 }
+CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "list_min", "list_max", "list_count"}
 CERTAIN |= {"coalesce", "like", "ilike", "starts_with", "ends_with", "contains", "upper", "lower", "length"}
 CERTAIN |= {"year", "quarter", "month", "day"}
 

@@ -28,6 +28,10 @@ def agree(a: object, b: object) -> bool:
         return (math.isnan(a) and math.isnan(b)) or a == b or math.isclose(a, b, rel_tol=1e-12)
     if isinstance(a, Decimal) and isinstance(b, Decimal):
         return a == b and a.as_tuple().exponent == b.as_tuple().exponent
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(agree(a[name], b[name]) for name in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(agree, a, b))
     return type(a) is type(b) and a == b
 
 

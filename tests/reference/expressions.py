@@ -6,7 +6,9 @@ Integers and decimals are exact (int, Fraction), floats are Python's, which are 
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
+import hashlib
 import itertools
 import math
 import re
@@ -143,6 +145,7 @@ NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
     "array": lambda _, args: list(args),
     "named_struct": lambda call, args: {name: value for (name, _), value in zip(call.type.fields, args, strict=True)},
     "array_contains": array_contains,
+    "concat_ws": lambda _, args: args[0].join(each for each in args[1:] if each is not None),
 }
 
 
@@ -414,6 +417,9 @@ def date_trunc(_: Call, args: list[Any]) -> Any:
 def date_diff(_: Call, args: list[Any]) -> int:
     sizes = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
     sizes |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+    if args[0].lower() in ("month", "quarter", "year"):
+        a, b = (EPOCH + dt.timedelta(microseconds=microseconds(each)) for each in args[1:])
+        return truncated(months_between(a, b), {"month": 1, "quarter": 3, "year": 12}[args[0].lower()])
     return truncated(microseconds(args[2]) - microseconds(args[1]), sizes[args[0].lower()])
 
 
@@ -430,6 +436,62 @@ def epoch(_: Call, args: list[Any]) -> float:
 
 def _part(read: Callable[[Any], int]) -> Callable[[Call, list[Any]], int]:
     return lambda _, args: read(args[0])
+
+
+def in_order(values: list[Any]) -> list[Any]:
+    return sorted((each for each in values if each is not None), key=cmp_to_key(compare))
+
+
+def arc(call: Call, args: list[Any]) -> float:
+    if abs(args[0]) > 1:
+        raise Fails
+    return math.asin(args[0]) if call.function == "asin" else math.acos(args[0])
+
+
+def repeat(_: Call, args: list[Any]) -> str:
+    if len(args[0].encode()) * args[1] > 1 << 20:
+        raise Fails
+    return args[0] * args[1]
+
+
+def strftime(_: Call, args: list[Any]) -> str:
+    x = args[0] if isinstance(args[0], dt.datetime) else dt.datetime(args[0].year, args[0].month, args[0].day)  # noqa: DTZ001
+    return re.sub("%(.)", lambda part: f"{x.year:04}" if part[1] == "Y" else x.strftime(part[0]), args[1])
+
+
+def add_days(_: Call, args: list[Any]) -> Any:
+    try:
+        return args[0] + dt.timedelta(days=args[1])
+    except OverflowError:
+        raise Fails from None
+
+
+def time_bucket(_: Call, args: list[Any]) -> Any:
+    begin = dt.datetime(2000, 1, 3)  # noqa: DTZ001
+    try:
+        return begin + (args[1] - begin) // args[0] * args[0]
+    except OverflowError:
+        raise Fails from None
+
+
+def months_between(a: dt.datetime, b: dt.datetime) -> int:
+    """Return the most months that can be added to one moment without passing the other."""
+    sign = 1 if a <= b else -1
+    count = 0
+    months = (b.year - a.year) * 12 + b.month - a.month
+
+    def after(n: int) -> dt.datetime | None:
+        try:
+            return add_months(None, [a, n])  # type: ignore[arg-type]
+        except Fails:
+            return None
+
+    for n in (months, months - sign):
+        found = after(n)
+        if found is not None and n * sign >= 0 and (found - b) * sign <= dt.timedelta():
+            count = n
+            break
+    return count
 
 
 STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
@@ -496,6 +558,38 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "try_add_months": add_months,
     "struct_extract": lambda _, args: args[0][args[1]],
     "cardinality": lambda _, args: len(args[0]),
+    "list_count": lambda _, args: sum(each is not None for each in args[0]),
+    "list_reverse": lambda _, args: args[0][::-1],
+    "list_concat": lambda _, args: args[0] + args[1],
+    "list_sort": lambda _, args: in_order(args[0]) + [None] * args[0].count(None),
+    "list_distinct": lambda _, args: list(dict.fromkeys(each for each in args[0] if each is not None)),
+    "list_min": lambda _, args: next(iter(in_order(args[0])), None),
+    "list_max": lambda _, args: next(reversed(in_order(args[0])), None),
+    "list_has_any": lambda _, args: any(each in args[1] for each in args[0] if each is not None),
+    "list_has_all": lambda _, args: all(each in args[0] for each in args[1] if each is not None),
+    "array_to_string": lambda _, args: args[1].join(each for each in args[0] if each is not None),
+    "cbrt": lambda _, args: math.cbrt(args[0]),
+    "sin": lambda _, args: math.nan if math.isinf(args[0]) else math.sin(args[0]),
+    "cos": lambda _, args: math.nan if math.isinf(args[0]) else math.cos(args[0]),
+    "tan": lambda _, args: math.nan if math.isinf(args[0]) else math.tan(args[0]),
+    "asin": arc,
+    "acos": arc,
+    "atan": lambda _, args: math.atan(args[0]),
+    "repeat": repeat,
+    "translate": lambda _, args: args[0].translate(
+        {ord(c): args[2][at : at + 1] for at, c in [*enumerate(args[1])][::-1]}
+    ),
+    "initcap": lambda _, args: re.sub(r"[^\W_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), args[0]),
+    "octet_length": lambda _, args: len(args[0].encode()),
+    "md5": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
+    "sha256": lambda call, args: hashlib.new(call.function, args[0].encode()).hexdigest(),
+    "regexp_count": lambda _, args: len(re.findall(args[1], args[0])),
+    "strftime": strftime,
+    "add_days": add_days,
+    "last_day": lambda _, args: dt.date(
+        args[0].year, args[0].month, calendar.monthrange(args[0].year, args[0].month)[1]
+    ),
+    "time_bucket": time_bucket,
     "list_slice": lambda _, args: args[0][max(args[1], 1) - 1 : max(args[2], 0) if len(args) > 2 else None],
     "element": lambda _, args: args[0][args[1] - 1] if 1 <= args[1] <= len(args[0]) else None,
 }

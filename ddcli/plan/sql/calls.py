@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.parse import BINARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,13 +17,15 @@ OWNED = "owned"
 
 
 def quantifier(node: object) -> str:
-    """Return `any` or `all` if a node is such a subquery or written list; sqlglot takes some for calls of functions."""
+    """Return `any` or `all` if a node is such a subquery or list; sqlglot takes some for calls of functions."""
     if isinstance(node, exp.Any | exp.All):
         return "all" if isinstance(node, exp.All) else "any"
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("any", "some", "all"):
         word = str(node.this).lower()
         inside = node.expressions[0] if node.expressions else None
-        return word.replace("some", "any") if isinstance(inside, exp.Query | exp.Array) else ""
+        around = node.parent
+        compared = type(around) in BINARY and around is not None and around.args.get("expression") is node
+        return word.replace("some", "any") if compared or isinstance(inside, exp.Query | exp.Array) else ""
     return ""
 
 

@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BY_PAIR
-from ddcli.expressions.coerce import BOOL
-from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
+from ddcli.expressions.coerce import BOOL, Mismatch
+from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth, expanded
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
@@ -38,7 +38,17 @@ ABSORBING = {
 """Functions that null makes null here alone, and what to write."""
 QUERIES = (exp.Query, exp.Values, exp.Exists)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ)
-QUANTIFIED = "`any` and `all` take a subquery, or a list as it is written: `any([1, 2])`"
+QUANTIFIED = "`any` and `all` take a subquery or a list, `any([1, 2])`, behind `=`, `<>`, `<`, `<=`, `>` or `>=`"
+ANY = {"=": "array_contains(l, x)", "<>": "list_min(l) <> x or list_max(l) <> x"}
+ANY |= dict.fromkeys(["<", "<="], "x {} list_max(l)") | dict.fromkeys([">", ">="], "x {} list_min(l)")
+ANY = {sign: written.format(sign) for sign, written in ANY.items()}
+"""Where a comparison with `x` is true of some element of a list `l`."""
+OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+FROM_LIST = (
+    "case when l is null then null when cardinality(l) = 0 then false when {} then true "
+    "when x is null or list_count(l) < cardinality(l) then null else false end"
+)
+"""Whether it is true of some: null where a null hides that."""
 
 
 class RowExpressions(ExpressionReader):
@@ -106,12 +116,28 @@ class RowExpressions(ExpressionReader):
         if isinstance(query, exp.Query):
             return self.block.quantified(node, self.read(written), query, every=word == "all")
         if not isinstance(query, exp.Array):
-            self.fail(found, QUANTIFIED, "of a list: array_contains(list, value)")
+            return self.of_list(node, self.read(written), query, word)
         value, elements = self.read(written), self.take(query, "expressions")[0]
         parts = [self.resolve(node, BINARY[type(node)], [value, self.read(each)]) for each in elements]
         if not parts:
             return Literal(word == "all", BOOL)
         return all_of(parts) if word == "all" else any_of(parts)
+
+    def of_list(self, node: exp.Expr, value: Expression, listed: exp.Expr, word: str) -> Expression:
+        """Say whether a comparison is true of some, or of every element of a list: it is not false of some where it is true of every one."""
+        sign = BINARY[type(node)]
+        if sign not in ANY or not isinstance(listed, exp.Expr):
+            self.fail(node, QUANTIFIED)
+        elements = self.read(listed)
+        if elements.type.kind != "list":
+            self.fail(listed, QUANTIFIED)
+        every = word == "all"
+        written = FROM_LIST.format(ANY[OPPOSITE[sign] if every else sign])
+        try:
+            found = expanded(written, {"x": value, "l": elements}, self.place(node))
+        except Mismatch as mismatch:
+            self.fail(node, mismatch.problem, mismatch.hint)
+        return self.negated(node, found, every)
 
     def same_row(self, node: exp.Expr, parts: Sequence[exp.Expr], other: exp.Expr) -> Expression:
         """Return whether values are those of another row, one by one."""
@@ -136,7 +162,8 @@ class RowExpressions(ExpressionReader):
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function; note one that means something else in other databases."""
         found = super().resolve(node, name, args)
-        assert isinstance(found, Call)
+        if not isinstance(found, Call):
+            return found
         if found.function == "/" and all(arg.type.is_integer for arg in found.args):
             self.block.statement.note(node, QUOTIENT)
         elif (
@@ -172,8 +199,6 @@ class RowExpressions(ExpressionReader):
         return Column(found, self.block.schema[found], span=span)
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
-        if name in ("any", "some", "all") and type(node.parent) in BINARY:
-            self.fail(node, QUANTIFIED, "of a list: array_contains(list, value)")
         if is_aggregate(node):
             hint = "groups have aggregates: in the list, in `having` and in `order by`; else aggregate in a subquery"
             self.fail(node, f"{name} can't stand here, nor inside another aggregate", hint)

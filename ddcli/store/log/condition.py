@@ -9,7 +9,9 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.execute import Evaluation, evaluation
-from ddcli.expressions.functions import ARITHMETIC, TEXT, TIME
+from ddcli.expressions.number_functions import ARITHMETIC
+from ddcli.expressions.text_functions import TEXT
+from ddcli.expressions.time_functions import TIME
 from ddcli.expressions.tree import Call, Case
 from ddcli.store.log.rows import PRESENT
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
 
 HOLDS = "holds"
-STRICT = {function.name for function in (*ARITHMETIC, *TEXT, *TIME)}
+STRICT = {function.name for function in (*ARITHMETIC, *TEXT, *TIME)} - {"concat_ws"}
 PASSING = STRICT | {"=", "<>", "<", "<=", ">", ">=", "in", "and", "or", "not"}
 """Functions that are null of a null, or know their value whatever stood there (`false and null`)."""
 

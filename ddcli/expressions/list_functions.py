@@ -1,0 +1,125 @@
+"""The table of functions: those of lists and structs."""
+
+from __future__ import annotations
+
+from ddcli.expressions import operators as rules
+from ddcli.expressions.function import derived, plain, ruled
+
+LISTS = [
+    ruled("array", "[a, ...], array[a, ...]", "A list.", "[1, 2]", "[1, 2]", rules.array),
+    plain("cardinality(x: list) -> int64", "Number of elements, nulls included.", "cardinality([1, null])", "2"),
+    plain("array_length(x: list) -> int64", "The same as cardinality.", "array_length([1, 2])", "2", "cardinality"),
+    plain(
+        "element(x: list, n: integer) -> inner?",
+        "`x[n]`: the n-th element, the first is 1; null outside the list.",
+        "element(['a', 'b'], 2)",
+        "'b'",
+    ),
+    plain(
+        "list_slice(x: list, first: integer, last: integer = cardinality(x)) -> x",
+        "`x[first:last]`: the elements from one to another, both included; to the end without `last`.",
+        "list_slice(['a', 'b', 'c'], 2, 3)",
+        "['b', 'c']",
+    ),
+    ruled(
+        "array_contains",
+        "array_contains(x, value)",
+        "Whether the list has the value; null elements are passed over.",
+        "array_contains([1, 2], 2)",
+        "true",
+        rules.array_contains,
+    ),
+]
+
+LISTS += [
+    plain("list_count(x: list) -> int64", "Number of elements that are not null.", "list_count([1, null])", "1"),
+    plain("list_reverse(x: list) -> x", "The elements in reverse order.", "list_reverse([1, 2])", "[2, 1]"),
+    ruled(
+        "list_concat",
+        "list_concat(x, y)",
+        "The elements of two lists; null when one is null.",
+        "list_concat([1], [2])",
+        "[1, 2]",
+        rules.two_lists,
+    ),
+    derived(
+        "list_append(x: list, value: any) -> x",
+        "The list with one more element.",
+        "list_append([1], 2)",
+        "[1, 2]",
+        "list_concat(x, [value])",
+    ),
+    derived(
+        "list_prepend(value: any, x: list) -> x",
+        "The list with one more element, its first.",
+        "list_prepend(1, [2])",
+        "[1, 2]",
+        "list_concat([value], x)",
+    ),
+    ruled(
+        "list_sort",
+        "list_sort(x)",
+        "The elements in ascending order, nulls last.",
+        "list_sort([2, null, 1])",
+        "[1, 2, null]",
+        rules.of_ordered,
+    ),
+    ruled(
+        "list_distinct",
+        "list_distinct(x)",
+        "Each element once, where it is first; no nulls.",
+        "list_distinct([2, null, 1, 2])",
+        "[2, 1]",
+        rules.of_ordered,
+    ),
+    ruled(
+        "list_min",
+        "list_min(x)",
+        "The smallest element; null of none. NaN is the largest number.",
+        "list_min([2, 1])",
+        "1",
+        rules.of_ordered,
+    ),
+    ruled("list_max", "list_max(x)", "The largest element; null of none.", "list_max([2, 1])", "2", rules.of_ordered),
+    ruled(
+        "list_has_any",
+        "list_has_any(x, y)",
+        "Whether the lists have an element in common; null elements are passed over.",
+        "list_has_any([1, 2], [2])",
+        "true",
+        rules.two_lists,
+    ),
+    ruled(
+        "list_has_all",
+        "list_has_all(x, y)",
+        "Whether the first list has each element of the second; null elements are passed over.",
+        "list_has_all([1, 2], [2])",
+        "true",
+        rules.two_lists,
+    ),
+    plain(
+        "array_to_string(x: list, separator: constant string) -> string",
+        "The texts of a list, joined; nulls are passed over.",
+        "array_to_string(['a', null, 'b'], ',')",
+        "'a,b'",
+    ),
+]
+
+STRUCTS = [
+    ruled(
+        "named_struct",
+        "{'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...)",
+        "A struct: values under names.",
+        "{'a': 1, 'b': 'x'}",
+        "named_struct('a', 1, 'b', 'x')",
+        rules.named_struct,
+    ),
+    ruled(
+        "struct_extract",
+        "s.a, s['a'], struct_extract(s, 'a')",
+        "A field of a struct; null where the struct is.",
+        "({'a': 1, 'b': 'x'}).b",
+        "'x'",
+        rules.struct_extract,
+    ),
+]

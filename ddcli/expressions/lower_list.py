@@ -1,0 +1,85 @@
+"""Lists in polars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from ddcli.expressions.checks import Checks, Lower
+    from ddcli.expressions.tree import Call
+
+
+def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    if not args:
+        return pl.lit([], dtype=call.type.to_polars())
+    return pl.concat_list(args).cast(call.type.to_polars())
+
+
+def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    values, n = args
+    # polars counts from the end below zero, and its positions are 32 bits wide.
+    inside = (n >= 1) & (n <= values.list.len().cast(pl.Int64))
+    value = values.list.get(pl.when(inside).then(n - 1).otherwise(0), null_on_oob=True)
+    return pl.when(inside).then(value).otherwise(None).cast(call.type.to_polars())
+
+
+def _list_slice(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # Positions in polars are 32 bits wide; no list is as long, so clipped ones cut none otherwise.
+    values, first, *last = args
+    most = (1 << 31) - 2
+    skipped = first.clip(1, most) - 1
+    found = values.list.slice(skipped, *((each.clip(0, most) - skipped).clip(0) for each in last))
+    return pl.when(*(each.is_not_null() for each in args)).then(found)
+
+
+def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # polars finds a null in a list; here a null value is unknown.
+    return pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
+
+
+def _cardinality(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    return args[0].list.len().cast(pl.Int64)
+
+
+def _list_concat(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    return pl.when(args[0].is_not_null() & args[1].is_not_null()).then(args[0].list.concat(args[1]))
+
+
+def _least(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    # Sorted, not polars' least and largest, which pass over NaN.
+    ordered = args[0].list.drop_nulls().list.sort()
+    return ordered.list.get(0 if call.function == "list_min" else -1, null_on_oob=True)
+
+
+def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    one, other = (each.list.drop_nulls() for each in args)
+    if call.function == "list_has_any":
+        found = one.list.set_intersection(other).list.len() > 0
+    else:
+        found = other.list.set_difference(one).list.len() == 0
+    return pl.when(args[0].is_not_null() & args[1].is_not_null()).then(found)
+
+
+def _array_to_string(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    return args[0].list.join(args[1], ignore_nulls=True)
+
+
+LOWER: dict[str, Lower] = {
+    "array": _array,
+    "element": _element,
+    "list_slice": _list_slice,
+    "array_contains": _array_contains,
+    "cardinality": _cardinality,
+    "list_count": lambda _, __, args: args[0].list.drop_nulls().list.len().cast(pl.Int64),
+    "list_reverse": lambda _, __, args: args[0].list.reverse(),
+    "list_concat": _list_concat,
+    "list_sort": lambda _, __, args: args[0].list.sort(nulls_last=True),
+    "list_distinct": lambda _, __, args: args[0].list.drop_nulls().list.unique(maintain_order=True),
+    "list_min": _least,
+    "list_max": _least,
+    "list_has_any": _list_has,
+    "list_has_all": _list_has,
+    "array_to_string": _array_to_string,
+}

@@ -1,0 +1,178 @@
+"""The table of functions: those of dates, times, timestamps and intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.coerce import INT64, Mismatch
+from ddcli.expressions.function import Function, derived, plain, ruled
+from ddcli.expressions.operators import arithmetic, negate, nullable_if_any
+from ddcli.expressions.signatures import check_arguments, parse_signature
+from ddcli.expressions.tree import Call, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.operators import Resolved
+    from ddcli.expressions.tree import Expression
+
+
+def _parts() -> list[Function]:
+    dated = {
+        "year": ("Year.", "2013"),
+        "quarter": ("Quarter, 1 to 4.", "2"),
+        "month": ("Month, 1 to 12.", "5"),
+        "week": ("ISO week, 1 to 53.", "18"),
+        "day": ("Day of the month.", "4"),
+        "doy": ("Day of the year, from 1.", "124"),
+        "dow": ("Day of the week, Sunday 0 to Saturday 6.", "6"),
+        "isodow": ("Day of the week, Monday 1 to Sunday 7.", "6"),
+    }
+    found = [
+        plain(
+            f"{name}(x: dated) -> int64", f"{doc} Also `extract({name} from x)`.", f"{name}(date '2013-05-04')", value
+        )
+        for name, (doc, value) in dated.items()
+    ]
+    for name, value in (("hour", "7"), ("minute", "8"), ("second", "9")):
+        doc = f"The {name}, whole. Also `extract({name} from x)`."
+        found.append(plain(f"{name}(x: timed) -> int64", doc, f"{name}(time '07:08:09.5')", value))
+    return found
+
+
+def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `date_part`: it is the function of the part."""
+    parts = {each.name: each for each in (*_parts(), EPOCH)}
+    part = args[0].value if args and isinstance(args[0], Literal) else None
+    if len(args) != 2 or not isinstance(part, str) or part.lower() not in parts:
+        raise Mismatch(
+            f"{name} takes a part and a date or timestamp", args[0] if args else None, f"parts: {', '.join(parts)}"
+        )
+    return parts[part.lower()].resolve(args[1:])
+
+
+def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a sum of a date or timestamp and an interval, or a number of days."""
+    if len(args) != 2:
+        raise Mismatch(
+            f"{name} takes a date and an interval, or a number of days", hint="date_add(day, interval '1' month)"
+        )
+    if args[1].type.is_integer:
+        return check_arguments(parse_signature(ADD_DAYS), args), nullable_if_any(args[0].type, args), "add_days"
+    return arithmetic("+", args)
+
+
+def _date_sub(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a difference of a date or timestamp and an interval, or a number of days; of three arguments a `date_diff`."""
+    if len(args) == 3:
+        signature = parse_signature(DIFFERENCE)
+        return (converted := check_arguments(signature, args)), nullable_if_any(INT64, converted), "date_diff"
+    if len(args) == 2 and args[1].type.is_integer:
+        days, type_, _ = negate("-", args[1:])
+        return _date_add(name, [args[0], Call("negate", tuple(days), type_, span=args[1].span)])
+    if len(args) != 2:
+        raise Mismatch(
+            f"{name} takes a date and an interval, or a number of days", hint="date_sub(day, interval '1' month)"
+        )
+    return arithmetic("-", args)
+
+
+ADD_DAYS = "add_days(x: dated, n: integer) -> x"
+DIFFERENCE = "date_diff(unit: constant string, a: timestamp, b: timestamp) -> int64"
+EPOCH = plain(
+    "epoch(x: timestamp) -> float64",
+    "Seconds since 1970-01-01 00:00 (UTC). Also `extract(epoch from x)`.",
+    "epoch(timestamp '1970-01-01 00:01:00.5')",
+    "60.5e0",
+)
+TIME = [
+    *_parts(),
+    EPOCH,
+    plain(
+        "date_trunc(unit: constant string, x: dated) -> x",
+        "The beginning of its year, quarter, month, week (Monday), day, hour, minute or second.",
+        "date_trunc('month', date '2013-05-04')",
+        "date '2013-05-01'",
+    ),
+    plain(
+        DIFFERENCE,
+        "Whole years, quarters, months, weeks, days, hours, minutes, seconds, milliseconds or microseconds from a to b, toward zero.",
+        "date_diff('day', date '2013-05-04', date '2013-06-01')",
+        "28",
+    ),
+    plain(
+        "make_date(year: integer, month: integer, day: integer) -> date",
+        "The date; one that does not exist is an error.",
+        "make_date(2013, 5, 4)",
+        "date '2013-05-04'",
+    ),
+    plain(
+        "add_months(x: dated, n: integer) -> x",
+        "So many months later, on the month's last day if it has no such day. Also `x + interval '1' month`.",
+        "add_months(date '2013-01-31', 1)",
+        "date '2013-02-28'",
+    ),
+    plain("seconds(x: duration) -> float64", "An interval in seconds.", "seconds(interval '2' hour)", "7200e0"),
+    ruled(
+        "date_part",
+        "date_part(part: constant string, x)",
+        "A part of a date, time or timestamp, `extract(part from x)`.",
+        "date_part('year', date '2024-02-01')",
+        "2024",
+        _date_part,
+    ),
+    ruled(
+        "date_add",
+        "date_add(x, interval), date_add(x, days)",
+        "`x + interval`; with a number, so many days later.",
+        "date_add(date '2024-02-28', 2)",
+        "date '2024-03-01'",
+        _date_add,
+    ),
+    ruled(
+        "date_sub",
+        "date_sub(x, interval), date_sub(x, days), date_sub(unit, a, b)",
+        "`x - interval`; with a number, so many days earlier; of a unit and two, `date_diff`.",
+        "date_sub(date '2024-03-01', 2)",
+        "date '2024-02-28'",
+        _date_sub,
+    ),
+    plain(ADD_DAYS, "So many days later.", "add_days(date '2024-02-28', 2)", "date '2024-03-01'"),
+    plain(
+        "last_day(x: dated) -> date", "The last day of its month.", "last_day(date '2024-02-01')", "date '2024-02-29'"
+    ),
+    derived(
+        "dayname(x: dated) -> string",
+        "The name of its day, in English.",
+        "dayname(date '2024-02-01')",
+        "'Thursday'",
+        "strftime(x, '%A')",
+    ),
+    derived(
+        "monthname(x: dated) -> string",
+        "The name of its month, in English.",
+        "monthname(date '2024-02-01')",
+        "'February'",
+        "strftime(x, '%B')",
+    ),
+    derived(
+        "epoch_ms(x: timestamp) -> int64",
+        "Whole milliseconds since 1970-01-01 00:00 (UTC).",
+        "epoch_ms(timestamp '1970-01-01 00:00:01.5')",
+        "1500",
+        "date_diff('millisecond', timestamp '1970-01-01 00:00:00', x)",
+    ),
+    derived(
+        "epoch_us(x: timestamp) -> int64",
+        "Whole microseconds since 1970-01-01 00:00 (UTC).",
+        "epoch_us(timestamp '1970-01-01 00:00:01.5')",
+        "1500000",
+        "date_diff('microsecond', timestamp '1970-01-01 00:00:00', x)",
+    ),
+    plain(
+        "time_bucket(width: constant duration, x: timestamp) -> x",
+        "The beginning of its bucket: buckets are as wide as the interval, from Monday, 2000-01-03 on.",
+        "time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00')",
+        "timestamp '2024-02-01 10:15:00'",
+    ),
+]
