@@ -234,6 +234,9 @@ class Statements(Terms):
                 ["join", "left join", "right join", "full join", ",", "cross join", "lateral", "using"]
             )
             seen = columns[begin:]
+            if word == "using" and not begin and self.chance(0.5):
+                found += self.keeping(columns)
+                continue
             if word == "using" and not begin:
                 return self.merged(found, columns)
             if word == "lateral":
@@ -286,6 +289,18 @@ class Statements(Terms):
                 else self.one_condition(columns + found, [], 0).replace("{", "").replace("}", "")
             )
         return how.format(inner, alias), found
+
+    def keeping(self, columns: Columns) -> str:
+        """Return a semi or anti join with a table on columns of the same name; nothing where there are none."""
+        count = Counter(column.rpartition(".")[2] for column, _ in columns if column.count(".") < 2)
+        kinds = {column.rpartition(".")[2]: kind for column, kind in columns if column.count(".") < 2}
+        table = self.rng.choice(list(TABLES))
+        shared = [name for name in TABLES[table] if name in kinds]
+        same = [name for name in shared if count[name] == 1 and kinds[name] == kind_of(table, name)]
+        word = self.rng.choice(["semi", "anti"])
+        if same == shared and same and self.chance(0.4):
+            return f" natural {word} join {table} {self.name('r')}"
+        return f" {word} join {table} {self.name('r')} using ({', '.join(same)})" if same else ""
 
     def merged(self, found: str, columns: Columns) -> tuple[str, Columns]:
         """Return a source joined with a table on columns of the same name, under names that have no table."""

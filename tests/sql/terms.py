@@ -126,9 +126,7 @@ class Terms:
         """Return a search of a list, or of rows of values without nulls, which DuckDB compares as values."""
         if self.chance(0.3):
             words = self.rng.choice(["any", "all"])
-            return (
-                f"{self.simple('int64', columns, outer, 0)} {self.comparison()} {words}({self.listed(columns, outer)})"
-            )
+            return f"{self.simple('int64', columns, outer, 0)} {self.comparison()} {words}(coalesce({self.listed(columns, outer)}, []))"
         if self.chance(0.6):
             word = self.rng.choice(["array_contains", "list_contains"])
             return f"{word}({self.listed(columns, outer)}, {self.constant('int64', null=False)})"

@@ -107,7 +107,7 @@ STATEMENTS = [
     "select t.a, w.m from t, w where t.a = w.a and t.b in (select x from v)",
     "from t select a where b > 0",
     "select a, b = any(l) as p, b <> any(l) as q, b < any(l) as r, b >= some(l) as s from (select a, b, [a, b, 2] as l from t union all select a, c, [] from u) x",
-    "select a, b = all(l) as p, b <> all(l) as q, b > all(l) as r, b <= all(l) as s from (select a, b, [a, b, 2] as l from t union all select a, c, null from u) x",
+    "select a, b = all(l) as p, b <> all(l) as q, b > all(l) as r, b <= all(l) as s from (select a, b, [a, b, 2] as l from t union all select a, c, [] from u) x",
     "select a from t where a = any(list_append([b], 1)) and not 2 <> all([b])",
     "select s, count_if(a > 1) as n, approx_count_distinct(b) as m from t group by s having count_if(b is null) < 2",
     "select concat_ws('-', s, a, b) as x, md5(s) as y, repeat(s, b) as z, translate(s, 'xy', 'ab') as w from t",
