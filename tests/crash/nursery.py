@@ -51,7 +51,7 @@ class Nursery:
         """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`,
         `later` (those that `kill` counts).
 
-        A run may have: `options` of `ddcli.driver.run.run`, `die_at` (the file operation before which it exits), `kill`
+        A run may have: `options` of `ddcli.driver.run.run`, `die_at` (the file operation before which it exits), `kill_at_mark` (it is killed before it writes so many marks of a table), `kill`
         (the seconds after which it is killed), `since` (a file: they count from when it is replaced), `large` (the updates of
         an output that are written by themselves). Or it has a `command`, the arguments of `dd`.
         """
@@ -111,13 +111,19 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     import ddcli.store.state.register
     from ddcli.driver.run import run as pipeline
     from ddcli.errors import DdError
+    from ddcli.store.state.names import TABLE
     from tests.secret import SECRET
     from tests.store.support import Faulty
 
     class Exit(Faulty):
+        marks = 0
+
         def do(self, operation, path, action):
             if len(self.log) == self.at:
                 os._exit(9)
+            self.marks += operation == "write" and TABLE in path.name
+            if self.marks == run.get("kill_at_mark"):
+                os.kill(os.getpid(), signal.SIGKILL)
             return super().do(operation, path, action)
 
     ddcli.store.state.register.LATELY = LATELY
@@ -128,8 +134,8 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
         ddcli.sources.imported.new_secret = lambda: SECRET
     if "large" in run:
         ddcli.sinks.outputs.LARGE = run["large"]
-    if "die_at" in run:
-        ddcli.store.state.directory.Files = lambda: Exit(run["die_at"])
+    if "die_at" in run or "kill_at_mark" in run:
+        ddcli.store.state.directory.Files = lambda: Exit(run.get("die_at"))
     os.chdir(folder)
     if "command" in run:
         return command(run["command"])
