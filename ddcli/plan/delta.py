@@ -17,16 +17,19 @@ from itertools import chain, combinations, count
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Column
 from ddcli.expressions.types import Type
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import Graph, below, digest
 from ddcli.plan.loops import level
-from ddcli.plan.shape import chosen_columns
+from ddcli.plan.shape import conform, is_not_null, not_null_column
 from ddcli.plan.work import is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from ddcli.expressions.steps import Step
     from ddcli.expressions.types import Schema
     from ddcli.plan.logical import Node
 
@@ -67,11 +70,15 @@ def identity(node: Node) -> str:
 
 @dataclass
 class _Side:
-    """A side: the arrangement of the join as written, and of each column of it, what the collection calls it."""
+    """A side: the arrangement of the join as written, and of each column of it, what the collection calls it.
+
+    Records of the collection with a null in one of the columns `present` are not in it.
+    """
 
     arranged: physical.Arrangement
     names: dict[str, str]
     collection: str
+    present: frozenset[str]
 
 
 @dataclass
@@ -108,14 +115,14 @@ class _Joined:
     def _side(self, node: physical.Arrangement) -> dict[str, Place]:
         """Take in a side of a join, or what it is made of, if that is a join that nobody else reads."""
         if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1:
-            names, below, passed = _taken_apart(node)
+            names, below, passed, _ = _taken_apart(node)
             alone = all(self.readers[each.fingerprint] == 1 for each in (*passed, below))
             if alone and isinstance(below, physical.EquiJoin):
                 places = self._join(below)
                 self.parts.update(each.fingerprint for each in (node, *passed))
                 return {name: places[source] for name, source in names.items()}
-        names, below, _ = _taken_apart(node)
-        self.sides.append(_Side(node, names, below.fingerprint))
+        names, below, _, present = _taken_apart(node)
+        self.sides.append(_Side(node, names, below.fingerprint, present))
         return {name: (len(self.sides) - 1, source) for name, source in names.items()}
 
     def _first(self, place: Place) -> Place:
@@ -148,6 +155,10 @@ class _Joined:
                 return physical.DeltaJoin(tuple(chains), self.schema)
         return None
 
+    def _is_joined(self, place: Place) -> bool:
+        """Say whether a column must be equal to some other: then a record with a null there has no partner."""
+        return place in self.equal or place in self.equal.values()
+
     # --- one chain --------------------------------------------------------------------------------------------------
 
     def _chains(self, start: int, arranged: Sequence[_Side]) -> list[Node]:
@@ -165,14 +176,14 @@ class _Joined:
         if len(bound) < len(places):  # two columns must be equal, of which nothing is known here
             return None
         left = frozenset(range(len(self.sides))) - {start}
-        ends = self._go_on(first.arranged, bound, _Way(start, left, arranged))
-        if not ends or any([*end.schema.items()] != [*self.schema.items()] for end in ends):
+        ends = self._go_on(self._present(first.arranged, bound), bound, _Way(start, left, arranged))
+        if not ends:
             return None
         node = ends[0]
         while node.inputs[0] is not first.arranged:
             node = node.inputs[0]
-        assert isinstance(node, physical.RowLookup)
-        return [one for one, _ in node.on[: len(node.arranged.key)]] == [*first.arranged.key], ends
+        alike = isinstance(node, physical.RowLookup) and node.on[: len(node.arranged.key)]
+        return [one for one, _ in alike or ()] == [*first.arranged.key], ends
 
     def _go_on(self, node: Node, bound: Mapping[Place, str], way: _Way) -> list[Node]:
         """Return the ends of chains that look up the sides that are left; none if one can't be looked up.
@@ -181,7 +192,8 @@ class _Joined:
         other: it takes no more than the shorter of two lists to find what they share. A chain parts in two but once.
         """
         if not way.left:
-            return [node]
+            kinds = {name: (node.schema[name], kind) for name, kind in self.schema.items()}
+            return [conform(node, self.schema)] if all(a == b or a.or_null() == b for a, b in kinds.values()) else []
         tried = (self._lookup(node, bound, at, each, way) for at in sorted(way.left) for each in way.arranged)
         lookups = sorted((each for each in tried if each is not None), key=lambda each: each.rank, reverse=True)
         if not lookups:
@@ -190,6 +202,8 @@ class _Joined:
         other = next((each for each in lookups if each.side != best.side and each.places == best.places), None)
         if way.parted or other is None or not best.found or not (best.is_plain and other.is_plain):
             return self._looked_up(node, bound, best, way)
+        node, best = _widened(node, best)
+        node, other = _widened(node, other)
         counted = _counted(_counted(node, best, 1), other, 2)
         columns = dict([*counted.schema.items()][:-2])
         ends: list[Node] = []
@@ -204,7 +218,22 @@ class _Joined:
     def _serves(self, arranged: _Side, at: int) -> bool:
         """Say whether an arrangement has the records of a side, with all its columns that anything needs."""
         own = self.sides[at]
-        return arranged.collection == own.collection and {*own.names.values()} <= {*arranged.names.values()}
+        present = all(self._is_joined((at, name)) for name in arranged.present)
+        return present and arranged.collection == own.collection and {*own.names.values()} <= {*arranged.names.values()}
+
+    def _present(self, node: Node, bound: Mapping[Place, str]) -> Node:
+        """Return updates less those that can have no partner, for a null: what must be equal is of types without nulls."""
+        nullable = [
+            name
+            for place, name in bound.items()
+            if node.schema[name].nullable and (place in self.equal or place in self.equal.values())
+        ]
+        if not nullable:
+            return node
+        steps: list[Step] = [FilterStep(is_not_null(Column(name, node.schema[name]))) for name in nullable]
+        schema = {name: kind.required() if name in nullable else kind for name, kind in node.schema.items()}
+        steps.append(MapStep(tuple((name, Column(name, kind)) for name, kind in schema.items())))
+        return physical.Linear((node,), schema, tuple(steps))
 
     def _lookup(self, node: Node, bound: Mapping[Place, str], at: int, each: _Side, way: _Way) -> _Lookup | None:
         """Return the lookup of a side in an arrangement by what is known by now, if that is its key and, of its other columns, the first."""
@@ -218,7 +247,7 @@ class _Joined:
                 if len(on) < len(key):
                     return None
                 break
-            if node.schema[known] != schema[name]:
+            if node.schema[known] != schema[name].required():  # what is joined has no nulls by now
                 return None
             on.append((known, name))
         rest = [*schema][len(on) :]
@@ -231,6 +260,7 @@ class _Joined:
 
     def _looked_up(self, node: Node, bound: Mapping[Place, str], lookup: _Lookup, way: _Way) -> list[Node]:
         """Return the ends of chains that go on with a lookup; the last one has the columns of the join."""
+        node, lookup = _widened(node, lookup)
         arranged, left = lookup.of.arranged, way.left - {lookup.side}
         given = {place: ("left", name, node.schema[name]) for place, name in bound.items()}
         given |= {place: ("right", name, arranged.schema[name]) for name, place in lookup.found}
@@ -247,7 +277,7 @@ class _Joined:
             columns.append((name, side, source))
             found[place] = name
         joined = physical.HalfJoin((node, arranged), schema, lookup.on, lookup.new, tuple(columns))
-        return self._go_on(joined, found, replace(way, left=left))
+        return self._go_on(self._present(joined, found) if left else joined, found, replace(way, left=left))
 
 
 @dataclass(frozen=True)
@@ -290,6 +320,22 @@ class _Lookup:
         return len({one for one, _ in self.on}) == len(self.on)
 
 
+def _widened(node: Node, lookup: _Lookup) -> tuple[Node, _Lookup]:
+    """Return updates and a lookup of types that are equal: rows may have nulls in values that are looked up by."""
+    columns = {name: Column(name, kind) for name, kind in node.schema.items()}
+    on: list[tuple[str, str]] = []
+    for one, other in lookup.on:
+        kind, name = lookup.of.arranged.schema[other], one
+        if kind != node.schema[one]:
+            name = _fresh(f"{one}?", columns)
+            columns[name] = Column(one, kind)
+        on.append((name, other))
+    if len(columns) == len(node.schema):
+        return node, lookup
+    schema = {name: column.type for name, column in columns.items()}
+    return physical.Linear((node,), schema, (MapStep(tuple(columns.items())),)), replace(lookup, on=tuple(on))
+
+
 def _counted(node: Node, lookup: _Lookup, number: int) -> Node:
     """Return updates with how many rows they find by a lookup, in the order of that."""
     count = _fresh(f"{physical.ROWS}{number}", node.schema)
@@ -297,16 +343,37 @@ def _counted(node: Node, lookup: _Lookup, number: int) -> Node:
     return physical.RowCount((node, lookup.of.arranged), columns, lookup.on, lookup.new)
 
 
-def _taken_apart(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node]]:
-    """Return the collection that is arranged, what it calls the columns, and the nodes between that only choose columns."""
+def _taken_apart(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node], frozenset[str]]:
+    """Return the collection that is arranged, what it calls the columns, the nodes between, and the columns that must have a value.
+
+    What is between chooses columns, and leaves out records with a null in the key.
+    """
     passed: list[Node] = []
+    present: set[str] = set()
     names, found = {name: name for name in node.schema}, node.inputs[0]
-    while (columns := chosen_columns(found)) is not None:
-        chosen = dict(columns)
-        names = {name: chosen[source] for name, source in names.items()}
+    while isinstance(found, physical.Linear):
+        given, filtered = names, set[str]()
+        for step in reversed(found.steps):
+            key = {given[name]: name for name in node.key}
+            if isinstance(step, FilterStep) and (column := not_null_column(step)) in key:
+                filtered.add(key[column or ""])
+            elif isinstance(step, MapStep) and (chosen := _chosen(step, given)) is not None:
+                given = chosen
+            else:
+                return names, found, passed, frozenset(names[name] for name in present)
+        names = given
+        present |= filtered
         passed.append(found)
         (found,) = found.inputs
-    return names, found, passed
+    return names, found, passed, frozenset(names[name] for name in present)
+
+
+def _chosen(step: MapStep, names: Mapping[str, str]) -> dict[str, str] | None:
+    """Return what columns are called before a step that only chooses columns; None if some are computed."""
+    given = dict(step.columns)
+    columns = {name: given[own] for name, own in names.items()}
+    plain = {name: column.name for name, column in columns.items() if isinstance(column, Column)}
+    return plain if len(plain) == len(columns) else None
 
 
 def _fresh(name: str, taken: Collection[str]) -> str:

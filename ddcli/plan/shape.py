@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.steps import MapStep, Step
+from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Cast, Column
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, physical
@@ -65,14 +65,11 @@ def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
 
 def is_choice(node: logical.Node) -> bool:
     """Say whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
-    return chosen_columns(node) is not None
-
-
-def chosen_columns(node: logical.Node) -> list[tuple[str, str]] | None:
-    """Return (name, column below) for each column of a node that only renames, drops and reorders columns; None of any other."""
-    if not isinstance(node, physical.Linear) or len(node.steps) != 1:
-        return None
-    return _plain(node.steps[0], node.inputs[0].schema)
+    return (
+        isinstance(node, physical.Linear)
+        and len(node.steps) == 1
+        and _plain(node.steps[0], node.inputs[0].schema) is not None
+    )
 
 
 def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logical.Node:
@@ -93,3 +90,11 @@ def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arrangement:
 def is_not_null(expression: Expression) -> Expression:
     """Return the condition that an expression has a value."""
     return Call("not", (Call("is null", (expression,), Type("bool")),), Type("bool"))
+
+
+def not_null_column(step: FilterStep) -> str | None:
+    """Return the column of which a filter asks that it has a value, if that is what it asks."""
+    match step.condition:
+        case Call("not", (Call("is null", (Column() as column,)),)):
+            return column.name
+    return None

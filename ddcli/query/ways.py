@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.expressions.tree import Call, Column
+from ddcli.expressions.tree import Column
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import PRESENT, Graph
 from ddcli.plan.reductions import ALL
+from ddcli.plan.shape import not_null_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -239,7 +240,7 @@ def _renamed(node: Node, arranged: physical.Arrangement, steps: Iterable[Step]) 
     names = {name: name for name in node.schema}
     present: set[str] = set()
     for step in steps:
-        if isinstance(step, FilterStep) and (column := _not_null(step)) in names:
+        if isinstance(step, FilterStep) and (column := not_null_column(step)) in names:
             present.add(names[column or ""])
         elif isinstance(step, MapStep):
             plain = [(name, expression) for name, expression in step.columns if isinstance(expression, Column)]
@@ -249,11 +250,3 @@ def _renamed(node: Node, arranged: physical.Arrangement, steps: Iterable[Step]) 
     if {*names.values()} >= node.schema.keys():
         columns = {name: names.get(name, "") for name in arranged.schema}
         yield Way(arranged, columns, arranged.key, frozenset(present))
-
-
-def _not_null(step: FilterStep) -> str | None:
-    """Return the column of which a filter asks that it has a value, if that is what it asks."""
-    match step.condition:
-        case Call("not", (Call("is null", (Column() as column,)),)):
-            return column.name
-    return None
