@@ -71,8 +71,8 @@ tools: $(READY)
 	@# Else each of the processes compiles all kernels.
 	@$(BIN)/python -m ddcli.engine.jit.cargo
 
-soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says
-	$(BIN)/python -m tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10)) $(ARGS)
+soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says; RUNS=10000 measures as many runs of one pipeline
+	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
 check: $(READY) ## Run all that CI runs: format, lint, types, layers, documentation, tests with all cases
 	@$(MAKE) --no-print-directory --jobs=2 format-check lint types layers docs tools
