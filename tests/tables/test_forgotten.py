@@ -137,6 +137,30 @@ def test_a_random_history(tmp_path, kind, time):
         assert log_of(folder / "out/n") == summed(log_of(folder / "out/orders"))
 
 
+def with_mark(folder):
+    """Return the files of state and outputs in which the mark is, in their bytes or in what these are when they are decoded."""
+    found = set()
+    for path in [*(folder / ".dd").rglob("*"), *(folder / "out").rglob("*")]:
+        if path.is_file():
+            decoded = pl.read_parquet(path).write_json().encode() if path.suffix == ".parquet" else b""
+            found |= {path.name} if b"ann-MARK" in path.read_bytes() + decoded else set()
+    return found
+
+
+def test_nothing_is_left_in_any_byte(tmp_path):
+    history, file, remove = made(tmp_path, "sqlite", chance("bytes"), time=True)
+    history.execute("insert into orders values (7, 'ann-MARK'), (7, 'bob')")
+    run(file)
+    remove(7)
+    run(file)
+    before = with_mark(tmp_path)
+    assert any("-0000" in name for name in before)
+    found = forget(file, "v = 'ann-MARK'")
+    assert with_mark(tmp_path) == set()
+    assert {each.was.rpartition("/")[2] for each in found.rewritten if "/tables/" in each.was} <= before
+    assert (7, "bob") in {row[:2] for row in log_of(tmp_path / "out/orders")}
+
+
 def test_rows_that_are_there_still_are_refused(tmp_path):
     """Also those that came since the last run took the others' going in: they would come back, or go without having been there."""
     _, file, remove = made(tmp_path, "sqlite", chance("there"), time=False)
