@@ -23,7 +23,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
 from ddcli.plan.physical import physical_graph
 from ddcli.query.kept import DIFF
-from ddcli.query.ways import known_of_sides, origins, same
+from ddcli.query.ways import known_of_sides, origins, partition, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +83,10 @@ class Finder:
                 given = self.rows(shift.inputs[0], keys)
                 source = self._source(shift.inputs[0], 0)
                 return self._made(replace(node, inputs=(replace(shift, inputs=(source,)),)), [given])
+            case physical.WindowedGroup():
+                return self._stepped(
+                    node, self.rows(node.inputs[0], part(keys, {name: name for name in partition(node)}))
+                )
             case physical.Multiplicity() | physical.Filtered():
                 return self._stepped(node, self.rows(node.inputs[0], keys))
         found_below = same(node)

@@ -60,7 +60,9 @@ class Ways:
 
     @cached_property
     def _kept(self) -> dict[str, Node]:
-        return {node.fingerprint: node for node in self.graph.nodes if node.fingerprint in self.held}
+        # Of a window that goes on from row to row a state has marks, not its records.
+        nodes = (node for node in self.graph.nodes if not isinstance(node, physical.RunningGroup))
+        return {node.fingerprint: node for node in nodes if node.fingerprint in self.held}
 
     def to(self, node: Node) -> list[Way]:
         """Return the arrangements that hold the collection of a node: its own, and those that others read it by."""
@@ -104,6 +106,9 @@ class Ways:
                 return self.first(node, known) is not None
             case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
                 return self.answers(node.inputs[0].inputs[0], known)
+            case physical.WindowedGroup():
+                by = partition(node)
+                return known.keys() >= {*by} and self.answers(node.inputs[0], {name: known[name] for name in by})
         below = same(node)
         return below is not None and self.answers(below, known)
 
@@ -145,6 +150,8 @@ class Ways:
                     names = _names_after(node, at)
                     keys = [_key(side), *self._keys(side)]
                     yield from (tuple(names[name] for name in key) for key in keys if names.keys() >= {*key})
+            case physical.WindowedGroup():
+                yield partition(node)
             case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
                 yield from (key for key in self._keys(node.inputs[0].inputs[0]) if node.schema.keys() >= {*key})
             case _ if (below := same(node)) is not None:
@@ -165,6 +172,11 @@ def same(node: Node) -> Node | None:
         case physical.Arrangement() if not physical.is_imported(node):
             return node.inputs[0]
     return None
+
+
+def partition(node: physical.WindowedGroup) -> Names:
+    """Return the columns by which a window's rows are parted: all of a partition's rows are needed for one."""
+    return tuple(name for name in _key(node) if name != ALL)
 
 
 def origins(node: physical.Linear) -> dict[str, str]:

@@ -16,6 +16,7 @@ from tests.draws import many
 from tests.judge.columns import VALUES
 from tests.judge.frontiers import is_closed
 from tests.judge.harness import same
+from tests.judge.test_windows import windowed
 from tests.query.support import PIPELINES, ask_after_runs
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
@@ -29,6 +30,13 @@ MOST_KEYS = 12
 @given(*PIPELINES)
 def test_every_key_is_found(case, history, seed):
     """By every key that is offered, by its first column alone, and keys of which there are no records."""
+    ask_after_runs(case, history, seed, ask)
+
+
+@settings(max_examples=many(6))
+@given(windowed(), PIPELINES[1], PIPELINES[2])
+def test_every_partition_of_a_window_is_found(case, history, seed):
+    """Computed of the partition's rows, whatever a state keeps for the window itself."""
     ask_after_runs(case, history, seed, ask)
 
 
