@@ -17,6 +17,7 @@ from ddcli.job import sizes as job_sizes
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.sinks import outputs
+from ddcli.store.batch import compaction, file
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
@@ -37,6 +38,9 @@ def few(rows: int):
             for name, value in {"BLOCK": 1 + rows, "TOGETHER": 2 + rows, "FEW": 4 * rows, "PROBED": 1}.items():
                 patch.setattr(running, name, value)
             patch.setattr(running, "ONE_IN", 63)
+            for module in (file, compaction):
+                patch.setattr(module, "GROUP", 2)
+            patch.setattr(file, "PAGE", 1)
             patch.setitem(Reduce.__init__.__kwdefaults__, "chunk", 1 + rows)
         yield
 

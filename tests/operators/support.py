@@ -265,3 +265,40 @@ def run(reduction, batches, frontiers=None, cut=None, compact=None, probe=None, 
                 trace.batches = [matrix(trace.updates, trace.width)]
     assert not waiting
     return said
+
+
+class Grouped:
+    """A batch that is read by groups of a few rows, as one in a file is."""
+
+    def __init__(self, batch, rows):
+        self.updates, self.lower, self.upper, self.each = batch.matrix(), batch.lower, batch.upper, rows
+        self.rows = len(self.updates)
+
+    def matrix(self):
+        return self.updates
+
+    def for_keys(self, keys, spared=()):
+        return self.updates
+
+    def release(self):
+        """Keep the rows."""
+
+    def limits(self, first, last, nk):
+        starts = self.updates[:: self.each, : first.shape[1]].tolist()
+        low, high = first.copy(), last.copy()
+        low[:, nk:], high[:, nk:] = -(2**63), 2**63 - 1
+        for at, (one, other) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            before = [start for start in starts if start < one and start[:nk] == one[:nk]]
+            after = [start for start in starts if start > other and start[:nk] == other[:nk]]
+            if before:
+                low[at] = before[-1]
+                low[at, -1] += 1
+            if after:
+                high[at] = after[0]
+                high[at, -1] -= 1
+        return low, high
+
+    def in_ranges(self, first, last, nk):
+        places = self.updates[:, : first.shape[1]].tolist()
+        ranges = list(zip(first.tolist(), last.tolist(), strict=True))
+        return self.updates[[any(low <= place <= high for low, high in ranges) for place in places]]

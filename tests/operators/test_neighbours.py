@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.operators.neighbours import Neighbours
 from ddcli.engine.operators.reduce_aggregates import Gather
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace.batch import MemoryBatch
+from ddcli.engine.trace.spine import Trace
 from tests.draws import many
+from tests.operators.support import Grouped
 
 NK, NV = 1, 2
 
@@ -73,15 +77,25 @@ def at_every_time(rows, calls, deciding):
 
 
 @settings(max_examples=many(200))
-@given(updates, updates, updates, st.integers(0, 2), st.integers(0, 2), st.sampled_from([1, 2]))
-def test_rows_around_changes_are_enough(old, older, delta, before, after, deciding):
-    """Whatever is in the traces, with several times in one step, retractions before insertions, and ties that lanes don't break."""
+@given(
+    updates, updates, updates, st.integers(0, 2), st.integers(0, 2), st.sampled_from([1, 2]), st.sampled_from([0, 1, 2])
+)
+def test_rows_around_changes_are_enough(old, older, delta, before, after, deciding, grouped):
+    """Whatever is in the traces, with several times in one step, retractions before insertions, and ties that lanes don't break.
+
+    Where batches are read by groups of a few rows, and where that is not enough, whole.
+    """
     old[:, -2] -= 3  # what was before may have been advanced to the first time that comes
     older[:, -2] -= 3
     old, older = kernels.consolidate(old), kernels.consolidate(older)
     calls = window(before, after, deciding)
     near = Neighbours(NK, NV, calls, before + after, deciding)
-    found = near.step(delta, Rows([old, older]))
+    trace = Rows([old, older])
+    if grouped:
+        start, middle, upper = (Frontier([(time,)]) for time in (-9, -1, 0))
+        batches = [MemoryBatch(old, start, middle), MemoryBatch(older, middle, upper)]
+        trace = Trace(NK, NV, 1, since=start, batches=[Grouped(batch, grouped) for batch in batches if batch.rows])
+    found = near.step(delta, trace)
     for rows in (old, older):
         rows[:, -2] = -1
     earlier = at_every_time(np.concatenate([old, older]), calls, deciding)

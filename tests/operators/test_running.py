@@ -17,6 +17,7 @@ from ddcli.engine.operators.running import Carry, Continued, Running
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from tests.draws import many
+from tests.operators.support import Grouped
 
 NK, ORDER, NV = 1, 1, 2
 SINCE = Frontier([(-9,)])
@@ -98,14 +99,17 @@ def at_time(rows, time):
 
 
 @settings(max_examples=many(60))
-@given(st.lists(updates, min_size=1, max_size=4), st.booleans(), st.sampled_from(SIZES))
-def test_blocks_from_marks_are_enough(steps, ordered, sizes):
-    """Whatever is in the traces, with several times in one step, rows that come and go, and counts below zero."""
+@given(st.lists(updates, min_size=2, max_size=5), st.booleans(), st.sampled_from(SIZES), st.sampled_from([0, 1, 2, 5]))
+def test_blocks_from_marks_are_enough(steps, ordered, sizes, grouped):
+    """Whatever is in the traces, with several times in one step, rows that come and go, and counts below zero.
+
+    Where batches are read by groups of a few rows, what is behind a change is read only as far as it reaches.
+    """
     with sized(*sizes):
-        check(steps, ordered=ordered)
+        check(steps, ordered=ordered, grouped=grouped)
 
 
-def check(steps, *, ordered):
+def check(steps, *, ordered, grouped):
     """Step over new updates; after each step and time the updates so far are what the window makes of whole groups."""
     calls = Sums()
     window = Running(NK, NV, ORDER, calls)
@@ -113,10 +117,10 @@ def check(steps, *, ordered):
     marks = Trace(NK, ORDER + calls.carried, 1, since=SINCE)
     rows, said = np.empty((0, NK + NV + 2), np.int64), np.empty((0, NK + calls.width + 2), np.int64)
     for number, drawn in enumerate(steps):
-        delta = np.array(drawn, np.int64).reshape(-1, NK + NV + 2)
+        delta = np.array(drawn[:3] if grouped and number else drawn, np.int64).reshape(-1, NK + NV + 2)
         if ordered:  # what comes later has a later place, as it mostly is
             delta[:, 1] += 40 * (4 * number + delta[:, -2])
-        delta[:, -2] += 4 * number
+        delta[:, -2] = 4 * number + (delta[:, -2] if not grouped or not number else 3)
         delta = kernels.consolidate(delta)
         found, made = window.step(delta, inputs, marks)
         assert kernels.is_consolidated(found)
@@ -127,6 +131,9 @@ def check(steps, *, ordered):
         for trace, batch in ((inputs, delta), (marks, made)):
             trace.insert(batch, upper)
             trace.set_logical_compaction(upper)  # times before are advanced to the next step's first
+        if grouped:
+            inputs.batches = [Grouped(batch, grouped) for batch in inputs.batches]
+            inputs = Trace(NK, NV, 1, since=upper, batches=inputs.batches)
         for time in range(4 * number, 4 * number + 4):
             counts = Counter()
             for *row, when, diff in said.tolist():
@@ -153,6 +160,7 @@ def test_a_change_reads_what_is_near_and_what_it_shifts():
     with sized(32, 64, 60, 500_000, 4096):
         assert step(rows, 0) == (count, count)
         assert 100 < marks.rows < 500
+        inputs = Trace(NK, NV, 1, since=SINCE, batches=[Grouped(batch, 50) for batch in inputs.batches])
         middle, after = (0, count, count // 2 % 3), (0, count + 2, (count // 2 + 1) % 3)
         # A value in the middle that is another now: all sums behind it are.
         out, seen = step([(*middle, 1, -1), (*middle[:2], 7, 1, 1)], 1)

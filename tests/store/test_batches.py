@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
@@ -236,6 +237,34 @@ def test_a_lookup_of_few_keys_reads_few_pages(place):
         assert np.array_equal(batch.for_keys(keys), matrix[list(rows)])
         assert batch.file.pages_read == pages
         assert batch.file.groups_read == 0
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=40),
+    places=st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 10), st.integers(0, 3)), min_size=1, max_size=3),
+    sizes=SIZES,
+    lanes=st.integers(1, 2),
+)
+def test_ranges_of_places_have_all_of_their_rows(tmp_path_factory, rows, places, sizes, lanes):
+    """What is near a place reaches to either side of it, and is read with nothing of it left out."""
+    layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"o": "int64", "v": "int64"})), 1)
+    matrix = kernels.consolidate(np.array([(k, o, at % 3, at % 4, 1) for at, (k, o) in enumerate(rows)]))
+    path, entry = store(tmp_path_factory.mktemp("state"), matrix, layout, Pool(SECRET), *sizes)
+    first = np.array([(k, o, 0) for k, (o, _) in sorted({k: rest for k, *rest in places}.items())])[:, : 1 + lanes]
+    last = first.copy()
+    last[:, 1] += [far for _, (_, far) in sorted({k: rest for k, *rest in places}.items())]
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
+    low, high = batch.limits(first, last, 1)
+    assert (low <= first).all() if lanes == 1 else all(map(list.__le__, low.tolist(), first.tolist()))
+    assert all(map(list.__ge__, high.tolist(), last.tolist()))
+    for begin, end in ((low, high), (first, last)):
+        near = StoredBatch(path, entry, layout, Pool(SECRET))
+        found, ranges = near.in_ranges(begin, end, 1), list(zip(begin.tolist(), end.tolist(), strict=True))
+
+        def inside(rows, ranges=ranges):
+            return [row for row in rows.tolist() if any(one <= row[: 1 + lanes] <= other for one, other in ranges)]
+
+        assert inside(found) == inside(matrix)
 
 
 def test_keys_that_are_not_there_read_what_could_have_them(place):

@@ -135,7 +135,7 @@ def count_copies(
     return 0
 
 
-@kernel("LMMiiiiVVMM")
+@kernel("LMMiiiiVVMVM")
 def rows_around(
     sources: list[np.ndarray],
     bounds: np.ndarray,
@@ -147,6 +147,7 @@ def rows_around(
     near: np.ndarray,
     far: np.ndarray,
     cursor: np.ndarray,
+    edges: np.ndarray,
     out: np.ndarray,
 ) -> int:
     """Write the rows around changes as [segment | value | count before | count after], in the order of the partition.
@@ -158,7 +159,8 @@ def rows_around(
     A segment has changes of one key and time that are near each other, what is between them, and `reach` more rows on each side, copies counted,
     of those there before and of those after; fewer only where the partition ends. Its number is that of its first change. The first
     `deciding` lanes of a value say its place; where these are fewer than `nv`, whole runs of values that they don't tell apart are in, and stand
-    beside `reach` others. Values of no positive count are left out. `cursor` has 3 rows of a lane a source, at least two. Returns how many rows, NO_ROOM
+    beside `reach` others. Values of no positive count are left out. Where there were no more rows, `edges` says so: 1 of those before change c,
+    2 of those behind it, 3 of both. `cursor` has 3 rows of a lane a source, at least two. Returns how many rows, NO_ROOM
     or OVERFLOW.
     """
     count = len(sources)
@@ -200,6 +202,7 @@ def rows_around(
             high[last] = last_not_after(matrix_of(sources, last), bounds[c, 2 * last], high[last], at, time, near, far)
             best = last_before(sources, bounds, c, high, nk, nv)
             if best < 0:
+                edges[c] |= 1
                 break
             model = matrix_of(sources, best)
             row = high[best] - 1
@@ -251,6 +254,7 @@ def rows_around(
             best = first_at(sources, bounds, c, low, nk, nv)
             if best < 0:
                 # The partition ends, and with it the changes of this key and time.
+                edges[c] |= 2
                 while following < changes.shape[0] and same_key_and_time(changes, following, c, nk, at):
                     following += 1
                 break

@@ -16,6 +16,7 @@ from ddcli.engine.kernels.neighbours import NEAR, rows_around
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Gathered
 from ddcli.engine.operators.reduce_evaluate import checked
+from ddcli.engine.trace.nearby import nearby
 
 if TYPE_CHECKING:
     from ddcli.engine.operators.reduce import Reader
@@ -40,9 +41,7 @@ class Neighbours:
         nk, width = self.nk, self.window.width
         if not len(delta):
             return np.empty((0, nk + width + 2), np.int64)
-        sources = [*inputs.batches_for(kernels.distinct_keys(delta, nk)), delta]
-        changes, bounds = self._changes(delta, sources)
-        around = self._rows_around(sources, bounds, changes)
+        changes, around = self._around(delta, inputs)
         self.rows_read += len(around)
         opens = np.flatnonzero(np.diff(around[:, 0], prepend=-1))
         segment = np.cumsum(np.diff(around[:, 0], prepend=-1) != 0) - 1
@@ -62,16 +61,29 @@ class Neighbours:
         out[:, -1] = np.where(found[:, 0] % 2, found[:, -1], -found[:, -1])
         return kernels.consolidate(out)
 
-    def _changes(self, delta: Lanes, sources: list[Lanes]) -> tuple[Lanes, Lanes]:
-        """Return the changes [key | value | time], by key, time and value, and where the rows of each one's key are."""
-        keys = kernels.distinct_keys(delta, self.nk)
-        bounds, _ = kernels.locate(keys, sources)
-        group = np.repeat(np.arange(len(keys)), bounds[:, -1] - bounds[:, -2])
-        order = np.lexsort((np.arange(len(delta)), delta[:, -2], group))
-        return np.ascontiguousarray(delta[order, :-1]), np.ascontiguousarray(bounds[group[order]])
+    def _around(self, delta: Lanes, inputs: Reader) -> tuple[Lanes, Lanes]:
+        """Return the changes [key | value | time], by key, time and value, and the rows around them: see `rows_around`.
 
-    def _rows_around(self, sources: list[Lanes], bounds: Lanes, changes: Lanes) -> Lanes:
-        """Return rows [segment | value | count before | count after]."""
+        Of large partitions in files only what is near is read, and all where that was not enough.
+        """
+        keys = kernels.distinct_keys(delta, self.nk)
+        of, _ = kernels.locate(keys, [delta])
+        group = np.repeat(np.arange(len(keys)), of[:, 1] - of[:, 0])
+        order = np.lexsort((np.arange(len(delta)), delta[:, -2], group))
+        changes, group = np.ascontiguousarray(delta[order, :-1]), group[order]
+        lanes = self.nk + self.deciding
+        for near in (nearby(inputs, delta[of[:, 0], :lanes], delta[of[:, 1] - 1, :lanes], self.nk), None):
+            matrices = inputs.batches_for(keys) if near is None else near.matrices
+            sources = [*matrices, delta]
+            bounds = kernels.locate(keys, sources)[0] if near is None else near.bounds(sources)
+            edges = np.zeros(len(changes), np.int64)
+            around = self._rows_around(sources, np.ascontiguousarray(bounds[group]), changes, edges)
+            if near is None or not (near.edges(self.nk)[group] & edges).any():
+                break
+        return changes, around
+
+    def _rows_around(self, sources: list[Lanes], bounds: Lanes, changes: Lanes, edges: Lanes) -> Lanes:
+        """Return rows [segment | value | count before | count after], and write which changes have no more rows."""
         room = len(changes) * (2 * min(self.reach, 8) + 2) + 64
         cursor = np.empty((3, max(len(sources), 2)), np.int64)
         times = sources[-1][:, -2]
@@ -79,7 +91,8 @@ class Neighbours:
         while True:
             out = np.empty((room, self.nv + 3), np.int64)
             lanes = (self.nk, self.nv, self.deciding, self.reach)
-            count = rows_around(sources, bounds, changes, *lanes, near, far, cursor, out)
+            count = rows_around(sources, bounds, changes, *lanes, near, far, cursor, edges, out)
             if count != NO_ROOM:
                 return out[: checked(count)]
+            edges[:] = 0
             room *= 4

@@ -21,6 +21,7 @@ from ddcli.engine.operators.reduce_evaluate import Replay, spread
 from ddcli.engine.operators.reduce_instances import Instances, ends, new_instances
 from ddcli.engine.operators.reduce_instances import sizes as row_counts
 from ddcli.engine.times import LEAST
+from ddcli.engine.trace.nearby import nearby, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,20 +95,25 @@ class Running:
         if not len(delta):
             return updates[0], made[0]
         keys = kernels.distinct_keys(delta, self.nk)
-        rows, kept = _Sources(inputs.batches_for(keys)), _Sources(marks.batches_for(keys))
-        for part in self._turns(delta, rows):
-            turn = _Turn(self, part, [*rows, part], [*kept])
-            turn.run()
+        kept = _Sources(marks.batches_for(keys))
+        turn = _Turn(self, delta, [*kept])
+        if len(turn.times) == 2 * len(keys) and turn.run_near(inputs):
+            updates += turn.updates
+            made += turn.made
+            return kernels.consolidate(np.concatenate(updates)), kernels.consolidate(np.concatenate(made))
+        rows = _Sources(inputs.batches_for(keys))
+        for part in self._turns(delta, keys, rows):
+            turn = _Turn(self, part, [*kept])
+            turn.run([*rows, part])
             updates += turn.updates
             made += turn.made
             rows.add(part)
-            kept.add(kernels.consolidate(np.concatenate(turn.made)) if turn.made else made[0])
+            kept.add(kernels.consolidate(np.concatenate(turn.made)))
         return kernels.consolidate(np.concatenate(updates)), kernels.consolidate(np.concatenate(made))
 
-    def _turns(self, delta: Lanes, rows: _Sources) -> Iterator[Lanes]:
+    def _turns(self, delta: Lanes, keys: Lanes, rows: _Sources) -> Iterator[Lanes]:
         """Yield the new updates in parts, sorted: of each key the first time, or the first few, then those after it."""
-        nk, at = self.nk, self.nk + self.nv
-        keys = kernels.distinct_keys(delta, nk)
+        at = self.nk + self.nv
         bounds, _ = kernels.locate(keys, [delta])
         group = np.repeat(np.arange(len(keys)), bounds[:, 1] - bounds[:, 0])
         order = np.lexsort((delta[:, at], group))
@@ -139,26 +145,68 @@ class Running:
 class _Turn:
     """New updates of each partition at one time or few, evaluated over `sources`, of which they are the last."""
 
-    def __init__(self, window: Running, part: Lanes, sources: list[Lanes], marks: list[Lanes]):
+    def __init__(self, window: Running, part: Lanes, marks: list[Lanes]):
         self.nk, self.nv, self.place, self.calls = window.nk, window.nv, window.place, window.calls
-        self.part, self.sources, self.marks = part, sources, marks
+        self.part, self.marks, self.sources = part, marks, [part]
         new = new_instances(part, self.nk, self.nk + self.nv, 1)
         self.keys = new.keys
         self.first = new.first + np.arange(len(new.first))
         self.times = np.insert(new.times[:, 0], new.first[:-1], LEAST)  # of each key what was before comes first
-        bounds, _ = kernels.locate(self.keys, sources)
-        self.begin, self.end = np.ascontiguousarray(bounds[:, 0::2]), np.ascontiguousarray(bounds[:, 1::2])
-        # Its own new rows must be looked at anyway.
-        self.block = np.maximum(self.end[:, -1] - self.begin[:, -1], BLOCK)
+        self.own, _ = kernels.locate(self.keys, [part])
+        self.begin, self.end = self.own[:, :1].copy(), self.own[:, 1:].copy()
+        self.block = np.maximum(self.own[:, 1] - self.own[:, 0], BLOCK)  # its own new rows must be looked at anyway
         self.carry = Carry(
             np.zeros((len(self.times), self.calls.carried), np.int64), np.zeros(len(self.times), np.int64)
         )
         self.updates: list[Lanes] = []
         self.made: list[Lanes] = []
 
-    def run(self) -> None:
-        """Evaluate all changes: from the last mark before each on, or from where the block before ended."""
-        left, fresh = np.arange(len(self.keys)), np.ones(len(self.keys), np.bool_)
+    def run(self, sources: list[Lanes]) -> None:
+        """Evaluate all changes over whole partitions."""
+        self.sources = sources
+        self._within(np.arange(len(self.keys)), kernels.locate(self.keys, sources)[0])
+        self._evaluate_all(np.arange(len(self.keys)), np.ones(len(self.keys), np.bool_))
+
+    def run_near(self, inputs: Reader) -> bool:
+        """Evaluate all changes over what is near them, and over what is behind as far as they reach; say whether that takes less to read.
+
+        Rows before a partition's first change are as they were, so are the marks of these.
+        """
+        places = np.ascontiguousarray(self.part[self.own[:, 0], : self.place])
+        last = np.ascontiguousarray(self.part[self.own[:, 1] - 1, : self.place])
+        found, marks = self._last_marks(places)
+        places[:, self.nk :] = LEAST
+        places[found] = marks[:, : self.place]
+        near = nearby(inputs, places, last, self.nk)
+        if near is None:
+            return False
+        every = np.arange(len(self.keys))
+        self.sources = [*near.matrices, self.part]
+        self._within(every, near.bounds(self.sources))
+        left = self._evaluate_all(every, np.ones(len(every), np.bool_))
+        left = left[near.edges(self.nk)[left] >= 2]
+        if len(left):
+            low, high = near.high[left], near.high[left]
+            low[:, -1] += 1
+            high[:, self.nk :] = NEVER
+            rest = within(inputs, low, high, self.nk)
+            self.sources = [*rest.matrices, self.part]
+            self._within(left, rest.bounds(self.sources))
+            self._evaluate_all(left, np.zeros(len(self.keys), np.bool_))
+        return True
+
+    def _within(self, some: Lanes, bounds: Lanes) -> None:
+        """Have the sources' rows of some partitions be those in bounds."""
+        if self.begin.shape[1] != len(self.sources):
+            self.begin, self.end = np.zeros((2, len(self.keys), len(self.sources)), np.int64)
+        self.begin[some], self.end[some] = bounds[:, 0::2], bounds[:, 1::2]
+
+    def _evaluate_all(self, left: Lanes, fresh: Mask) -> Lanes:
+        """Evaluate all changes of some partitions, from the last mark before each on, or from where the block before ended.
+
+        Those that are `fresh` begin with a change. Returns those that don't come to the same as before where their rows end.
+        """
+        unsettled = [left[:0]]
         while len(left):
             most = np.minimum((self.end[left] - self.begin[left]).sum(axis=1), self.block[left] * len(self.sources))
             work = np.cumsum(most * np.diff(self.first)[left])
@@ -166,11 +214,13 @@ class _Turn:
             self._look_for_marks(some[fresh[some]])
             settled = self._evaluate(some)
             over = (self.begin[some] == self.end[some]).all(axis=1)
+            unsettled.append(some[over & ~settled])
             # Where nothing is other than before, the next change is all that is left to look for.
             over |= settled & (self.begin[some, -1] == self.end[some, -1])
             fresh[some] = settled
             self.block[some] = np.where(settled, BLOCK, np.minimum(2 * self.block[some], TOGETHER))
             left = np.concatenate([some[~over], left[len(some) :]])
+        return np.sort(np.concatenate(unsettled))
 
     def _look_for_marks(self, some: Lanes) -> None:
         """Move the beginning of some partitions on to the last mark before their next change, if there is one behind where they are."""

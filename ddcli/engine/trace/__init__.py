@@ -3,6 +3,7 @@
 * batch: immutable, sorted, consolidated updates over an interval
 * filtered: a trace less what a predicate drops
 * imported: one dataflow's trace read in another
+* nearby: a trace read near some places of its keys
 * policy: which batches to merge when; pure
 * spine: logarithmically many batches, merged a little with each insertion; readers' claims on them
 """

@@ -103,15 +103,49 @@ class StoredBatch:
             return kernels.gather(self.matrix(), keys.shape[1], keys)
         if self._matrix is not None or self.layout.leading_column is None:
             return self.matrix()
-        self._check_secret()
         keys = np.ascontiguousarray(self._near(keys))
-        groups = self.groups(keys)
+        return self._of_keys(keys, self.groups(keys), spared)
+
+    def _of_keys(self, keys: Matrix, groups: list[int], spared: Collection[int] = ()) -> Matrix:
+        """Return the updates of the sorted, distinct keys in some row groups."""
+        self._check_secret()
         found = [np.empty((0, self.layout.width), np.int64)]
         if groups:
             leading = np.ascontiguousarray(self.layout.leading(keys))
             wanted = kernels.distinct_keys(leading.reshape(-1, 1), 1).reshape(-1)
             found += self._rows().for_keys(groups, keys, wanted, self.pool, spared)
         return kernels.concat(found)
+
+    def limits(self, first: Matrix, last: Matrix, nk: int) -> tuple[Matrix, Matrix] | None:
+        """Return wider ranges of places: from where a row group of their key begins to before the next one does. None where all is in memory.
+
+        The last row group, which may have few rows, is taken together with the one before it.
+        """
+        if not nk or self._in_memory or self._matrix is not None or self.layout.leading_column is None:
+            return None
+        records, (low, high) = self.file.index.records, (first.copy(), last.copy())
+        starts, groups = self.starts(first.shape[1])[:-1], self.file.index.groups
+        before = np.searchsorted(starts, in_byte_order(first), "left") - 1
+        before -= before == groups - 1
+        after = np.searchsorted(starts, in_byte_order(last), "right")
+        for out, at, step, end in ((low, before, 1, -(2**63)), (high, after, -1, 2**63 - 1)):
+            out[:, nk:] = end
+            there = records[np.clip(at, 0, groups - 1), : first.shape[1]]
+            inside = (at >= 0) & (at < groups) & (there[:, :nk] == out[:, :nk]).all(axis=1)
+            inside &= there[:, -1] != -1 - end  # the next place has one more in its last lane
+            out[inside] = there[inside]
+            out[inside, -1] += step
+        return low, high
+
+    def in_ranges(self, first: Matrix, last: Matrix, nk: int) -> Matrix:
+        """Return the updates in ranges of places, one a key, and more of these keys: all of those in the row groups that are read."""
+        if self._in_memory or self._matrix is not None or self.layout.leading_column is None:
+            return self.matrix()
+        starts = self.starts(first.shape[1])
+        found = np.searchsorted(in_byte_order(last), starts[:-1], "left")
+        some = np.flatnonzero(found < len(first))
+        meets = in_byte_order(first)[found[some]] <= starts[some + 1]
+        return self._of_keys(np.ascontiguousarray(first[:, :nk]), some[meets].tolist())
 
     def groups(self, keys: Matrix) -> list[int]:
         """Return the row groups outside which no update of the sorted keys is."""

@@ -1,0 +1,88 @@
+"""A trace read near some places of its keys: of large batches in files only these parts.
+
+A *place* is a row's first lanes, the key and some more. Ranges of places, one a key, are inclusive at both ends; the least and the greatest integers in
+the lanes behind the key stand for all of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.trace.spine import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Lanes = NDArray[np.int64]
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@runtime_checkable
+class RangedBatch(Protocol):
+    """A batch of which a part of a key can be read."""
+
+    def limits(self, first: Lanes, last: Lanes, nk: int) -> tuple[Lanes, Lanes] | None:
+        """Return wider ranges of places, which take little to read; None where all of the batch is at hand."""
+
+    def in_ranges(self, first: Lanes, last: Lanes, nk: int) -> Lanes:
+        """Return a sorted matrix with every update in some ranges of places, of ascending keys; others may be in it too."""
+
+
+class Nearby(NamedTuple):
+    """Matrices that together hold each update from `low` to `high` exactly once: a row a key, ascending; others may be in them too."""
+
+    matrices: list[Lanes]
+    low: Lanes
+    high: Lanes
+
+    def bounds(self, sources: Sequence[Lanes]) -> Lanes:
+        """Return where these rows are in the matrices, or in more of them, as `kernels.locate` does."""
+        found, _ = kernels.locate(self.low, sources)
+        found[:, 1::2] = kernels.locate(self.high, sources)[0][:, 1::2]
+        return found
+
+    def edges(self, nk: int) -> Lanes:
+        """Return of each key 1 if there may be rows before these, 2 behind them, 3 for both."""
+        found: Lanes = (self.low[:, nk:] != LEAST).any(axis=1) + 2 * (self.high[:, nk:] != MOST).any(axis=1)
+        return found
+
+
+def nearby(trace: object, first: Lanes, last: Lanes, nk: int) -> Nearby | None:
+    """Return what is near some ranges of places, one a key; None where reading whole keys takes no more."""
+    if not isinstance(trace, Trace):
+        return None
+    ranged = [batch for batch in trace.batches if isinstance(batch, RangedBatch)]
+    limits = [found for batch in ranged if (found := batch.limits(first, last, nk)) is not None]
+    if not limits:
+        return None
+    low, high = limits[0]
+    for lower, upper in limits[1:]:
+        low = np.where(_before(low, lower)[:, None], lower, low)
+        high = np.where(_before(upper, high)[:, None], upper, high)
+    return within(trace, np.ascontiguousarray(low), np.ascontiguousarray(high), nk)
+
+
+def within(trace: object, low: Lanes, high: Lanes, nk: int) -> Nearby:
+    """Return what is in ranges of places, of a trace of which `nearby` returned some."""
+    assert isinstance(trace, Trace)
+    keys = np.ascontiguousarray(low[:, :nk])
+    matrices = [
+        batch.in_ranges(low, high, nk) if isinstance(batch, RangedBatch) else batch.for_keys(keys)
+        for batch in trace.batches
+    ]
+    return Nearby([*matrices, *trace.runs], low, high)
+
+
+def _before(one: Lanes, other: Lanes) -> NDArray[np.bool_]:
+    """Say of rows whether those of one matrix are before those of another."""
+    less, same = np.zeros(len(one), np.bool_), np.ones(len(one), np.bool_)
+    for lane in range(one.shape[1]):
+        less |= same & (one[:, lane] < other[:, lane])
+        same &= one[:, lane] == other[:, lane]
+    return less
