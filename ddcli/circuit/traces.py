@@ -145,7 +145,9 @@ class StateTraces:
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
         assert passes % count == 0, f"{passes} passes over {count} shards"
-        layout, own, pool = BatchLayout(key, value, nt), shard * count // passes, self.pools[shard]
+        known = self._arrangements.get(identity)
+        layout = known.layout if known else BatchLayout(key, value, nt)
+        own, pool = shard * count // passes, self.pools[shard]
         files = entry.shards[own] if entry else ()
         stored = [self._open(identity, own, file, layout, pool) for file in files]
         batches: list[Batch] = [*stored]

@@ -105,10 +105,11 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
             problem = f"{what}: '{text.value}' and the directory of the state lie in each other"
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
     logs = {name: output.path for name, output in spec.outputs.items() if output.path}
+    places = {name: locate(base, text.value) for name, text in logs.items()}
     for name, text in logs.items():
-        path = locate(base, text.value)
-        others = {f"output '{other}'": locate(base, found.value) for other, found in logs.items() if other != name}
-        near = [what for what, other in others.items() if takes(other, path / "updates.parquet")]
+        path = places[name]
+        file = path / "updates.parquet"
+        near = [f"output '{other}'" for other, place in places.items() if other != name and takes(place, file)]
         aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
         near += [f"'{what}'" for what, text in aside if takes(path, locate(base, text.value) / "updates.parquet")]
         if _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
