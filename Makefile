@@ -124,9 +124,11 @@ test-wheel: $(READY) ## Build a wheel, install it where nothing else is, and run
 	@rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel .
 	@$(call make_venv,.venv-wheel)
-	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --force-reinstall build/wheel/ddcli-*.whl
+	@# What it needs, and then it anew: an older wheel may be there under the same version.
+	.venv-wheel/bin/pip install --quiet --disable-pip-version-check build/wheel/ddcli-*.whl
+	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheel/ddcli-*.whl
 	cd build/wheel && ../../.venv-wheel/bin/dd init sales
-	cd build/wheel && time -p ../../.venv-wheel/bin/dd run --cache-dir cache sales/sales.yaml
+	cd build/wheel && ../../.venv-wheel/bin/dd run --cache-dir cache sales/sales.yaml
 	@! .venv-wheel/bin/python -c 'import llvmlite' 2>/dev/null && test -z "$$(ls build/wheel/cache | grep kernels)"
 
 clean: ## Remove the set-up, caches, and what the pipelines wrote

@@ -251,7 +251,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if kernels is not None:
         compiled = f"{kernels['compiled']} of {kernels['of']} modules compiled"
-        rows.append(("kernels", f"{compiled}, {size_of(kernels['bytes'])} in {kernels['directory']}"))
+        rows.append(("kernels", f"{compiled}, {size_of(kernels['bytes'])}; the cache is {kernels['directory']}"))
     if state is not None:
         rows.append(("disk", f"{size_of(state['free'])} of {size_of(state['total'])} free at {state['path']}"))
     return rows
