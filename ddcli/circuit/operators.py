@@ -116,6 +116,10 @@ class _Told:
         return self.operator.wakes
 
     @property
+    def seals(self) -> bool:
+        return self.operator.seals
+
+    @property
     def traces(self) -> Sequence[Trace]:
         return self.operator.traces
 

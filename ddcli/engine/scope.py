@@ -248,39 +248,41 @@ class Scope:
         Touches nothing that another shard looks at: threads may do it.
         """
         result = Pass()
+        _drop_empty(deltas)
+        if routed:
+            _drop_empty(routed)
         for index, frees in zip(stage.places, stage.frees, strict=True):
             place = self.places[index]
             found: Delta | None = None
-            if place.shards:
-                if routed is not None and place.route:
-                    given = [routed.pop((index, i), none) for i, none in zip(place.inputs, place.nones, strict=True)]
-                else:
-                    given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
-                if index in due or any(len(delta.updates) for delta in given):
-                    operator = place.shards[shard]
-                    read = operator.rows_read
-                    began = clock.perf_counter()
+            given = self._read(index, place, deltas, routed)
+            if place.shards and (given or index in due):
+                operator = place.shards[shard]
+                given = given or place.nones
+                if self.counted and place.name:
+                    read, began = operator.rows_read, clock.perf_counter()
                     found = operator.step(given, interval)
-                    assert found.updates.shape[1] == place.none.updates.shape[1]
-                    if self.counted and place.name:
-                        found = place.counted(shard, given, found, clock.perf_counter() - began)
-                        if operator.rows_read != read:
-                            place.count(shard).rows_read += operator.rows_read - read
-                        result.rows += len(found.updates)
+                    found = place.counted(shard, given, found, clock.perf_counter() - began)
+                    if operator.rows_read != read:
+                        place.count(shard).rows_read += operator.rows_read - read
+                    result.rows += len(found.updates)
+                else:
+                    found = operator.step(given, interval)
+                assert found.updates.shape[1] == place.none.updates.shape[1]
+                if operator.seals:
                     result.stepped.append(index)
-                    if operator.wakes:
-                        result.wakes += [(index, rounds) for rounds in operator.wakes]
-                        operator.wakes.clear()
-                    if place.shifts:
-                        found = self._here(index, found, interval.rounds, result)
-            else:
+                if operator.wakes:
+                    result.wakes += [(index, rounds) for rounds in operator.wakes]
+                    operator.wakes.clear()
+                if place.shifts:
+                    found = self._here(index, found, interval.rounds, result)
+            elif not place.shards:
                 found = deltas.get(index)
-            if index in late:
+            if late and index in late:
                 found = late[index] if found is None else _sum([late[index], found])
             if self.counted and place.name and found is not None and not place.shards:
                 found = place.counted(shard, (), found, 0.0)
                 result.rows += len(found.updates)
-            given = []
+            given = ()
             if found is not None and len(found.updates):
                 deltas[index] = found
                 if index in stage.exports or index in self.kept:
@@ -291,6 +293,21 @@ class Scope:
             for i in frees:
                 deltas.pop(i, None)
         return result
+
+    @staticmethod
+    def _read(
+        index: int, place: Place, deltas: Mapping[int, Delta], routed: dict[tuple[int, int], Delta] | None
+    ) -> Sequence[Delta]:
+        """Return what a place reads, where there is anything: of a few rows most places of a stage read nothing."""
+        if routed is not None and place.route:
+            for i in place.inputs:
+                if (index, i) in routed:
+                    return [routed.pop((index, i), none) for i, none in zip(place.inputs, place.nones, strict=True)]
+            return ()
+        for i in place.inputs:
+            if i in deltas:
+                return [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
+        return ()
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
         """Take parts of what is fed, by place, through a stage whose operators keep nothing; return what each gave, by shard."""
@@ -317,10 +334,12 @@ class Scope:
     def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
         """Take the updates of a shard's last step into its traces."""
         place = self.places[index]
+        if not self.counted:
+            place.shards[shard].seal(interval)
+            return
         began = clock.perf_counter()
         place.shards[shard].seal(interval)
-        if self.counted:
-            place.count(shard).seconds += clock.perf_counter() - began
+        place.count(shard).seconds += clock.perf_counter() - began
 
     def close(self, interval: Interval) -> None:
         """Let go of what nobody reads before the interval's upper."""
@@ -395,6 +414,12 @@ def _taken(parts: Sequence[Deltas]) -> Iterator[Delta]:
 def _sum(deltas: Sequence[Delta]) -> Delta:
     filled = [delta for delta in deltas if len(delta.updates)]
     return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
+
+
+def _drop_empty(deltas: dict[Any, Delta]) -> None:
+    """Leave only updates: a slice without rows would hold its memory."""
+    for at in [at for at, delta in deltas.items() if not len(delta.updates)]:
+        del deltas[at]
 
 
 def _all_at(updates: np.ndarray, rounds: Rounds) -> bool:

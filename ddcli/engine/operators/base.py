@@ -49,6 +49,10 @@ class Operator(Protocol):
     def seal(self, interval: Interval) -> None:
         """Take the step's updates into the operator's traces; called once all readers have stepped."""
 
+    @property
+    def seals(self) -> bool:
+        """Return whether it takes in anything in `seal`."""
+
     def close(self, interval: Interval) -> None:
         """Learn that nobody reads before the interval's upper any more: all its rounds are done."""
 
@@ -80,6 +84,7 @@ class Stateless:
     wakes: list[Rounds] = []  # noqa: RUF012 - nothing is added here: an operator that schedules has a list of its own
     traces: Sequence[Trace] = ()
     shared = False
+    seals = False
     revisiting: Revisiting | None = None
 
     @property
@@ -100,6 +105,8 @@ class Stateless:
 
 class Keeping(Stateless):
     """An operator whose step makes a batch of its trace, which takes it in when all readers have stepped."""
+
+    seals = True
 
     def __init__(self, trace: Trace):
         self.trace = trace

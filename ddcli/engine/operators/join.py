@@ -43,6 +43,8 @@ class Entered(Stateless):
     which itself takes them in only when the loop is done.
     """
 
+    seals = True
+
     def __init__(self, source: Joinable):
         self.source = source
         self.trace = EnteredTrace(source.trace)
