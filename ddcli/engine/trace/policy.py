@@ -16,6 +16,9 @@ FUEL = 8
 LEAST_FUEL = 256
 """Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
 
+TOGETHER = 4
+"""Least portions of merging that are done together: a call for a few rows costs more than they do."""
+
 LARGE = 256
 """How many times as many rows as are looked for make a batch a large one."""
 

@@ -65,6 +65,9 @@ class Trace:
         self._fresh: list[np.ndarray] | None = None
         self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
         self._settled = 0
+        self._uneven = True
+        """Whether adjacent batches may be due to be merged."""
+        self._fuel = 0
         self._settle()
 
     @property
@@ -139,6 +142,7 @@ class Trace:
         held = len(self.batches) - self._free()
         self.since = Frontier(time for since in (self._own, *(hold.since for hold in self._holds)) for time in since)
         self.through = Frontier(time for hold in self._holds for time in hold.through)
+        self._uneven = True
         free = self._free()
         first = max(len(self.batches) - held, self._settled)
         if free - first > 1:
@@ -154,13 +158,20 @@ class Trace:
     def insert(self, updates: np.ndarray, upper: Frontier) -> None:
         """Append the consolidated `updates` of [self.upper, upper) and pay for merging in proportion to them."""
         lower, self.upper = self.upper, upper
-        if not len(updates):
+        rows = len(updates)
+        if not rows:
             return
-        self.batches.append(MemoryBatch(updates, lower, upper))
+        batches = self.batches
+        batches.append(MemoryBatch(updates, lower, upper))
         self._resident += 1
-        fuel = policy.fuel(len(updates))
-        self._fold(fuel)
-        self._work(fuel)
+        fuel = policy.fuel(rows)
+        last = len(batches) - 2
+        # Only the youngest pair can have become one that is to be merged, unless a reader claims another part of the batches now.
+        if self._holds or (last >= self._settled and batches[last].rows < policy.RATIO * rows):
+            self._uneven = True
+            self._fold(fuel)
+        if self._merges or self._uneven:
+            self._work(fuel)
 
     def append(self, updates: np.ndarray) -> None:
         """Take in the consolidated updates of one round of a loop as they are, to be read from now on; then `settle`."""
@@ -191,14 +202,27 @@ class Trace:
         if not self._runs:
             return
         runs, self._runs = self._runs, []
+        rows = sum(map(len, runs))
+        if len(runs) > 1 and rows <= policy.LEAST_FUEL:
+            # Few: what is due of them is merged together with the batches before.
+            self._extend(sorted(runs, key=len, reverse=True), upper)
+            fuel = policy.fuel(rows)
+            self._uneven = True
+            self._fold(fuel)
+            self._work(fuel)
+            return
         runs = _join_smallest(runs, policy.to_join([len(run) for run in runs]))
         if len(runs) < 2:
             self.insert(runs[0], upper)
             return
+        self._extend(runs, upper)
+        self._start_merges()
+
+    def _extend(self, runs: Sequence[np.ndarray], upper: Frontier) -> None:
+        """Append the runs of [self.upper, upper), the largest first."""
         self.batches.extend(MemoryBatch(run, self.upper, upper) for run in runs)
         self.upper = upper
         self._resident += len(runs)
-        self._start_merges()
 
     def _fold(self, fuel: int) -> None:
         """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
@@ -211,7 +235,12 @@ class Trace:
 
     def _work(self, fuel: int) -> None:
         """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
-        self._start_merges()
+        if self._uneven:
+            self._start_merges()
+        self._fuel += fuel
+        if self._fuel < policy.TOGETHER * policy.LEAST_FUEL:
+            return
+        fuel, self._fuel = self._fuel, 0
         while self._merges:
             finished = [merging for merging in self._merges if merging.merge.work(fuel)]
             if not finished:
@@ -229,6 +258,7 @@ class Trace:
             assert isinstance(younger, MemoryBatch)
             self._merges.append(_Merging(older, younger, kernels.Merge(older.updates, younger.updates)))
             self._settle()
+        self._uneven = False
 
     def _mergeable(self) -> list[Batch]:
         return self.batches[self._settled : self._free()]
@@ -238,8 +268,9 @@ class Trace:
         lower, upper = self.batches[start].lower, self.batches[stop - 1].upper
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. What reaches
         # beyond a hold (its merge was under way already) is left: its holder knows by time which of it was read.
-        if self.since and upper.dominates(self.through):
-            merged = kernels.advance(merged, self._oldest(), self.nt)
+        if self.since and (not self.through or upper.dominates(self.through)):
+            owned = not any(batch.matrix() is merged for batch in self.batches[start:stop])
+            merged = kernels.advance(merged, self._oldest(), self.nt, owned=owned)
         whole = MemoryBatch(merged, lower, upper)
         self.batches[start:stop] = [whole] if len(merged) else []
         self._resident += bool(len(merged)) - (stop - start)
@@ -252,6 +283,9 @@ class Trace:
 
     def _settle(self) -> None:
         """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""
+        if not self._merges and self._resident == len(self.batches):
+            self._settled = 0
+            return
         busy = {id(merging.younger) for merging in self._merges}
         alone = [at for at, batch in enumerate(self.batches) if id(batch) in busy or not isinstance(batch, MemoryBatch)]
         self._settled = alone[-1] + 1 if alone else 0
