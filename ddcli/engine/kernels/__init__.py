@@ -6,6 +6,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * asof: the nearest rows of an ordered group, and the rows that they are nearest to
 * gather: pick rows by key, lanes by number
 * join: join sorted matrices by key
+* join_few: join a few new rows, in one call
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
 * page_headers: where pages of Parquet lie
@@ -36,21 +37,25 @@ from ddcli.engine.jit.errors import DiffOverflow, KernelError
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.gather import concat, distinct_keys, gather, gather_bounds, inserted, locate, take
 from ddcli.engine.kernels.join import join, join_chunks
+from ddcli.engine.kernels.join_few import FEW, join_few
 from ddcli.engine.kernels.merge import Merge, merge
 from ddcli.engine.kernels.partition import exchange
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
-from ddcli.engine.kernels.sort import consolidate, is_consolidated, is_sorted, sort_by
+from ddcli.engine.kernels.sort import arranged, consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance, rounds_equal
-from ddcli.engine.kernels.walk import walk
+from ddcli.engine.kernels.walk import Histories, walk
 
 __all__ = [
+    "FEW",
     "DiffOverflow",
+    "Histories",
     "KernelError",
     "Merge",
     "PoolTable",
     "advance",
+    "arranged",
     "concat",
     "consolidate",
     "distinct_keys",
@@ -63,6 +68,7 @@ __all__ = [
     "is_sorted",
     "join",
     "join_chunks",
+    "join_few",
     "join_times",
     "locate",
     "merge",

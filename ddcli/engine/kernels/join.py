@@ -342,7 +342,7 @@ def join_chunks(
     if few == 0:
         yield np.empty((0, width), np.int64)
         return
-    settling = _settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
+    settling = settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
     # Memory is used only as it is written to, so room for much costs little; asking for very much at each small step would.
     room = 64 + 2 * few + (many if many < SPARSE * few else 0)
     state = np.zeros(STATE, np.int64)
@@ -358,7 +358,7 @@ def join_chunks(
 
 
 @cache
-def _settles(data: int, nk: int, take: bytes) -> int:
+def settles(data: int, nk: int, take: bytes) -> int:
     """Return 1 where rows of one key may be equal though their values differ, and their key lanes are all kept."""
     taken = set(np.frombuffer(take, np.int64).tolist())
     if taken and not (min(taken) >= 0 and max(taken) < data):

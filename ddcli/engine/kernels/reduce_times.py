@@ -169,9 +169,9 @@ def new_times(m: np.ndarray, nk: int, at: int, nt: int, keys: np.ndarray, first:
     return g
 
 
-@kernel("MLiM")
-def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndarray) -> int:
-    """Find the rows of the sorted, distinct `keys` in each source: rows bounds[g, 2s] to bounds[g, 2s + 1] of source s.
+@inline
+def find_keys(keys: np.ndarray, count: int, sources: list[np.ndarray], nk: int, bounds: np.ndarray) -> int:
+    """Find the rows of the first `count` keys, sorted and distinct, in each source: rows bounds[g, 2s] to bounds[g, 2s + 1] of source s.
 
     A probe of a row far away misses the cache, and halving ten million rows makes twenty of them, one after the other.
     Hashes and dense integers grow evenly: a guess misses by about the square root of the rows in question, so that three guesses
@@ -182,18 +182,18 @@ def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndar
     for s in range(len(sources)):
         m = matrix_of(sources, s)
         n = m.shape[0]
-        far = nk > 0 and n > NEAR * keys.shape[0]
+        far = nk > 0 and n > NEAR * count
         if far:
             first = float(m[0, 0])
             scale = (n - 1) / max(float(m[n - 1, 0]) - first, 1.0)
-            for g in range(keys.shape[0]):
+            for g in range(count):
                 bounds[g, 2 * s] = inside((float(keys[g, 0]) - first) * scale, n)
             for _ in range(GUESSES):
-                for g in range(keys.shape[0]):
+                for g in range(count):
                     at = bounds[g, 2 * s]
                     bounds[g, 2 * s] = inside(at + (float(keys[g, 0]) - float(m[at, 0])) * scale, n)
         at = 0
-        for g in range(keys.shape[0]):
+        for g in range(count):
             near = at
             if far:
                 near = bounds[g, 2 * s]
@@ -204,6 +204,12 @@ def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndar
             bounds[g, 2 * s + 1] = at
             total += at - start
     return total
+
+
+@kernel("MLiM")
+def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndarray) -> int:
+    """Find the rows of the sorted, distinct `keys` in each source, as `find_keys` says; returns how many rows that are."""
+    return find_keys(keys, keys.shape[0], sources, nk, bounds)
 
 
 @kernel("LMiiM")

@@ -12,7 +12,7 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
-from ddcli.engine.kernels.reduce_times import sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, find_keys, sort_rows
 from ddcli.engine.kernels.rows import SMALLEST, same
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ SETTLED_ROWS: Final = (
 )
 
 
-@kernel("VMLMiLMiVM")
-def later_times(
+@inline
+def close_in_turn(
     first: np.ndarray,
     fresh: np.ndarray,
     inputs: list[np.ndarray],
+    count: int,
     in_bounds: np.ndarray,
     in_at: int,
     outputs: list[np.ndarray],
@@ -36,10 +37,7 @@ def later_times(
     closed: np.ndarray,
     times: np.ndarray,
 ) -> int:
-    """Close each key's new times, rows first[g] to first[g + 1] of `fresh`, under lattice join with its history's.
-
-    In total order those are the new times and the history's times after the first of them. `times` needs room for all.
-    """
+    """Do as `later_times` does, with the first `count` of the inputs."""
     o = 0
     for g in range(first.shape[0] - 1):
         start = o
@@ -51,7 +49,7 @@ def later_times(
         if new == start:
             continue
         least = times[start, 0]
-        for s in range(len(inputs)):
+        for s in range(count):
             m = matrix_of(inputs, s)
             for r in range(in_bounds[g, 2 * s], in_bounds[g, 2 * s + 1]):
                 if m[r, in_at] > least and m[r, in_at] != times[o - 1, 0]:
@@ -73,6 +71,59 @@ def later_times(
                     o += 1
     closed[first.shape[0] - 1] = o
     return o
+
+
+@kernel("VMLMiLMiVM")
+def later_times(
+    first: np.ndarray,
+    fresh: np.ndarray,
+    inputs: list[np.ndarray],
+    in_bounds: np.ndarray,
+    in_at: int,
+    outputs: list[np.ndarray],
+    out_bounds: np.ndarray,
+    out_at: int,
+    closed: np.ndarray,
+    times: np.ndarray,
+) -> int:
+    """Close each key's new times, rows first[g] to first[g + 1] of `fresh`, under lattice join with its history's.
+
+    In total order those are the new times and the history's times after the first of them. `times` needs room for all.
+    """
+    return close_in_turn(
+        first, fresh, inputs, len(inputs), in_bounds, in_at, outputs, out_bounds, out_at, closed, times
+    )
+
+
+@kernel("MVMLMiLMiiVMV")
+def few_turns(
+    keys: np.ndarray,
+    first: np.ndarray,
+    fresh: np.ndarray,
+    inputs: list[np.ndarray],
+    in_bounds: np.ndarray,
+    in_at: int,
+    outputs: list[np.ndarray],
+    out_bounds: np.ndarray,
+    out_at: int,
+    ahead: int,
+    closed: np.ndarray,
+    times: np.ndarray,
+    counts: np.ndarray,
+) -> int:
+    """Find the rows of the keys in all sources, as `find_keys` does, and close their new times if history may be `ahead` of them.
+
+    The last of `inputs` is the new updates. `counts` gets the rows of both. Returns the number of instances, or NO_ROOM.
+    """
+    counts[0] = find_keys(keys, keys.shape[0], inputs, keys.shape[1], in_bounds)
+    counts[1] = find_keys(keys, keys.shape[0], outputs, keys.shape[1], out_bounds)
+    if ahead == 0:
+        return first[keys.shape[0]]
+    if first[keys.shape[0]] + counts[0] + counts[1] > times.shape[0]:
+        return NO_ROOM
+    return close_in_turn(
+        first, fresh, inputs, len(inputs) - 1, in_bounds, in_at, outputs, out_bounds, out_at, closed, times
+    )
 
 
 @inline

@@ -13,6 +13,7 @@ import numpy as np
 from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, copy_rows
 from ddcli.engine.kernels.sort_rows import (
     DIGIT,
@@ -34,6 +35,7 @@ TARGET: Final = 1 << 12  # rows a piece should have when dealing
 DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
 TINY: Final = 32  # rows up to which insertion sort is quickest
 OVERFLOW: Final = -1
+ABSENT: Final = -2 - TINY
 DISORDERED, ORDERED, CONSOLIDATED = 0, 1, 2
 
 
@@ -59,6 +61,21 @@ def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarr
     """Sort a few rows, and consolidate them if asked; else as `emit`."""
     insertion_sort(m, 0, m.shape[0], lanes, order)
     return emit(m, 0, m.shape[0], lanes, order, out, 0, consolidate)
+
+
+@kernel("MVVMMH")
+def take_tiny(
+    m: np.ndarray, take: np.ndarray, lanes: np.ndarray, rows: np.ndarray, out: np.ndarray, order: np.ndarray
+) -> int:
+    """Consolidate a few rows of the lanes `take`, which `rows` is scratch for; else as `emit`, or ABSENT for a lane that isn't there."""
+    for c in range(take.size):
+        if not 0 <= take[c] < m.shape[1]:
+            return ABSENT
+    for i in range(m.shape[0]):
+        for c in range(take.size):
+            rows[i, c] = m[i, take[c]]
+    insertion_sort(rows, 0, m.shape[0], lanes, order)
+    return emit(rows, 0, m.shape[0], lanes, order, out, 0, 1)
 
 
 @kernel("MVM")
@@ -204,6 +221,25 @@ def consolidate(m: np.ndarray) -> np.ndarray:
             raise overflow("+", out[0], m[-1 - count])
         return _fitting(out, count)
     return _sorted(m, lanes, 1)
+
+
+def arranged(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    """Return the given lanes of every row, the last of them the diff, consolidated. Raises DiffOverflow.
+
+    >>> arranged(np.array([[7, 2, 1], [8, 1, 1], [9, 2, 1]]), np.array([1, 2])).tolist()
+    [[1, 1], [2, 2]]
+    """
+    n, width = m.shape[0], lanes.size
+    if n > TINY:
+        return consolidate(take(m, lanes))
+    rows, out = np.empty((n, width), np.int64), np.empty((n, width), np.int64)
+    order = np.empty(n, np.uint32)
+    count = take_tiny(m, lanes, _leading(width - 1), rows, out, order)
+    if count == ABSENT:
+        raise ValueError(f"lanes {lanes.tolist()} of a matrix of {m.shape[1]}")
+    if count < 0:
+        raise overflow("+", out[0], rows[order[-1 - count]])
+    return out[:count]
 
 
 def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.reduce_times import NO_ROOM, gallop, sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, find_keys, gallop, sort_rows
 from ddcli.engine.kernels.rows import add_row, close_rows, same
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 OVERFLOW: Final = -2
+SOME: Final = 128  # rows that there is room for at first
 
 
 @inline
@@ -31,47 +29,26 @@ def sum_group(held: np.ndarray, start: int, end: int) -> int:
     return close_rows(held, start, o)
 
 
-@kernel("MLiMiVVMMVMV")
-def walk_groups(
+@inline
+def walk_trace(
     keys: np.ndarray,
     sources: list[np.ndarray],
     old: int,
-    delta: np.ndarray,
     nt: int,
     since: np.ndarray,
     rounds: np.ndarray,
     held: np.ndarray,
     later: np.ndarray,
+    p: int,
     live: np.ndarray,
     bounds: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Copy the rows of `keys` that are at or before `rounds` to `held`, without rounds, their `nt` times advanced to `since`.
-
-    Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | group]: in a single loop the
-    earliest of each group, else all. live[g] becomes 1 where the sources from `old` on hold something of the group that does not
-    cancel, or `delta` does. `bounds` is scratch, two lanes a source. `counts` gets the rows of `held` and of `later`. Returns 0,
-    NO_ROOM, or OVERFLOW.
-    """
-    nk = keys.shape[1]
+    """Do as `walk_groups` says with one trace; `later` has `p` rows. Returns 0 and sets counts[0] and counts[1], or NO_ROOM, or OVERFLOW."""
     depth = rounds.size
     # Most groups have rows in few of the sources: find those first, a source at a time.
-    for s in range(len(sources)):
-        m = matrix_of(sources, s)
-        i = 0
-        for g in range(keys.shape[0]):
-            i = gallop(m, i, m.shape[0], keys, g, nk, 0)
-            bounds[g, 2 * s] = i
-            while i < m.shape[0] and same(m, i, keys, g, nk):
-                i += 1
-            bounds[g, 2 * s + 1] = i
-    i = 0
-    for g in range(keys.shape[0]):
-        i = gallop(delta, i, delta.shape[0], keys, g, nk, 0)
-        if i < delta.shape[0] and same(delta, i, keys, g, nk):
-            live[g] = 1
+    find_keys(keys, keys.shape[0], sources, keys.shape[1], bounds)
     o = 0
-    p = 0
     for g in range(keys.shape[0]):
         first = o
         middle = o
@@ -118,37 +95,95 @@ def walk_groups(
     return 0
 
 
+@kernel("MLiLiMiVVMMMVMV")
+def walk_groups(
+    keys: np.ndarray,
+    inputs: list[np.ndarray],
+    old_inputs: int,
+    outputs: list[np.ndarray],
+    old_outputs: int,
+    delta: np.ndarray,
+    nt: int,
+    since: np.ndarray,
+    rounds: np.ndarray,
+    held_inputs: np.ndarray,
+    held_outputs: np.ndarray,
+    later: np.ndarray,
+    live: np.ndarray,
+    bounds: np.ndarray,
+    counts: np.ndarray,
+) -> int:
+    """Copy the rows of `keys` that are at or before `rounds` from two traces, without rounds, their `nt` times advanced to `since`.
+
+    Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | group]: in a single loop the
+    earliest of each group in either trace, else all. live[g] becomes 1 where the sources from the `old` ones on hold something of the
+    group that does not cancel, or `delta` does. `bounds` is scratch, two lanes a source. `counts` gets the rows of both
+    and of `later`. Returns 0, NO_ROOM, or OVERFLOW.
+    """
+    nk = keys.shape[1]
+    code = walk_trace(keys, inputs, old_inputs, nt, since, rounds, held_inputs, later, 0, live, bounds, counts)
+    if code != 0:
+        return code
+    rows = counts[0]
+    code = walk_trace(
+        keys, outputs, old_outputs, nt, since, rounds, held_outputs, later, counts[1], live, bounds, counts
+    )
+    if code != 0:
+        return code
+    counts[2] = counts[1]
+    counts[1] = counts[0]
+    counts[0] = rows
+    i = 0
+    for g in range(keys.shape[0]):
+        i = gallop(delta, i, delta.shape[0], keys, g, nk, 0)
+        if i < delta.shape[0] and same(delta, i, keys, g, nk):
+            live[g] = 1
+    return 0
+
+
+class Histories(NamedTuple):
+    """A trace of some groups: sorted matrices [key | value | times | rounds | diff], those of earlier intervals first, `old` of them."""
+
+    sources: list[np.ndarray]
+    old: int
+
+
 def walk(
     keys: np.ndarray,
-    remembered: Sequence[np.ndarray],
-    fresh: Sequence[np.ndarray],
+    inputs: Histories,
+    outputs: Histories,
     delta: np.ndarray,
     since: tuple[int, ...],
     rounds: tuple[int, ...],
     live: np.ndarray,
     room: int,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the rows of the sorted, distinct `keys` as of `rounds`, consolidated, and rows [later rounds | group] for what follows.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return the rows of the sorted, distinct `keys` in both traces as of `rounds`, consolidated, and rows [later rounds | group].
 
-    The sources are sorted matrices [key | value | times | rounds | diff]: what is `remembered` of earlier intervals and what is
-    `fresh`. The times are advanced to `since`. Where a group's fresh rows up to these rounds don't cancel, or `delta` has
+    The times are advanced to `since`. Where a group's rows that are not old, up to these rounds, don't cancel, or `delta` has
     any of it, its place in `live` becomes 1. Gives None where there are more than `room` rows. Raises DiffOverflow.
 
     >>> history, fresh = np.array([[7, 0, 1, 1], [7, 0, 4, -1], [8, 0, 9, 1]]), np.array([[8, 5, 2, 1]])
-    >>> live = np.zeros(2, np.int64)
-    >>> found = walk(np.array([[7], [8]]), [history], [fresh], fresh[:0], (5,), (2,), live, 9)
-    >>> [m.tolist() for m in found], live.tolist()
+    >>> live, none = np.zeros(2, np.int64), Histories([], 0)
+    >>> found = walk(np.array([[7], [8]]), none, Histories([history, fresh], 1), fresh[:0], (5,), (2,), live, 9)
+    >>> [m.tolist() for m in found[1:]], live.tolist()
     ([[[7, 5, 1], [8, 5, 1]], [[4, 0], [9, 1]]], [0, 1])
     """
-    sources = [*remembered, *fresh]
-    depth = len(rounds)
-    width = sources[0].shape[1] if sources else len(since) + depth + 1
-    room = min(room, sum(map(len, sources)))
-    held = np.empty((room, width - depth), np.int64)
-    later = np.empty((room, depth + 1), np.int64)
-    bounds, counts = np.empty((len(keys), 2 * len(sources)), np.int64), np.empty(2, np.int64)
-    bound, now = np.array(since, np.int64), np.array(rounds, np.int64)
-    code = walk_groups(keys, sources, len(remembered), delta, len(since), bound, now, held, later, live, bounds, counts)
-    if code == OVERFLOW:
-        raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
-    return None if code == NO_ROOM else (held[: counts[0]], later[: counts[1]])
+    depth, plain = len(rounds), len(since) + len(rounds) + 1
+    bounds = np.empty((len(keys), 2 * max(len(inputs.sources), len(outputs.sources))), np.int64)
+    counts, bound, now = np.empty(3, np.int64), np.array(since, np.int64), np.array(rounds, np.int64)
+    widths = [trace.sources[0].shape[1] if trace.sources else plain for trace in (inputs, outputs)]
+    some = min(room, SOME)
+    while True:
+        first, second = (np.empty((some, width - depth), np.int64) for width in widths)
+        later = np.empty((2 * some, depth + 1), np.int64)
+        code = walk_groups(
+            keys, *inputs, *outputs, delta, len(since), bound, now, first, second, later, live, bounds, counts
+        )
+        if code == OVERFLOW:
+            raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
+        if code != NO_ROOM:
+            return first[: counts[0]], second[: counts[1]], later[: counts[2]]
+        if some == room:
+            return None
+        some = room

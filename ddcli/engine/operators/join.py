@@ -29,10 +29,18 @@ class Arrange(Keeping):
     def __init__(self, lanes: Sequence[Lane], trace: Trace):
         super().__init__(trace)
         self.lanes = tuple(lanes)
+        self._plain = all(isinstance(lane, int) for lane in lanes)
+        self._order: np.ndarray | None = None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        updates = permute(deltas[0].updates, self.lanes, self.trace.nt + 1)
-        self.batch = kernels.consolidate(updates)
+        updates = deltas[0].updates
+        if self._plain and len(updates) <= kernels.FEW:
+            if self._order is None:
+                width = updates.shape[1]
+                self._order = np.array([*self.lanes, *range(width - self.trace.nt - 1, width)], np.int64)
+            self.batch = kernels.arranged(updates, self._order)
+        else:
+            self.batch = kernels.consolidate(permute(updates, self.lanes, self.trace.nt + 1))
         return Delta(self.batch, distinct=True)
 
 
@@ -133,21 +141,16 @@ class Join(Stateless):
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right = deltas[0].updates, deltas[1].updates
-        parts = []
-        if len(left):
-            others = self.right.trace.matching(left, self._spared[1])
-            if len(right):
-                others = [*others, right]
-            if others:
-                parts.append(kernels.join(left, others, self.nk, self.nt, self.take))
-        if len(right) and self.left.trace.rows:
-            parts.append(
-                kernels.join(self.left.trace.matching(right, self._spared[0]), right, self.nk, self.nt, self.take)
-            )
-        if len(parts) == 1:
-            alone = not self.left.trace.rows and not self.right.trace.rows
-            return Delta(parts[0], distinct=self._keeps_all and alone)
-        return Delta(np.concatenate(parts)) if parts else Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
+        rights = self.right.trace.matching(left, self._spared[1]) if len(left) else []
+        if len(left) and len(right):
+            rights = [*rights, right]
+        lefts = self.left.trace.matching(right, self._spared[0]) if len(right) else []
+        if not rights and not lefts:
+            return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
+        found = kernels.join_few(left, rights, right, lefts, self.nk, self.nt, self.take)
+        # The new rows alone, of two collections that were empty.
+        alone = len(rights) == 1 and not lefts and len(right) > 0
+        return Delta(found, distinct=self._keeps_all and alone)
 
 
 class RowLookup(Stateless):

@@ -35,7 +35,15 @@ from ddcli.engine.operators.reduce_evaluate import (
     several,
     top_rows,
 )
-from ddcli.engine.operators.reduce_instances import History, Instances, interesting, new_instances, sizes
+from ddcli.engine.operators.reduce_instances import (
+    History,
+    Instances,
+    early,
+    few_turns,
+    interesting,
+    new_instances,
+    sizes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -129,17 +137,26 @@ class Reduce:
             return Reduced(np.empty((0, nk + self.width + nt + 1), np.int64), pending)
         keys = instances.keys
         past = output.batches_for(keys)
-        outputs = FormerOutput(past, *kernels.locate(keys, past))
-        past = []
+        sources = [delta]
         if not self.accumulable:
             assert inputs is not None, "this reduction reads its inputs"
-            past = inputs.batches_for(keys)
-        sources = [*past, delta]
-        bounds, rows = kernels.locate(keys, sources)
-        if nt > 1 or ahead:
-            former = History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows)
-            instances, pending, left = interesting(instances, History(past, bounds, nk + nv, rows), former, upper)
-            bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
+            sources = [*inputs.batches_for(keys), delta]
+        turns = few_turns(instances, sources, nk + nv, past, nk + self.width, ahead=ahead) if nt == 1 else None
+        if turns is None:
+            outputs = FormerOutput(past, *kernels.locate(keys, past))
+            bounds, rows = kernels.locate(keys, sources)
+            if nt > 1 or ahead:
+                former = History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows)
+                history = History(sources[:-1], bounds, nk + nv, rows)
+                instances, pending, left = interesting(instances, history, former, upper)
+                bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
+        else:
+            instances, bounds, rows, there, count = turns
+            outputs = FormerOutput(past, there, count)
+            if ahead:
+                instances, pending, left = early(instances, upper)
+                bounds, outputs = bounds[left], outputs._replace(bounds=there[left])
+        past = []
         if self._work(rows, len(instances)) <= self._chunk:
             return Reduced(self._difference(instances, sources, bounds, outputs, combined), pending)
         parts = [np.empty((0, nk + self.width + nt + 1), np.int64)]

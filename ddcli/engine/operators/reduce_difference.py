@@ -45,8 +45,12 @@ def difference(instances: Instances, want: Single | Lanes, output: FormerOutput)
     `want` is one record an instance, or rows [instance | output | count] in the order of groups (for more than one time lane, of
     instances). The result is sorted and consolidated.
     """
-    found = _in_turn(instances, want, output) if instances.times.shape[1] == 1 else _by_lattice(instances, want, output)
-    return kernels.consolidate(found)
+    if instances.times.shape[1] > 1:
+        return kernels.consolidate(_by_lattice(instances, want, output))
+    found = _in_turn(instances, want, output)
+    # The kernel has put the rows of each group in order, unless it is a large one.
+    settled = isinstance(want, Single) and len(found) <= reduce_turns.SETTLED_ROWS
+    return found if settled else kernels.consolidate(found)
 
 
 def checked(rows: int) -> int:

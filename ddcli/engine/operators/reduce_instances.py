@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     Lanes = NDArray[np.int64]
 
 
+FEW = 64
+"""New times up to which all there is to find of their keys is found in one call."""
+
+SOME = 512
+"""Interesting times that there is room for then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Instances:
     """Keys at interesting times: key g at the rows first[g]:first[g + 1] of `times`, in lexicographic order.
@@ -129,12 +136,55 @@ def interesting(
     new: Instances, inputs: History, outputs: History, upper: Iterable[Sequence[int]] | None
 ) -> tuple[Instances, Lanes, Lanes | slice]:
     """Return the instances of `close` before `upper`, the others as rows [key | time], and which groups have any of the first."""
-    closed = close(new, inputs, outputs)
-    early = before(closed.times, upper)
-    if early is None:
+    return early(close(new, inputs, outputs), upper)
+
+
+def early(closed: Instances, upper: Iterable[Sequence[int]] | None) -> tuple[Instances, Lanes, Lanes | slice]:
+    """Return the instances before `upper`, the others as rows [key | time], and which groups have any of the first."""
+    some = before(closed.times, upper)
+    if some is None:
         return closed, np.empty((0, closed.keys.shape[1] + closed.times.shape[1]), np.int64), slice(None)
-    kept, left = closed.where(early)
-    return kept, closed.pairs()[~early], left
+    kept, left = closed.where(some)
+    return kept, closed.pairs()[~some], left
+
+
+def few_turns(
+    new: Instances, inputs: list[Lanes], in_at: int, outputs: list[Lanes], out_at: int, *, ahead: bool
+) -> tuple[Instances, Lanes, int, Lanes, int] | None:
+    """Return, of few new times in total order, in one call, what `locate` and `close` do: None where there are many.
+
+    That is the instances; then where the rows of their keys are in `inputs`, the last of which are the new updates, and in
+    `outputs`, each with how many they are. Times are at the lanes `in_at` and `out_at`; with `ahead` some may be after new ones.
+    """
+    if len(new) > FEW:
+        return None
+    keys = new.keys
+    in_bounds = np.empty((len(keys), 2 * len(inputs)), np.int64)
+    out_bounds = np.empty((len(keys), 2 * len(outputs)), np.int64)
+    counts = np.empty(2, np.int64)
+    first, times = new.first, new.times
+    if ahead:
+        first, times = np.empty(len(first), np.int64), np.empty((SOME, 1), np.int64)
+    found = reduce_turns.few_turns(
+        keys,
+        new.first,
+        new.times,
+        inputs,
+        in_bounds,
+        in_at,
+        outputs,
+        out_bounds,
+        out_at,
+        int(ahead),
+        first,
+        times,
+        counts,
+    )
+    if found == reduce_times.NO_ROOM:
+        return None
+    instances = Instances(keys, first, times[:found]) if ahead else new
+    rows, there = counts.tolist()
+    return instances, in_bounds, rows, out_bounds, there
 
 
 def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bool_] | None:

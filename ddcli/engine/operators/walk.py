@@ -1,7 +1,7 @@
 """Walking: the groups of a reduction in a loop, read from their whole histories each time they are looked at.
 
-Good for a few groups. What earlier intervals left of them is copied when they are first touched: it is looked at again and again,
-and found quickly where it is small.
+Good for a few groups. What earlier intervals left of more than very few is copied when they are first touched: it is looked at again
+and again, and found quickly where it is small.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Lanes = np.ndarray
 
 FEW = 4_096
 """Updates of histories that are walked at most."""
+
+ONCE = 16
+"""Keys that are sought in all batches in memory each time that they are looked at, at most."""
 
 RUNS = 12
 """Runs of copied rows that are kept apart."""
@@ -65,22 +68,34 @@ class Walk:
         A group that was touched earlier is as it was before the interval where all that changed in it has cancelled since then,
         and `delta`, this round's input, has nothing of it. It is left alone, now and later on, unless it is touched again.
         """
-        if len(keys) > FEW or not self._remember(keys):
+        if len(keys) > FEW or not (self._is_read_whole(len(keys)) or self._remember(keys)):
             return None
         # Of groups that earlier intervals left to be looked at, the change is still to come: with some of them, all are looked at.
         marks = np.full(len(keys), due, np.int64)
-        since = interval.lower.as_time()
-        held, rests = [], []
-        for trace, remembered in zip(self.traces, self._remembered, strict=True):
-            found = kernels.walk(keys, remembered, trace.runs, delta, since, interval.rounds, marks, FEW)
-            if found is None:
-                return None
-            held.append(WalkedGroups(found[0]))
-            rests.append(found[1])
+        since, rounds = interval.lower.as_time(), interval.rounds
+        found = kernels.walk(keys, *self._histories(len(keys)), delta, since, rounds, marks, FEW)
+        if found is None:
+            return None
+        inputs, output, rest = found
+        held = [WalkedGroups(inputs), WalkedGroups(output)][-len(self.traces) :]
         live = marks > 0
-        rest = kernels.concat(rests)
-        split = split_rounds(rest[live[rest[:, -1]]], 0, len(interval.rounds)) if len(rest) else ()
-        return Walked(held, live, [(rounds, keys[groups[:, -1]]) for rounds, groups in split])
+        split = split_rounds(rest[live[rest[:, -1]]], 0, len(rounds)) if len(rest) else ()
+        return Walked(held, live, [(later, keys[groups[:, -1]]) for later, groups in split])
+
+    def _histories(self, keys: int) -> list[kernels.Histories]:
+        """Return what of the traces is to be read: of a few keys all that they hold, else what is remembered and what is new."""
+        if self._is_read_whole(keys):
+            found = [kernels.Histories(trace.matrices(), len(trace.batches)) for trace in self.traces]
+        else:
+            found = [
+                kernels.Histories([*remembered, *trace.runs], len(remembered))
+                for trace, remembered in zip(self.traces, self._remembered, strict=True)
+            ]
+        return found if len(found) > 1 else [kernels.Histories([], 0), *found]
+
+    def _is_read_whole(self, keys: int) -> bool:
+        """Say whether so many keys are sooner found in all batches each time than copied once and found in the copies."""
+        return keys <= ONCE and all(trace.in_memory for trace in self.traces)
 
     def _remember(self, keys: Lanes) -> bool:
         """Copy the settled histories of keys that were not touched before; says whether they are short enough."""

@@ -75,9 +75,14 @@ class Trace:
         """Return the number of updates held."""
         return sum(batch.rows for batch in self.batches) + sum(len(run) for run in self._runs)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether all batches are in memory."""
+        return self._resident == len(self.batches)
+
     def matrices(self) -> list[np.ndarray]:
         """Return every batch whole."""
-        return [*(batch.matrix() for batch in self.batches), *self._runs]
+        return [batch.matrix() for batch in self.batches] + self._runs
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once, in `spared` lanes with whatever there is."""
@@ -94,10 +99,12 @@ class Trace:
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
-        if self._resident < len(self.batches):
+        if not self.in_memory:
             return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)
-        # In memory a whole batch costs nothing, and finding a few keys in a large one is quicker for all of them at once.
+        # In memory a whole batch costs nothing, and finding some keys in a large one is quicker for all of them at once.
         matrices = self.matrices()
+        if len(updates) <= kernels.FEW:
+            return matrices
         large = [at for at, matrix in enumerate(matrices) if len(matrix) > policy.LARGE * (len(updates) + 1)]
         if large:
             bounds, _ = kernels.locate(kernels.distinct_keys(updates, self.nk), [matrices[at] for at in large])
@@ -283,7 +290,7 @@ class Trace:
 
     def _settle(self) -> None:
         """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""
-        if not self._merges and self._resident == len(self.batches):
+        if not self._merges and self.in_memory:
             self._settled = 0
             return
         busy = {id(merging.younger) for merging in self._merges}
