@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time as clock
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.trace.spine import Trace
 
+
+K = TypeVar("K")
 
 Part = Callable[[], "np.ndarray"]
 """Some updates of a source, not read yet."""
@@ -247,67 +249,61 @@ class Scope:
         place and input.
         Touches nothing that another shard looks at: threads may do it.
         """
-        result = Pass()
-        _drop_empty(deltas)
-        if routed:
-            _drop_empty(routed)
-        for index, frees in zip(stage.places, stage.frees, strict=True):
-            place = self.places[index]
-            found: Delta | None = None
-            given = self._read(index, place, deltas, routed)
-            if place.shards and (given or index in due):
-                operator = place.shards[shard]
-                given = given or place.nones
-                if self.counted and place.name:
-                    read, began = operator.rows_read, clock.perf_counter()
-                    found = operator.step(given, interval)
-                    found = place.counted(shard, given, found, clock.perf_counter() - began)
-                    if operator.rows_read != read:
-                        place.count(shard).rows_read += operator.rows_read - read
-                    result.rows += len(found.updates)
+        result, places = Pass(), self.places
+        waiting = _begun(stage, deltas, routed, due, late)
+        while waiting:
+            bit = waiting & -waiting
+            waiting ^= bit
+            at = bit.bit_length() - 1
+            index = stage.places[at]
+            place = places[index]
+            if place.shards:
+                if routed is not None and place.route:
+                    given = [routed.pop((index, i), none) for i, none in zip(place.inputs, place.nones, strict=True)]
                 else:
-                    found = operator.step(given, interval)
-                assert found.updates.shape[1] == place.none.updates.shape[1]
-                if operator.seals:
-                    result.stepped.append(index)
-                if operator.wakes:
-                    result.wakes += [(index, rounds) for rounds in operator.wakes]
-                    operator.wakes.clear()
-                if place.shifts:
-                    found = self._here(index, found, interval.rounds, result)
-            elif not place.shards:
+                    given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
+                called = index in due or any(len(delta.updates) for delta in given)
+                found = self._stepped(index, shard, given, interval, result) if called else None
+            else:
                 found = deltas.get(index)
-            if late and index in late:
+            if index in late:
                 found = late[index] if found is None else _sum([late[index], found])
-            if self.counted and place.name and found is not None and not place.shards:
+            if found is not None and self.counted and place.name and not place.shards:
                 found = place.counted(shard, (), found, 0.0)
                 result.rows += len(found.updates)
-            given = ()
+            given = []
             if found is not None and len(found.updates):
                 deltas[index] = found
+                waiting |= stage.goes_on.get(index, 0)
                 if index in stage.exports or index in self.kept:
                     result.found[index] = found
             else:
                 deltas.pop(index, None)
             del found
-            for i in frees:
+            for i in stage.frees[at]:
                 deltas.pop(i, None)
         return result
 
-    @staticmethod
-    def _read(
-        index: int, place: Place, deltas: Mapping[int, Delta], routed: dict[tuple[int, int], Delta] | None
-    ) -> Sequence[Delta]:
-        """Return what a place reads, where there is anything: of a few rows most places of a stage read nothing."""
-        if routed is not None and place.route:
-            for i in place.inputs:
-                if (index, i) in routed:
-                    return [routed.pop((index, i), none) for i, none in zip(place.inputs, place.nones, strict=True)]
-            return ()
-        for i in place.inputs:
-            if i in deltas:
-                return [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
-        return ()
+    def _stepped(self, index: int, shard: int, given: list[Delta], interval: Interval, result: Pass) -> Delta | None:
+        """Return what a shard of an operator gives for these rounds; the rest of what is to be known of it goes to `result`."""
+        place = self.places[index]
+        operator = place.shards[shard]
+        if self.counted and place.name:
+            read, began = operator.rows_read, clock.perf_counter()
+            found = operator.step(given, interval)
+            found = place.counted(shard, given, found, clock.perf_counter() - began)
+            if operator.rows_read != read:
+                place.count(shard).rows_read += operator.rows_read - read
+            result.rows += len(found.updates)
+        else:
+            found = operator.step(given, interval)
+        assert found.updates.shape[1] == place.none.updates.shape[1]
+        if operator.seals:
+            result.stepped.append(index)
+        if operator.wakes:
+            result.wakes += [(index, rounds) for rounds in operator.wakes]
+            operator.wakes.clear()
+        return self._here(index, found, interval.rounds, result) if place.shifts else found
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
         """Take parts of what is fed, by place, through a stage whose operators keep nothing; return what each gave, by shard."""
@@ -416,10 +412,29 @@ def _sum(deltas: Sequence[Delta]) -> Delta:
     return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
 
 
-def _drop_empty(deltas: dict[Any, Delta]) -> None:
-    """Leave only updates: a slice without rows would hold its memory."""
+def _begun(
+    stage: Stage,
+    deltas: dict[int, Delta],
+    routed: dict[tuple[int, int], Delta] | None,
+    due: Iterable[int],
+    late: Iterable[int],
+) -> int:
+    """Return the bits of the places that a shard looks at first: those that read something, or are called."""
+    found = 0
+    for index in _filled(deltas):
+        found |= stage.begins.get(index, 0)
+    for index, _ in _filled(routed) if routed else ():
+        found |= stage.begins[index]
+    for index in itertools.chain(due, late):
+        found |= stage.begins.get(index, 0)
+    return found
+
+
+def _filled(deltas: dict[K, Delta]) -> dict[K, Delta]:
+    """Return deltas less those without updates, which are taken out: a slice without rows would hold its memory."""
     for at in [at for at, delta in deltas.items() if not len(delta.updates)]:
         del deltas[at]
+    return deltas
 
 
 def _all_at(updates: np.ndarray, rounds: Rounds) -> bool:

@@ -50,6 +50,9 @@ class Stage:
     `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
     that later stages read. `frees` says, by place, what nobody of the stage reads after it. `seals` are the places, of this or
     earlier stages, that nobody reads after this one. The `first` level reads nothing but what is fed, row by row: any cut will do.
+
+    Of a few rows most places have nothing to do. A bit stands for a place, in order: `begins` has those to look at where a place has
+    something at first, `goes_on` those that read what it gives.
     """
 
     places: tuple[int, ...]
@@ -60,6 +63,8 @@ class Stage:
     exports: frozenset[int]
     frees: tuple[tuple[int, ...], ...]
     seals: frozenset[int]
+    begins: dict[int, int]
+    goes_on: dict[int, int]
 
     def takes_in(self, index: int, *, shared: bool) -> bool:
         """Say whether a trace takes in its updates after this stage: its last reader's where others read it, else its own."""
@@ -95,6 +100,13 @@ def stages(places: Sequence[StagedPlace], *, sharded: bool, apart: bool = False)
         for i, at in final.items():
             if i not in exports:
                 freed[at].append(i)
+        begins, goes_on = defaultdict[int, int](int), defaultdict[int, int](int)
+        for at, index in enumerate(own):
+            begins[index] |= 1 << at
+            for i in places[index].inputs:
+                begins[i] |= 1 << at
+                if i != index:
+                    goes_on[i] |= 1 << at
         found.append(
             Stage(
                 tuple(own),
@@ -105,6 +117,8 @@ def stages(places: Sequence[StagedPlace], *, sharded: bool, apart: bool = False)
                 frozenset(exports),
                 tuple(tuple(freed[index]) for index in own),
                 frozenset(sealed[number]),
+                dict(begins),
+                dict(goes_on),
             )
         )
     return found

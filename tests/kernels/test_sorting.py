@@ -20,6 +20,21 @@ def test_consolidate_is_the_sorted_sum(m):
     assert (m == before).all()
 
 
+@given(matrices(4, size=40), st.lists(st.integers(0, 2), max_size=4))
+def test_arranged_rows_are_lanes_consolidated(m, lanes):
+    """Any lanes, some more than once, of few rows and of more."""
+    wanted = [[*(row[lane] for lane in lanes), row[3]] for row in m.tolist()]
+    assert kernels.arranged(m, np.array([*lanes, 3])).tolist() == canonical(matrix(wanted, len(lanes) + 1))
+
+
+def test_arranging_refuses_what_it_cannot_do():
+    """Lanes that are not there, and sums that leave their range."""
+    with pytest.raises(ValueError, match="lanes"):
+        kernels.arranged(np.array([[1, 2, 3]]), np.array([3]))
+    with pytest.raises(kernels.DiffOverflow):
+        kernels.arranged(np.array([[1, 7, 1 << 62], [1, 8, 1 << 62]]), np.array([0, 2]))
+
+
 @given(matrices(3, size=400, lanes=st.integers(-6, 6)))
 def test_consolidate_more_rows_than_insertion_sort_takes(m):
     """The radix sort, with many duplicates."""

@@ -118,7 +118,7 @@ def few_turns(
     counts[0] = find_keys(keys, keys.shape[0], inputs, keys.shape[1], in_bounds)
     counts[1] = find_keys(keys, keys.shape[0], outputs, keys.shape[1], out_bounds)
     if ahead == 0:
-        return first[keys.shape[0]]
+        return int(first[keys.shape[0]])
     if first[keys.shape[0]] + counts[0] + counts[1] > times.shape[0]:
         return NO_ROOM
     return close_in_turn(

@@ -73,17 +73,18 @@ class Walk:
         # Of groups that earlier intervals left to be looked at, the change is still to come: with some of them, all are looked at.
         marks = np.full(len(keys), due, np.int64)
         since, rounds = interval.lower.as_time(), interval.rounds
-        found = kernels.walk(keys, *self._histories(len(keys)), delta, since, rounds, marks, FEW)
+        inputs, output = self._histories(len(keys))
+        found = kernels.walk(keys, inputs, output, delta, since, rounds, marks, FEW)
         if found is None:
             return None
-        inputs, output, rest = found
-        held = [WalkedGroups(inputs), WalkedGroups(output)][-len(self.traces) :]
+        held = [WalkedGroups(rows) for rows in found[:2]][-len(self.traces) :]
+        rest = found[2]
         live = marks > 0
         split = split_rounds(rest[live[rest[:, -1]]], 0, len(rounds)) if len(rest) else ()
         return Walked(held, live, [(later, keys[groups[:, -1]]) for later, groups in split])
 
-    def _histories(self, keys: int) -> list[kernels.Histories]:
-        """Return what of the traces is to be read: of a few keys all that they hold, else what is remembered and what is new."""
+    def _histories(self, keys: int) -> tuple[kernels.Histories, kernels.Histories]:
+        """Return what of inputs and output is to be read: of a few keys all that they hold, else what is remembered and what is new."""
         if self._is_read_whole(keys):
             found = [kernels.Histories(trace.matrices(), len(trace.batches)) for trace in self.traces]
         else:
@@ -91,7 +92,7 @@ class Walk:
                 kernels.Histories([*remembered, *trace.runs], len(remembered))
                 for trace, remembered in zip(self.traces, self._remembered, strict=True)
             ]
-        return found if len(found) > 1 else [kernels.Histories([], 0), *found]
+        return found[0] if len(found) > 1 else kernels.Histories([], 0), found[-1]
 
     def _is_read_whole(self, keys: int) -> bool:
         """Say whether so many keys are sooner found in all batches each time than copied once and found in the copies."""

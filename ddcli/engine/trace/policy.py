@@ -16,6 +16,9 @@ FUEL = 8
 LEAST_FUEL = 256
 """Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
 
+AT_ONCE = 8
+"""Least portions of merging that small batches may take to be merged in one go: a merge under way costs more to keep than they do."""
+
 TOGETHER = 4
 """Least portions of merging that are done together: a call for a few rows costs more than they do."""
 

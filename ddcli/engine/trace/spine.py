@@ -209,34 +209,22 @@ class Trace:
         if not self._runs:
             return
         runs, self._runs = self._runs, []
-        rows = sum(map(len, runs))
-        if len(runs) > 1 and rows <= policy.LEAST_FUEL:
-            # Few: what is due of them is merged together with the batches before.
-            self._extend(sorted(runs, key=len, reverse=True), upper)
-            fuel = policy.fuel(rows)
-            self._uneven = True
-            self._fold(fuel)
-            self._work(fuel)
-            return
         runs = _join_smallest(runs, policy.to_join([len(run) for run in runs]))
         if len(runs) < 2:
             self.insert(runs[0], upper)
             return
-        self._extend(runs, upper)
-        self._start_merges()
-
-    def _extend(self, runs: Sequence[np.ndarray], upper: Frontier) -> None:
-        """Append the runs of [self.upper, upper), the largest first."""
         self.batches.extend(MemoryBatch(run, self.upper, upper) for run in runs)
         self.upper = upper
         self._resident += len(runs)
+        self._start_merges()
 
     def _fold(self, fuel: int) -> None:
         """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
         sizes = [batch.rows for batch in self._mergeable()]
         if len(sizes) < 2:
             return
-        first, free = self._settled + policy.fold(sizes, fuel), self._settled + len(sizes)
+        limit = max(fuel, policy.AT_ONCE * policy.LEAST_FUEL)
+        first, free = self._settled + policy.fold(sizes, limit), self._settled + len(sizes)
         if first < free - 1:
             self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
 

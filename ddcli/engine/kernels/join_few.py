@@ -1,0 +1,166 @@
+"""Join the few new rows of both sides with what the other side holds, in one call.
+
+Few rows have few keys: each is sought in all batches of the other side first, so that the misses of the cache overlap, and
+nothing is copied before its matches are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ddcli.engine.jit.errors import overflow
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.kernels.gather import concat
+from ddcli.engine.kernels.join import (
+    COUNT,
+    DONE,
+    LEFT,
+    MORE,
+    NEED,
+    OVERFLOW,
+    RIGHT,
+    SETTLED_ROWS,
+    STATE,
+    P,
+    Q,
+    join,
+    pair_in_time,
+    pair_of_any_times,
+    settle,
+    settles,
+    value_end,
+)
+from ddcli.engine.kernels.reduce_times import find_keys
+from ddcli.engine.kernels.rows import group_end, same
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FEW: Final = 64  # rows up to which each key is sought by itself
+
+
+@kernel("MLMLiiiViMMMV")
+def pair_few(
+    left: np.ndarray,
+    rights: list[np.ndarray],
+    right: np.ndarray,
+    lefts: list[np.ndarray],
+    nk: int,
+    nta: int,
+    ntb: int,
+    take: np.ndarray,
+    settling: int,
+    keys: np.ndarray,
+    bounds: np.ndarray,
+    out: np.ndarray,
+    state: np.ndarray,
+) -> int:
+    """Join `left` with every one of `rights`, and every one of `lefts` with `right`: DONE, or MORE where there is no room.
+
+    Few rows, so each key is sought in all of a side's batches before its rows are paired. `keys` and `bounds` are scratch.
+    """
+    room = out.shape[0]
+    nt = max(nta, ntb)
+    walks = nta == 1 and ntb == 1
+    data_a = left.shape[1] - nta - 1
+    data_b = right.shape[1] - ntb - 1
+    o = 0
+    for side in range(2):
+        few = left if side == 0 else right
+        many = rights if side == 0 else lefts
+        count = 0
+        for i in range(few.shape[0]):
+            if count == 0 or not same(keys, count - 1, few, i, nk):
+                for c in range(nk):
+                    keys[count, c] = few[i, c]
+                count += 1
+        if count == 0 or len(many) == 0:
+            continue
+        find_keys(keys, count, many, nk, bounds)
+        start = 0
+        for g in range(count):
+            end = group_end(few, start, few.shape[0], nk)
+            for s in range(len(many)):
+                if bounds[g, 2 * s] == bounds[g, 2 * s + 1]:
+                    continue
+                m = matrix_of(many, s)
+                a = few if side == 0 else m
+                b = m if side == 0 else few
+                p = start if side == 0 else bounds[g, 2 * s]
+                x_end = end if side == 0 else bounds[g, 2 * s + 1]
+                y = bounds[g, 2 * s] if side == 0 else start
+                y_end = bounds[g, 2 * s + 1] if side == 0 else end
+                first = o
+                while p < x_end:
+                    p_end = value_end(a, p, x_end, nk, data_a)
+                    q = y
+                    while q < y_end:
+                        q_end = value_end(b, q, y_end, nk, data_b)
+                        need = (p_end - p) + (q_end - q) - 1 if walks else (p_end - p) * (q_end - q)
+                        if o + need > room:
+                            state[NEED] = need
+                            return MORE
+                        if walks:
+                            o = pair_in_time(a, p, p_end, b, q, q_end, nk, take, out, o)
+                        else:
+                            o = pair_of_any_times(a, p, p_end, b, q, q_end, nk, nt, nta, ntb, take, out, o)
+                        if o < 0:
+                            state[LEFT] = side
+                            state[RIGHT] = s
+                            state[P] = p
+                            state[Q] = q
+                            return OVERFLOW
+                        q = q_end
+                    p = p_end
+                if settling == 1 and 1 < o - first <= SETTLED_ROWS:
+                    o = settle(out, first, o, 0)
+                    if o < 0:
+                        state[LEFT] = side
+                        state[RIGHT] = s
+                        state[P] = p - 1
+                        state[Q] = y
+                        return OVERFLOW
+            start = end
+    state[COUNT] = o
+    return DONE
+
+
+def join_few(
+    left: np.ndarray,
+    rights: Sequence[np.ndarray],
+    right: np.ndarray,
+    lefts: Sequence[np.ndarray],
+    nk: int,
+    nt: tuple[int, int],
+    take: np.ndarray,
+) -> np.ndarray:
+    """Return what `join` returns for `left` and `rights`, and for `lefts` and `right`: the same rows, in one call if they are few.
+
+    >>> one, other, none = np.array([[1, 7, 0, 1]]), np.array([[1, 8, 3, 2]]), np.empty((0, 4), np.int64)
+    >>> join_few(one, [other], none, [], 1, (1, 1), np.array([2, 1])).tolist()
+    [[8, 7, 3, 2]]
+    """
+    few = max(len(left), len(right))
+    if few > FEW:
+        parts = [join(left, rights, nk, nt, take)] if len(left) and rights else []
+        parts += [join(lefts, right, nk, nt, take)] if len(right) and lefts else []
+        width = take.size + max(nt) + 1
+        return concat(parts) if parts else np.empty((0, width), np.int64)
+    nta, ntb = nt
+    settling = settles(left.shape[1] - nta + right.shape[1] - ntb - 2 - nk, nk, take.tobytes())
+    batches = max(len(rights), len(lefts))
+    keys, bounds = np.empty((few, nk), np.int64), np.empty((few, 2 * batches), np.int64)
+    state = np.zeros(STATE, np.int64)
+    room = 64
+    while True:
+        out = np.empty((room, take.size + max(nt) + 1), np.int64)
+        code = pair_few(left, rights, right, lefts, nk, nta, ntb, take, settling, keys, bounds, out, state)
+        if code == DONE:
+            return out[: state[COUNT]]
+        if code < 0:
+            side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
+            raise overflow("x", (lefts[at] if side else left)[p], (right if side else rights[at])[q])
+        room = max(4 * room, int(state[NEED]))
