@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from contextlib import contextmanager
 
 import pytest
 
 from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
-from ddcli.engine.operators import reduce, running, walk
+from ddcli.engine.operators import reduce, reduce_instances, running, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -18,6 +19,9 @@ from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.sinks import outputs
 from ddcli.store.batch import compaction, file
+
+join_few = sys.modules["ddcli.engine.kernels.join_few"]
+"""The module: the package has a function of that name."""
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
@@ -30,6 +34,9 @@ def few(rows: int):
         if rows < AS_THEY_ARE:
             patch.setattr(walk, "FEW", rows)
             patch.setattr(walk, "RUNS", 1)
+            patch.setattr(walk, "ONCE", 0)
+            patch.setattr(reduce_instances, "FEW", rows)
+            patch.setattr(join_few, "FEW", rows)
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)
@@ -62,6 +69,8 @@ def cut(shards: int, seed: int):
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
+        patch.setattr(reduce_instances, "FEW", chance.choice([0, 2, reduce_instances.FEW]))
+        patch.setattr(join_few, "FEW", chance.choice([0, 2, join_few.FEW]))
         patch.setattr(job_sizes, "LEAST_ROWS", chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", chance.choice([0, job_sizes.STREAMED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
