@@ -154,6 +154,8 @@ UNUSED = [
     "secrets",
     "importlib.metadata",
     "email",
+    "numpy.linalg._linalg",
+    "polars.io.database.functions",
     "polars.io.iceberg._dataset",
     "pyarrow",
     "numpy.ma",
