@@ -11,7 +11,7 @@ from ddcli.engine.columns import NULL
 from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute, Plus
 from ddcli.expressions import stage
-from ddcli.expressions.steps import MapStep, PythonStep, Step, UnnestStep
+from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import FLAGGED, Schema, Type
 
@@ -28,14 +28,23 @@ if TYPE_CHECKING:
 INT64 = Type("int64")
 
 
+def asked_columns(schema: Schema, steps: Sequence[Step]) -> list[str]:
+    """Return the columns that filters look at, one at least: all that there are for those in Python."""
+    if not all(isinstance(each, FilterStep) for each in steps):
+        return [*schema]
+    found = {name for each in steps if isinstance(each, FilterStep) for name in each.condition.columns()}
+    return sorted(found) or [*schema][:1]
+
+
 def keeping(schema: Schema, steps: Sequence[Step], pool: Pool) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function that selects those rows of a matrix with the lanes of `schema` first that filters keep, in their order."""
-    run, layout = stage.FusedSteps(schema, tuple(steps)), Layout(schema)
+    asked = asked_columns(schema, steps)
+    run, layout = stage.FusedSteps({name: schema[name] for name in asked}, tuple(steps)), Layout(schema)
 
     def keep(updates: np.ndarray) -> np.ndarray:
         if not len(updates):
             return updates
-        rows = run.run(decode(updates, layout, pool, sorted(run.needs))).rows
+        rows = run.run(decode(updates, layout, pool, asked)).rows
         kept: np.ndarray = updates if rows is None else updates[rows]
         return kept
 

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
-from ddcli.circuit.linear import keeping, linear_operator, order_lanes
+from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
 from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
 from ddcli.dataclass import dataclass
@@ -260,8 +260,9 @@ class Operators:
     @operator.register(physical.Filtered)
     def _(self, node: physical.Filtered, shard: int) -> Operator:
         (whole,) = node.inputs
-        keep = keeping(whole.schema, [FilterStep(condition) for condition in node.conditions], self.pool(shard))
-        asked = Layout(whole.schema).take({name for each in node.conditions for name in each.columns()})
+        filters = [FilterStep(condition) for condition in node.conditions]
+        asked = Layout(whole.schema).take(asked_columns(whole.schema, filters))
+        keep = keeping(whole.schema, filters, self.pool(shard))
         return Filtered(self.arranged[whole.fingerprint][shard], keep, asked)
 
     @operator.register(physical.EquiJoin)
