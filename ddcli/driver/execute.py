@@ -11,7 +11,7 @@ from ddcli.circuit.retention import check_lengths, kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
-from ddcli.driver.prepare import amending, horizons_of, prepare
+from ddcli.driver.prepare import amending, horizons_of, input_horizons, prepare
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
@@ -404,6 +404,7 @@ class _Run:
                 "seen": self.seen and list(self.seen),
                 "plan": self._outline(),
                 **carried(self.manifest),
+                **self._horizons(),
                 **self._clock(traces),
             },
         )
@@ -415,6 +416,11 @@ class _Run:
     def _clock(self, traces: StateTraces) -> dict[str, Any]:
         """Return what the next run has to know under the clock of arrivals: that it is this clock, and when something is due."""
         return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
+
+    def _horizons(self) -> dict[str, Any]:
+        """Return, at the first commit, which inputs say nothing from before a time."""
+        found = {} if self.manifest else input_horizons(self.request, self._listings)
+        return {"horizons": found} if found else {}
 
     def _outline(self) -> Any:
         return self.manifest.cache["plan"] if self.manifest else self.planning.outline()

@@ -19,7 +19,7 @@ from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import horizons_of
+from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.requested_changes import (
     find_changes,
     refuse_later_imports,
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from ddcli.driver.run_plan import RunPlan
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
+    from ddcli.job.forgetting import Forgetting
     from ddcli.job.request import InputFiles, Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.plan.logical import Node
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from ddcli.sources.slices import Slice
     from ddcli.store.state.directory import State, Transaction
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.tables.listing import Listing
 
     Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
 
@@ -197,11 +199,8 @@ class _Rebuild:
                 }
                 interval_ = (None if forgetting else self.manifest.upper, times)
                 moved = None if forgetting else self.opened
-                begun = horizons_of(
-                    self.request,
-                    self.changes.plan.graph,
-                    {name: given.listing for name, given in self.found.items()},
-                )
+                listings = {name: given.listing for name, given in self.found.items()}
+                begun = horizons_of(self.request, self.changes.plan.graph, listings)
                 publishing = Publishing(
                     self.request, self.time, *interval_, layouts, transaction, moved, called, count, begun
                 )
@@ -242,7 +241,7 @@ class _Rebuild:
                     | ({"reopenings": count} if self.reopens else {})
                     | {"seen": (seen := self._seen(readers)) and list(seen)}
                     | self._built(transaction.number)
-                    | ({UNCLEAN: forgetting.unclean, "forgot": transaction.number} if forgetting else {}),
+                    | (self._forgotten(forgetting, transaction.number, listings) if forgetting else {}),
                 )
                 if self.request.budget is not None:
                     self.planning.check_written(transaction, counts, traces.entries(self.upper), publishing)
@@ -302,6 +301,10 @@ class _Rebuild:
         left = largest_seen(None, open_logs(self.request, self.manifest, waiting, rows_held(self.request.memory)))
         ((first,),) = self.upper.elements
         return (first - 1,) if left is None else join(left, (first - 1,))
+
+    def _forgotten(self, forgetting: Forgetting, number: int, listings: dict[str, Listing]) -> dict[str, Any]:
+        """Return what the state notes of rows that were forgotten: where they still are, and from when on the inputs say anything."""
+        return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(self.request, listings)}
 
     def _built(self, number: int) -> dict[str, Any]:
         """Return which exported arrangements commits have built anew, this one those in which something may have been taken back."""

@@ -9,7 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.job.clock import run_time
 from ddcli.job.request import find_inputs, find_time
 from ddcli.plan.bound import BoundPipeline
-from ddcli.plan.physical import physical_graph
+from ddcli.plan.physical import latest_horizon
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
@@ -93,16 +93,18 @@ def prepare(
     return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, keys, lambda: sizes(found)))
 
 
+def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[str, int]:
+    """Return of each input that is a log whose past is summed up from when on it says anything; of none where rows have the times at which they arrive."""
+    if request.clock.arrival:
+        return {}
+    return {name: each.horizon[0] for name, each in listings.items() if each.horizon is not None}
+
+
 def horizons_of(request: Request, graph: PhysicalGraph, listings: Mapping[str, Listing]) -> dict[str, int]:
     """Return before which time the outputs say nothing, where they are written from the beginning: one that reads a log whose past is summed up, or several."""
-    horizons = {name: each.horizon[0] for name, each in listings.items() if each.horizon is not None}
-    if not horizons or request.clock.arrival:
-        return {}
-    found = {
-        name: [horizons[source] for source in physical_graph({name: node}).scans() if source in horizons]
-        for name, node in graph.outputs.items()
-    }
-    return {name: max(times) for name, times in found.items() if times}
+    horizons = input_horizons(request, listings)
+    found = {name: latest_horizon(node, horizons) for name, node in graph.outputs.items()} if horizons else {}
+    return {name: time for name, time in found.items() if time is not None}
 
 
 def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:

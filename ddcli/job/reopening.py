@@ -37,11 +37,11 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
 
 
 def carried(manifest: Manifest | None) -> dict[str, Any]:
-    """Return what each commit of a state keeps of its past: how often it was reopened, which arrangements have been built anew, and which files hold
-    rows that were forgotten.
+    """Return what each commit of a state keeps of its past: how often it was reopened, which arrangements have been built anew, which files hold
+    rows that were forgotten, and from when on inputs say anything.
     """
     cache = manifest.cache if manifest is not None else {}
-    return {name: cache[name] for name in ("reopenings", "built", "forgot", "unclean") if name in cache}
+    return {name: cache[name] for name in ("reopenings", "built", "forgot", "unclean", "horizons") if name in cache}
 
 
 def reopenings(manifest: Manifest | None) -> int:

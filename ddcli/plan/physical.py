@@ -17,6 +17,8 @@ from ddcli.plan.logical import EXPORT, Graph, Node, digest
 from ddcli.plan.loops import OfLoop
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
@@ -399,3 +401,9 @@ class PhysicalGraph:
 def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> PhysicalGraph:
     """Return the graph of physical outputs."""
     return PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})
+
+
+def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
+    """Return from when on a collection says anything, where some inputs that it is made of say nothing from before a time."""
+    scans = physical_graph({"": node}).scans()
+    return max((horizons[name] for name in scans if name in horizons), default=None)

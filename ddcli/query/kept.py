@@ -16,6 +16,7 @@ from ddcli.errors import UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
+from ddcli.plan.physical import latest_horizon
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_path
@@ -63,6 +64,13 @@ class StoredArrangements:
             raise UsageError(
                 f"the state no longer keeps {format_time(at, self.kinds)} apart: of {describe(node)} it keeps times from {early} on",
                 hint="keep more of the past with `history: 30 days`, or `history: all`, in the pipeline file",
+            )
+        horizon = None if at is None else latest_horizon(node, self.manifest.cache.get("horizons", {}))
+        if at is not None and horizon is not None and at[0] < horizon:
+            begin = format_time((horizon,), self.kinds)
+            raise UsageError(
+                f"nothing is known of {describe(node)} from before {begin}: what is older in a log that it is made of was summed up as of then",
+                hint=f"ask as of {begin} or later",
             )
         layout = self._layout(entry, len(self.kinds) + level(node))
         found = [np.empty((0, layout.width), np.int64)]

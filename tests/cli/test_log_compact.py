@@ -199,3 +199,26 @@ def test_what_is_made_of_a_log_whose_past_is_summed_up_says_nothing_of_that(logs
     assert logs("log", "out/r", "--as-of", "1").code == 2
     compacted(logs, "out/r")
     assert logs("log", "out/r", "--as-of", "1").code == 2
+
+
+def test_the_state_says_nothing_of_that_either(logs):
+    """Also when rows were forgotten, which computes its past anew."""
+    reduced = "collections: {n: {from: rows, apply: [{reduce: {by: [k], n: count(*)}}]}}\noutputs: {n: out/r/}\nhistory: all\n"
+    logs.write("r.yaml", f"name: r\ninputs: {{rows: out/a/}}\n{reduced}")
+    logs.write("e.yaml", f"name: e\ninputs: {{rows: out/a/}}\n{reduced.replace('out/r/', 'out/e/')}")
+    assert logs("run", "e.yaml").code == 0
+    compacted(logs, "out/a", "--before", "3")
+    assert logs("run", "r.yaml").code == 0
+    produce(logs, 4)
+    assert logs("run", "r.yaml").code == 0
+    asked = lambda name, at: logs("query", f"{name}.yaml", "n", "k=x", "--as-of", at)  # noqa: E731
+    for name in ("r", "e"):
+        refused = asked("r", "1")
+        assert (refused.code, refused.out) == (2, "")
+        assert "from before 2: what is older in a log" in refused.err
+        assert asked("r", "2").out.splitlines()[1:] == ["x  1     1"]
+        if name == "r":
+            assert asked("e", "1").out.splitlines()[1:] == ["x  1     1"]
+            assert logs("forget", "e.yaml", "--where", "k = 'y'").code == 0
+        else:
+            assert asked("e", "1").code == 2

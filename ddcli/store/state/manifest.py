@@ -191,6 +191,8 @@ def check_cache(cache: Mapping[str, Any]) -> None:
         named(ARRANGEMENT, identity), count_of(number)
     for files in mapping_of(cache.get("unclean", {})).values():
         texts_of([text for pair in mapping_of(files).items() for text in pair])
+    for name, horizon in mapping_of(cache.get("horizons", {})).items():
+        text_of(name), integer_of(horizon)
     if cache.get("clock", "event") not in {"arrival", "event"}:
         raise ValueError(f"no clock: {cache['clock']!r:.80}")
     for generation in plan["generations"]:
