@@ -300,7 +300,10 @@ class _Run:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 if spread:
                     widths = widths_of(taken, self.readers)
-                    self.counts, self.spread = step.run_as_tasks(self.graph, self.choosing, facts, errors, widths)
+                    watch = self.planning.check_spent
+                    self.counts, self.spread = step.run_as_tasks(
+                        self.graph, self.choosing, facts, errors, watch, widths
+                    )
                 else:
                     step.run()
                     self.counts = self._counted(scope, watching, traces, publishing)

@@ -209,7 +209,7 @@ class _Rebuild:
                     scope.watch = lambda: self.planning.check_spent(Counts.of(scope.counts()))
                 where: SparkSummary | None = None
                 if spread:
-                    counts, where = step.run_as_tasks(graph, self.choosing, facts, errors)
+                    counts, where = step.run_as_tasks(graph, self.choosing, facts, errors, self.planning.check_spent)
                 else:
                     step.run()
                     counts = Counts.of(scope.counts())

@@ -193,11 +193,13 @@ class Stepping:
         choosing: Choosing,
         facts: dict[str, InputFacts],
         errors: ErrorLog,
+        watch: Callable[[Counts], None],
         widths: Mapping[str, float] | None = None,
     ) -> tuple[Counts, SparkSummary | None]:
         """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark.
 
-        `widths` are the bytes of their files that rows of inputs take, for the progress display.
+        `watch` receives before each stage what was counted so far, and may raise. `widths` are the bytes of their files that rows of inputs
+        take, for the progress display.
         """
         import tempfile
 
@@ -251,6 +253,7 @@ class Stepping:
                 request.say,
                 request.progress,
                 widths or {},
+                watch,
             )
             spreading.run()
         on_spark, here_too = spreading.done[True], spreading.done[False]

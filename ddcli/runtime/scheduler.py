@@ -65,6 +65,8 @@ class Spreading:
     progress: Progress = SILENT
     widths: Mapping[str, float] = field(default_factory=dict)
     """The bytes of a row of each input, if known."""
+    watch: Callable[[Counts], None] | None = None
+    """Receives before each stage what was counted so far: it may raise, to end the step."""
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
     """What ran so far on Spark (True) and here (False)."""
     counts: Counts = field(default_factory=Counts)
@@ -81,6 +83,8 @@ class Spreading:
         """Run the step."""
         common = pickle.dumps(self.job)
         for leg, sent in self.schedule.legs():
+            if self.watch is not None:
+                self.watch(self.counts)
             spark = self._wants_spark(leg)
             tasks = self._tasks(leg, sent, spark=spark)
             self._perform(common, tasks, self._title(leg), spark=spark)

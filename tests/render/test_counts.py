@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,16 +15,19 @@ from ddcli.driver.run import run
 from ddcli.engine.counts import ROUNDS, Counts, RowCounts
 from ddcli.engine.places import Place
 from ddcli.engine.scope import Scope
-from ddcli.errors import EngineError, InputError
+from ddcli.errors import BudgetError, EngineError, InputError
 from ddcli.job.sizes import Sizes
 from ddcli.progress import Progress
 from ddcli.runtime import placement
 from ddcli.store.files.gate import Files
+from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.runs import KEPT, RUNS, RunRecord, read_runs, write_run
 from tests.draws import many
+from tests.judge.case import write_file
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
-from tests.spark.support import Here, started
+from tests.judge.test_windows import windowed
+from tests.spark.support import Here, Told, started
 
 PIPELINE = """
 dd: 1
@@ -82,15 +87,15 @@ def more(folder, time, rows):
     frame.write_parquet(folder / f"in/{time}.parquet")
 
 
-def counted(path, way, monkeypatch):
+def counted(path, way, monkeypatch, until=None):
     """Run, cut in one way; return what was counted, without times and what hangs on the cut."""
     monkeypatch.setattr(placement, "sizes", lambda *_, **__: WAYS[way])
     monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
     with started(Here(1)):
-        summary = run(path, engine="spark" if way == "as tasks" else "local")
+        summary = run(path, engine="spark" if way == "as tasks" else "local", until=until)
     return {
         name: (count.rows_in, count.rows_out, count.inserted, count.rows_read)
-        for name, count in summary.counts.items()
+        for name, count in (summary.counts or {}).items()
         if not name.startswith("output:") and not count.turns
     }
 
@@ -116,6 +121,46 @@ def test_counts_do_not_depend_on_where_it_runs(path, way, tmp_path, monkeypatch)
     assert counted(there, way, monkeypatch) == counted(path, "in memory", monkeypatch)
     more(path.parent, 1, [(0, 1, -1), (3, 4, 1), (9, 3, 1)])
     assert counted(there, way, monkeypatch) == counted(path, "in memory", monkeypatch)
+
+
+@settings(max_examples=many(6))
+@given(
+    st.one_of(windowed(), cases(nt=1, looping=False), cases(nt=1, looping=True), cases(nt=2, looping=False)),
+    st.sampled_from([way for way in WAYS if way != "in memory"]),
+)
+def test_counts_of_any_pipeline_do_not_depend_on_where_it_runs(case, way):
+    """Run by run; what counts nothing may be left out."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        paths = {each: Path(folder, each.replace(" ", "-"), "p.yaml") for each in ("in memory", way)}
+        for path in paths.values():
+            path.parent.mkdir()
+            path.write_text(case.text)
+        for number, this in enumerate(case.runs):
+            found = []
+            for each, path in paths.items():
+                for at, file in enumerate(this.files):
+                    write_file(case, file, path.parent / "in" / file.input / f"{number}-{at}.parquet")
+                for name, said in this.progress:
+                    (path.parent / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+                try:
+                    counts = counted(path, each, patch, case.until(this))
+                except (InputError, EngineError):
+                    return
+                found.append({name: count for name, count in counts.items() if any(count)})
+            assert found[0] == found[1]
+
+
+def test_a_budget_ends_a_run_of_tasks_before_its_next_stage(path, monkeypatch):
+    """Nothing of it is committed, and the next run does all of it."""
+    monkeypatch.setattr(placement, "sizes", lambda *_, **__: WAYS["as tasks"])
+    monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
+    with started(Told(1)) as cluster:
+        with pytest.raises(BudgetError, match="the budget is 10 rows"):
+            run(path, engine="spark", budget={"rows": "10"})
+        begun = len(cluster.abouts)
+        assert not list(path.parent.glob("out/*/*.parquet"))
+        run(path, engine="spark", budget={"rows": "1e6"})
+    assert 0 < begun < (len(cluster.abouts) - begun) / 2
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -112,13 +113,25 @@ def test_rows_that_arrive_are_right_whichever_engine_did_the_run_before(spark, f
         judge_arrivals(Path(folder), format_, living, "parquet", change, switching(seed, 0.7))
 
 
+def rows_counted(summary):
+    return {
+        name: (count.rows_in, count.rows_out, count.inserted, count.rows_read)
+        for name, count in summary.counts.items()
+        if count.rows and not name.startswith("output:")
+    }
+
+
 def test_engines_continue_each_others_states(spark, shop):
+    """And count the same rows as one that does all runs."""
+    alone = Path(shutil.copytree(shop.parent, shop.parent / "alone"), shop.name)
     for time, engine in enumerate(["spark", "local", "spark", "spark", "local"]):
         if time:
             more(shop, time, 100)
+            more(alone, time, 100)
         summary = run(shop, engine=engine)
         assert summary.inputs["sales"].rows == (100 if time else 1_000)
         assert log(shop).equals(wanted(shop).select(log(shop).columns)), f"wrong after {engine}"
+        assert rows_counted(summary) == rows_counted(run(alone, engine="local")), f"counted by {engine}"
     assert not (shop.parent / ".dd/sums/spill").exists()
 
 
