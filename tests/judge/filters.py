@@ -35,14 +35,11 @@ def conditions(draw, columns: Columns, depth: int = 2) -> str:
     name = draw(st.sampled_from(columns.of()))
     text, kind = quoted(name), columns.kinds[name]
     forms = ["(1 < 2)", "(1 > 2)", "(null = 1)", f"({text} is null)", f"({text} is not null)"]
+    ordered = name in columns.ordered()
     for literal in LITERALS.get(kind, ()):
-        forms += [
-            f"({text} = {literal})",
-            f"({text} >= {literal})",
-            f"({text} <> {literal})",
-            f"({text} in ({literal}))",
-        ]
-    same = [other for other in columns.of() if columns.kinds[other] == kind and not kind.startswith("list")]
+        forms += [f"({text} = {literal})", f"({text} <> {literal})", f"({text} in ({literal}))"]
+        forms += [f"({text} >= {literal})"] * ordered
+    same = [other for other in columns.of() if columns.kinds[other] == kind and ordered]
     forms += [f"({text} <= {quoted(other)})" for other in same]
     if kind == "string":
         forms.append(f"({text} like 'a%')")
