@@ -18,6 +18,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddcli.engine.jit import objects, processor, registry
 from ddcli.engine.jit.errors import KernelError
@@ -26,11 +27,17 @@ from ddcli.engine.jit.objects import ObjectCode
 from ddcli.engine.jit.ownership import is_own, strangers, unsealed, write_whole
 from ddcli.engine.jit.settings import cache_dir, private_dir
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 CARRIED = Path(__file__).with_name("compiled")
 """The folder of the files that the package carries."""
 OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "load.py", "objects.py", "registry.py")
 """The files that say what code is made of kernels, how it is kept and how it is called."""
 
+
+COMMON = ("gather", "sort", "join", "times", "merge", "xxhash", "page_headers")
+"""The modules that nearly every run calls; those that take longest to compile are first."""
 
 Code = Image | list[ObjectCode]
 """A module's code: an image, where the machine takes one."""
@@ -38,12 +45,15 @@ Code = Image | list[ObjectCode]
 _ours: list[bytes] = []
 
 
-def addresses(module: str) -> dict[str, int]:
-    """Return the address of every function of a module by name; has it compiled where it is kept nowhere."""
+def addresses(module: str, ahead: Sequence[str] | None = None) -> dict[str, int]:
+    """Return the address of every function of a module by name; has it compiled where it is kept nowhere.
+
+    Modules that are wanted next are compiled meanwhile: those named `ahead`, or else those that are common.
+    """
     _check_layout()
     code = carried(module)
     if code is None:
-        code = _compiled(module)
+        code = _compiled(module, _common(module) if ahead is None else ahead)
     return code.load() if isinstance(code, Image) else objects.load(code)
 
 
@@ -159,7 +169,16 @@ def _sources(module: str, seen: set[str]) -> set[str]:
     return seen
 
 
-def _compiled(module: str) -> Code:
+def _common(module: str) -> list[str]:
+    """Return the common ones of the modules with kernels, as whoever calls one such module will call others."""
+    places = {name: at for at, name in enumerate(COMMON)}
+    wanted = registry.modules() if registry.kernels_of(module) else ()
+    return sorted(
+        (name for name in wanted if name.rpartition(".")[2] in places), key=lambda name: places[name.rpartition(".")[2]]
+    )
+
+
+def _compiled(module: str, ahead: Sequence[str]) -> Code:
     """Return a module's code from the folder where it is, or after it was compiled into it."""
     name = file_name(module)
     for place in (cache_dir, private_dir):
@@ -172,7 +191,7 @@ def _compiled(module: str) -> Code:
     else:
         msg = "compiled kernels can be kept neither in the cache folder nor in the folder for temporary files"
         raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
-    _compile(module, folder)
+    _compile(module, folder, ahead)
     code = read(folder / name)
     if code is None:
         msg = f"the compiled kernels of {module} can't be read back"
@@ -180,12 +199,11 @@ def _compiled(module: str) -> Code:
     return code
 
 
-def _compile(module: str, folder: Path) -> None:
-    """Have a module compiled and, in the background, the others with kernels that are imported, which this process may call."""
+def _compile(module: str, folder: Path, ahead: Sequence[str]) -> None:
+    """Have a module compiled, and others in the background."""
     from ddcli.engine.jit.compilation import COMPILATION
 
-    others = registry.modules() if registry.kernels_of(module) else ()
-    files = {name: folder / file_name(name) for name in others if name == module or not is_kept(name)}
+    files = {name: folder / file_name(name) for name in ahead if name == module or not is_kept(name)}
     COMPILATION.compile(module, {module: folder / file_name(module)} | files)
 
 

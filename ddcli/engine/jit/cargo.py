@@ -43,8 +43,9 @@ def _compile(folder: Path, modules: Sequence[str], target: str) -> None:
 def main(arguments: list[str]) -> None:
     """Compile everything."""
     if not arguments:
-        for module in everything():
-            addresses(module)
+        modules = everything()
+        for module in modules:
+            addresses(module, modules)
     elif takes_images():
         load_up(Path(arguments[0]), everything())
 
