@@ -86,8 +86,13 @@ def test_a_few_rows_with_many_matches():
     with pytest.raises(kernels.DiffOverflow):
         kernels.join_few(np.array([[7, 0, 2, 1 << 62]]), [np.array([[7, 0, 2, 2]])], none, [], 1, (1, 1), np.array([0]))
     pair = np.array([[7, 0, 2, 1 << 62], [7, 1, 2, 1 << 62]])
-    with pytest.raises(kernels.DiffOverflow):
-        kernels.join_few(none, [], np.array([[7, 0, 2, 1]]), [pair], 1, (1, 1), np.array([0]))
+    one = np.array([[7, 0, 2, 1]])
+    for found in (
+        lambda: kernels.join_few(none, [], one, [pair], 1, (1, 1), np.array([0])),
+        lambda: kernels.join(pair, one, 1, 1, np.array([0])),
+    ):
+        with pytest.raises(kernels.DiffOverflow, match=rf"sum .* {1 << 62} \+ {1 << 62}, at lanes \(7, 2\)"):
+            found()
 
 
 def test_interpreted_join_is_all_pairs():

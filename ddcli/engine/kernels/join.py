@@ -31,13 +31,15 @@ from ddcli.engine.kernels.rows import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ddcli.engine.jit.errors import DiffOverflow
+
 # Words of the state in which a join that is out of room is left, to be gone on with.
 LEFT, RIGHT = 0, 1  # which batches
 X, X_END, Y, Y_END = 2, 3, 4, 5  # rows of the key in both; no key is begun while X_END <= X
 P, Q = 6, 7  # first rows of the pair of values that is next
 COUNT, NEED = 8, 9  # rows written, room that the next pair needs
 STATE: Final = 10
-DONE, MORE, OVERFLOW = 0, 1, -1
+DONE, MORE, OVERFLOW, SUM_OVERFLOW = 0, 1, -1, -2
 SETTLED_ROWS: Final = 4096  # rows of a key up to which they are consolidated in place; later sorts are better at more
 SPARSE: Final = 8  # how many times more rows than its partner make a side be searched in large steps
 
@@ -208,7 +210,10 @@ def join_some(
     out: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Go on joining every left batch with every right one until done (DONE) or out of room (MORE)."""
+    """Go on joining every left batch with every right one until done (DONE) or out of room (MORE).
+
+    Or OVERFLOW, with the two rows at P and Q; or SUM_OVERFLOW, with the two rows of the result at COUNT.
+    """
     room = out.shape[0]
     nt = max(nta, ntb)
     walks = nta == 1 and ntb == 1
@@ -273,7 +278,8 @@ def join_some(
             if settling == 1 and 1 < o - first <= SETTLED_ROWS and result != OVERFLOW:
                 end = settle(out, first, o, 0)
                 if end < 0:
-                    result = OVERFLOW
+                    result = SUM_OVERFLOW
+                    o = first
                 else:
                     o = end
             if result == DONE:
@@ -350,11 +356,19 @@ def join_chunks(
     while code == MORE:
         out = np.empty((room, width), np.int64)
         code = join_some(lefts, rights, nk, nta, ntb, take, settling, out, state)
-        if code < 0:
+        if code == SUM_OVERFLOW:
+            raise settled_overflow(out, state)
+        if code == OVERFLOW:
             left, right, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
             raise overflow("x", lefts[left][p], rights[right][q])
         yield out[: int(state[COUNT])]
         room = max(4 * room, int(state[NEED]))
+
+
+def settled_overflow(out: np.ndarray, state: np.ndarray) -> DiffOverflow:
+    """Return the error for the two rows that a call which ended with SUM_OVERFLOW could not add."""
+    at = int(state[COUNT])
+    return overflow("+", out[at], out[at + 1])
 
 
 @cache

@@ -24,12 +24,14 @@ from ddcli.engine.kernels.join import (
     RIGHT,
     SETTLED_ROWS,
     STATE,
+    SUM_OVERFLOW,
     P,
     Q,
     join,
     pair_in_time,
     pair_of_any_times,
     settle,
+    settled_overflow,
     settles,
     value_end,
 )
@@ -118,11 +120,8 @@ def pair_few(
                 if settling == 1 and 1 < o - first <= SETTLED_ROWS:
                     o = settle(out, first, o, 0)
                     if o < 0:
-                        state[LEFT] = side
-                        state[RIGHT] = s
-                        state[P] = p - 1
-                        state[Q] = y
-                        return OVERFLOW
+                        state[COUNT] = first
+                        return SUM_OVERFLOW
             start = end
     state[COUNT] = o
     return DONE
@@ -160,7 +159,9 @@ def join_few(
         code = pair_few(left, rights, right, lefts, nk, nta, ntb, take, settling, keys, bounds, out, state)
         if code == DONE:
             return out[: state[COUNT]]
-        if code < 0:
+        if code == SUM_OVERFLOW:
+            raise settled_overflow(out, state)
+        if code == OVERFLOW:
             side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
             raise overflow("x", (lefts[at] if side else left)[p], (right if side else rights[at])[q])
         room = max(4 * room, int(state[NEED]))
