@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Span, Text, UsageError
 from ddcli.expressions.types import Schema, Type, parse_type
-from ddcli.spec import model
+from ddcli.spec import operator_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ def texts(values: Iterable[str]) -> tuple[Text, ...]:
     return tuple(text(value) for value in values)
 
 
-def assign(columns: Mapping[str, str]) -> model.Assignments:
+def assign(columns: Mapping[str, str]) -> operator_model.Assignments:
     """Return columns with their expressions."""
     return tuple((text(name), text(value)) for name, value in columns.items())
 
@@ -61,9 +61,11 @@ def pairs(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...
     return tuple((text(one), text(other)) for one, other in _items(on))
 
 
-def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[model.GroupColumn, ...]:
+def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[operator_model.GroupColumn, ...]:
     """Return what groups are made by: columns, or names with expressions."""
-    return tuple(model.GroupColumn(text(name), None if name == value else text(value)) for name, value in _items(by))
+    return tuple(
+        operator_model.GroupColumn(text(name), None if name == value else text(value)) for name, value in _items(by)
+    )
 
 
 def _items(given: Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
@@ -72,10 +74,11 @@ def _items(given: Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
     return list(given.items()) if hasattr(given, "items") else [(name, name) for name in given]
 
 
-def orders(order_by: Iterable[str]) -> tuple[model.Order, ...]:
+def orders(order_by: Iterable[str]) -> tuple[operator_model.Order, ...]:
     """Return sort keys: a column or expression, perhaps with ` desc`."""
     return tuple(
-        model.Order(text(order.removesuffix(" desc")), descending=order.endswith(" desc")) for order in order_by
+        operator_model.Order(text(order.removesuffix(" desc")), descending=order.endswith(" desc"))
+        for order in order_by
     )
 
 

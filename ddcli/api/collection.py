@@ -12,7 +12,7 @@ from ddcli.api.traces import TraceHandle
 from ddcli.errors import Text, UsageError
 from ddcli.plan import logical
 from ddcli.plan.operators import apply_operators
-from ddcli.spec import model
+from ddcli.spec import model, operator_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,33 +65,35 @@ class Collection:
         """
         if to is not None and not isinstance(to, Mapping):
             given = mapping(to, self.schema, needed(columns, "map"), batch=batch)
-            return self._apply(model.PythonMap(**place("map"), function=given))
-        return self._apply(model.Map(**place("map"), columns=assign(expressions_of(to, expressions, columns, "map"))))
+            return self._apply(operator_model.PythonMap(**place("map"), function=given))
+        return self._apply(
+            operator_model.Map(**place("map"), columns=assign(expressions_of(to, expressions, columns, "map")))
+        )
 
     def extend(self, to: Mapping[str, str] | None = None, /, **expressions: str) -> Collection:
         """Add or replace columns."""
         return self._apply(
-            model.Extend(**place("extend"), columns=assign(expressions_of(to, expressions, None, "extend")))
+            operator_model.Extend(**place("extend"), columns=assign(expressions_of(to, expressions, None, "extend")))
         )
 
     def project(self, *columns: str) -> Collection:
         """Keep these columns, in this order."""
-        return self._apply(model.Project(**place("project"), columns=texts(columns)))
+        return self._apply(operator_model.Project(**place("project"), columns=texts(columns)))
 
     def drop(self, *columns: str) -> Collection:
         """Leave these columns out."""
-        return self._apply(model.Drop(**place("drop"), columns=texts(columns)))
+        return self._apply(operator_model.Drop(**place("drop"), columns=texts(columns)))
 
     def rename(self, **columns: str) -> Collection:
         """Rename columns, old=new."""
-        return self._apply(model.Rename(**place("rename"), columns=assign(columns)))
+        return self._apply(operator_model.Rename(**place("rename"), columns=assign(columns)))
 
     def filter(self, condition: str | Callable[..., Any]) -> Collection:
         """Keep the records for which the condition is true: an expression, or a function of the record."""
         if isinstance(condition, str):
-            return self._apply(model.Filter(**place("filter"), condition=text(condition)))
+            return self._apply(operator_model.Filter(**place("filter"), condition=text(condition)))
         function = filtering(condition, self.schema)
-        kept = self._apply(model.PythonFlatMap(**place("filter"), function=function))
+        kept = self._apply(operator_model.PythonFlatMap(**place("filter"), function=function))
         return Collection(self.dataflow, self.relation.over(kept.relation.node))
 
     def flat_map(
@@ -109,11 +111,11 @@ class Collection:
         """
         if to is not None and not isinstance(to, Mapping):
             given = flat_mapping(to, self.schema, needed(columns, "flat_map"), batch=batch)
-            return self._apply(model.PythonFlatMap(**place("flat_map"), function=given))
+            return self._apply(operator_model.PythonFlatMap(**place("flat_map"), function=given))
         ((column, expression), *more) = assign(expressions_of(to, expressions, columns, "flat_map"))
         if more:
             raise UsageError("`flat_map` takes one expression", hint="write another `flat_map` for the other")
-        return self._apply(model.FlatMap(**place("flat_map"), column=column, expression=expression))
+        return self._apply(operator_model.FlatMap(**place("flat_map"), column=column, expression=expression))
 
     def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
         """Give the updates that a function makes of each record: any number of (record, time, diff).
@@ -122,33 +124,33 @@ class Collection:
         `map`, `filter`, `flat_map`, `explode` and `temporal_filter` are instances of it.
         """
         given = joining(function, self.schema, columns, batch=batch)
-        return self._apply(model.JoinFunction(**place("join_function"), function=given))
+        return self._apply(operator_model.JoinFunction(**place("join_function"), function=given))
 
     def temporal_filter(self, from_: str | None = None, until: str | None = None) -> Collection:
         """Keep each record while `from_ <= now < until`, expressions of the type of time; now is the time one reads at."""
         lower, upper = (None if bound is None else text(bound) for bound in (from_, until))
         if lower is upper:
             raise UsageError("`temporal_filter` takes at least one of `from_` and `until`")
-        return self._apply(model.TemporalFilter(**place("temporal_filter"), lower=lower, upper=upper))
+        return self._apply(operator_model.TemporalFilter(**place("temporal_filter"), lower=lower, upper=upper))
 
     def explode(self, weight: str) -> Collection:
         """Multiply each diff by an integer expression."""
-        return self._apply(model.Explode(**place("explode"), weight=text(weight)))
+        return self._apply(operator_model.Explode(**place("explode"), weight=text(weight)))
 
     # --- all together ---------------------------------------------------------------------------------------------
 
     def negate(self) -> Collection:
         """Change the sign of every diff."""
-        return self._apply(model.Negate(**place("negate")))
+        return self._apply(operator_model.Negate(**place("negate")))
 
     def concat(self, *others: Collection) -> Collection:
         """Add the updates of other collections."""
         names = texts(str(at) for at, _ in enumerate(others))
-        return self._apply(model.Concat(**place("concat"), sources=names), *others)
+        return self._apply(operator_model.Concat(**place("concat"), sources=names), *others)
 
     def consolidate(self) -> Collection:
         """Give at most one update for a record and time."""
-        return self._apply(model.Consolidate(**place("consolidate")))
+        return self._apply(operator_model.Consolidate(**place("consolidate")))
 
     # --- arrangements ---------------------------------------------------------------------------------------------
 
@@ -167,7 +169,7 @@ class Collection:
         return self._arranged(list(self.schema))
 
     def _arranged(self, key: Sequence[str]) -> Arranged:
-        arranged = self._apply(model.Arrange(**place("arrange"), by=texts(key)))
+        arranged = self._apply(operator_model.Arrange(**place("arrange"), by=texts(key)))
         found: Arranged = self.dataflow.arranged(arranged.relation)
         return found
 
@@ -177,11 +179,13 @@ class Collection:
         self,
         other: Collection,
         on: Sequence[str] | Mapping[str, str],
-        how: model.How = "inner",
+        how: operator_model.How = "inner",
         name: str | None = None,
     ) -> Collection:
         """Join by equal columns; `name` qualifies the other side's columns in expressions."""
-        operator = model.Join(**place("join"), right=text("0"), on=pairs(on), how=how, name=text(name or "right"))
+        operator = operator_model.Join(
+            **place("join"), right=text("0"), on=pairs(on), how=how, name=text(name or "right")
+        )
         return self._apply(operator, other)
 
     def asof_join(
@@ -192,7 +196,7 @@ class Collection:
         how: Literal["inner", "left"] = "inner",
         name: str | None = None,
         *,
-        direction: model.Direction = "backward",
+        direction: operator_model.Direction = "backward",
         strict: bool = False,
     ) -> Collection:
         """Join each record with the nearest of `other` by the column `at`, of those with equal columns `on`: the last at or before it.
@@ -215,7 +219,7 @@ class Collection:
             raise UsageError(f"`how` of `asof_join` is inner or left, not {how!r}")
         if direction not in ("backward", "forward"):
             raise UsageError(f"the direction of `asof_join` is backward or forward, not {direction!r}")
-        operator = model.AsofJoin(
+        operator = operator_model.AsofJoin(
             **place("asof_join"),
             right=text("0"),
             at=compared,
@@ -229,11 +233,11 @@ class Collection:
 
     def semijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:
         """Keep the records that have a match in `other`."""
-        return self._apply(model.Semijoin(**place("semijoin"), right=text("0"), on=pairs(on)), other)
+        return self._apply(operator_model.Semijoin(**place("semijoin"), right=text("0"), on=pairs(on)), other)
 
     def antijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:
         """Keep the records that have no match in `other`."""
-        return self._apply(model.Antijoin(**place("antijoin"), right=text("0"), on=pairs(on)), other)
+        return self._apply(operator_model.Antijoin(**place("antijoin"), right=text("0"), on=pairs(on)), other)
 
     def reduce(
         self,
@@ -252,25 +256,27 @@ class Collection:
         if to is not None and not isinstance(to, Mapping):
             function = reducing(to, needed(columns, "reduce"))
             chosen = None if values is None else texts(values)
-            return self._apply(model.PythonReduce(**place("reduce"), by=keys(by), function=function, values=chosen))
+            return self._apply(
+                operator_model.PythonReduce(**place("reduce"), by=keys(by), function=function, values=chosen)
+            )
         given = expressions_of(to, aggregates, columns or values, "reduce")
-        return self._apply(model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
+        return self._apply(operator_model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
 
     def count(self, by: Sequence[str] | None = None, name: str = "count") -> Collection:
         """Count how often each record occurs, or, with `by`, the records of each group."""
-        return self._apply(model.Count(**place("count"), name=name, by=None if by is None else texts(by)))
+        return self._apply(operator_model.Count(**place("count"), name=name, by=None if by is None else texts(by)))
 
     def distinct(self) -> Collection:
         """Give each record that is present once."""
-        return self._apply(model.Distinct(**place("distinct")))
+        return self._apply(operator_model.Distinct(**place("distinct")))
 
     def threshold(self, multiplicity: str) -> Collection:
         """Give each record the multiplicity that an expression over `count` says."""
-        return self._apply(model.Threshold(**place("threshold"), multiplicity=text(multiplicity)))
+        return self._apply(operator_model.Threshold(**place("threshold"), multiplicity=text(multiplicity)))
 
     def top_k(self, k: int, order_by: Sequence[str], by: Sequence[str] = ()) -> Collection:
         """Keep the first `k` records of each group; an order is a column or expression, perhaps with ` desc`."""
-        return self._apply(model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
+        return self._apply(operator_model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
 
     def window(
         self,
@@ -292,7 +298,9 @@ class Collection:
         given = assign(expressions_of(columns, named, None, "window"))
         bounds = None if frame is None else text(frame)
         order = orders(order_by)
-        return self._apply(model.Window(**place("window"), columns=given, by=texts(by), order_by=order, frame=bounds))
+        return self._apply(
+            operator_model.Window(**place("window"), columns=given, by=texts(by), order_by=order, frame=bounds)
+        )
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -326,7 +334,7 @@ class Collection:
         """
         if self.dataflow.surroundings.loop is None:
             raise UsageError("`enter` stands outside of a loop", hint="call it in the body of one")
-        return self if at is None else self._apply(model.Enter(**place("enter"), at=text(at)))
+        return self if at is None else self._apply(operator_model.Enter(**place("enter"), at=text(at)))
 
     def leave(self) -> Collection:
         """Return the collection as it is after the last round of the `with df.loop()` around; read it after the block."""
@@ -352,7 +360,7 @@ class Collection:
         In a loop the time is a tuple that ends with the loops' rounds.
         """
         label = self.dataflow.shown(show, len(self.schema))
-        passed = self._apply(model.Inspect(**place("inspect"), label=text(label)))
+        passed = self._apply(operator_model.Inspect(**place("inspect"), label=text(label)))
         self.dataflow.watch(label, passed.relation)
         return passed
 
@@ -365,12 +373,12 @@ class Collection:
         """Return a handle that says which times can still change."""
         return Probe(self.dataflow)
 
-    def _apply(self, operator: model.Operator, *others: Collection) -> Collection:
+    def _apply(self, operator: operator_model.Operator, *others: Collection) -> Collection:
         if any(other.dataflow is not self.dataflow for other in others):
             raise UsageError(f"`{operator.place}` is given a collection of another dataflow")
         relations = {str(at): other.relation for at, other in enumerate(others)}
 
-        def other(source: model.Source) -> Relation:
+        def other(source: operator_model.Source) -> Relation:
             assert isinstance(source, Text), "operators made here refer to others by name"
             return relations[source.value]
 
@@ -419,7 +427,7 @@ class Arranged(Collection):
         self,
         other: Collection,
         on: Sequence[str] | Mapping[str, str] | None = None,
-        how: model.How = "inner",
+        how: operator_model.How = "inner",
         name: str | None = None,
     ) -> Collection:
         """Join, by default by the keys: those of both sides, or columns of the same names in `other`."""

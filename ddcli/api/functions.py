@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ddcli.api.arguments import schema, text
 from ddcli.errors import UsageError
 from ddcli.expressions.python import AtHand
-from ddcli.spec import model
+from ddcli.spec import operator_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,9 @@ def row_type(columns: Iterable[str]) -> type[Row]:
     return type("Row", (Row,), {"__slots__": (), "places": {name: at for at, name in enumerate(columns)}})
 
 
-def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
+def mapping(
+    function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
+) -> operator_model.PythonFunction:
     """Return a function with one record for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -57,7 +59,9 @@ def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, ba
     return _function("map", function, function if batch else call, columns, batch=batch)
 
 
-def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
+def flat_mapping(
+    function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
+) -> operator_model.PythonFunction:
     """Return a function with any number of records for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -67,7 +71,7 @@ def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, 
     return _function("flat_map", function, function if batch else call, columns, batch=batch)
 
 
-def filtering(function: Callable[..., Any], given: Schema) -> model.PythonFunction:
+def filtering(function: Callable[..., Any], given: Schema) -> operator_model.PythonFunction:
     """Return a function that keeps the records for which `function` is true."""
     row = row_type(given)
 
@@ -78,7 +82,9 @@ def filtering(function: Callable[..., Any], given: Schema) -> model.PythonFuncti
     return _function("filter", function, call, given, batch=False)
 
 
-def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
+def joining(
+    function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
+) -> operator_model.PythonFunction:
     """Return a function with any number of (record, time, diff) for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -91,7 +97,7 @@ def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, ba
     return _function("join_function", function, function if batch else call, columns, batch=batch)
 
 
-def reducing(function: Callable[..., Any], columns: Columns) -> model.PythonFunction:
+def reducing(function: Callable[..., Any], columns: Columns) -> operator_model.PythonFunction:
     """Return a function of groups: (key, [(value, count), ...]) -> [(value, count), ...], of tuples."""
     return _function("reduce", function, function, columns, batch=False)
 
@@ -138,10 +144,10 @@ def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _function(
     role: str, held: Callable[..., Any], function: Callable[..., Any], columns: Columns, *, batch: bool
-) -> model.PythonFunction:
+) -> operator_model.PythonFunction:
     if not callable(held):
         raise UsageError(f"`{role}` takes expressions or a function, not {held!r}")
     found = schema(columns, f"`{role}` of {getattr(held, '__qualname__', held)}")
-    return model.PythonFunction(
+    return operator_model.PythonFunction(
         text(AtHand(function, role, held)), {name: (text(name), kind) for name, kind in found.items()}, batch
     )

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.driver.tables import tables_as_now
-from ddcli.job.request import find_time, find_upper, is_changed, is_idle, newest_of, read_request
+from ddcli.job.frontier import find_time, find_upper
+from ddcli.job.idle import is_changed, is_idle
+from ddcli.job.request import newest_of, read_request
 from ddcli.job.summary import plural, size_of
 from ddcli.store.state.outputs import check_outputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.job.request import InputFiles, Request
+    from ddcli.job.input_files import InputFiles
+    from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.generations import Plan

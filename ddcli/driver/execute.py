@@ -24,10 +24,12 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
 from ddcli.job.consumed import destined
+from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
+from ddcli.job.idle import is_changed, nothing_new
 from ddcli.job.paths import unparsed_below
 from ddcli.job.reopening import carried, reopenings
-from ddcli.job.request import error_directory, find_upper, is_changed, late_directory, nothing_new
+from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import Sizes, rows_held, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing

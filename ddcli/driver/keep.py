@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.retention import kept_logs
-from ddcli.job.request import find_time
+from ddcli.job.frontier import find_time
 from ddcli.sinks.summing import sum_up
 from ddcli.store.log.summary import NAME
 

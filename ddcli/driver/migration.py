@@ -38,8 +38,10 @@ from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.job.clock import last_time, run_time
+from ddcli.job.frontier import find_seen, refuse_beyond_imports
+from ddcli.job.inputs import find_inputs
 from ddcli.job.reopening import reopenings
-from ddcli.job.request import error_directory, find_inputs, find_seen, refuse_beyond_imports
+from ddcli.job.request import error_directory
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, PlanChanges
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
@@ -72,7 +74,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.forgetting import Forgetting
-    from ddcli.job.request import InputFiles, Request
+    from ddcli.job.input_files import InputFiles
+    from ddcli.job.request import Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.plan.logical import Node
     from ddcli.plan.physical import PhysicalGraph

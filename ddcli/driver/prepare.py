@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.job.clock import run_time
-from ddcli.job.request import find_inputs, find_time
+from ddcli.job.frontier import find_time
+from ddcli.job.inputs import find_inputs
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.physical import latest_horizon
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
@@ -19,7 +20,8 @@ from ddcli.store.state.sharing import find_shared
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.job.request import InputFiles, Request
+    from ddcli.job.input_files import InputFiles
+    from ddcli.job.request import Request
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.state.manifest import Manifest

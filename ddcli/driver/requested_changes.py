@@ -9,7 +9,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.clock import is_due, run_time
 from ddcli.job.functions import functions_of
-from ddcli.job.request import is_changed
+from ddcli.job.idle import is_changed
 from ddcli.plan.changes import Known, PlanChanges, present
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import same_outputs
@@ -17,7 +17,8 @@ from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
-    from ddcli.job.request import InputFiles, Request
+    from ddcli.job.input_files import InputFiles
+    from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
     from ddcli.store.state.manifest import Manifest
 

@@ -17,8 +17,10 @@ from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
 from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
+from ddcli.job.idle import is_idle, nothing_new
+from ddcli.job.inputs import find_inputs
 from ddcli.job.options import SparkOptions
-from ddcli.job.request import find_inputs, imports, is_idle, newest_of, nothing_new, read_request
+from ddcli.job.request import imports, newest_of, read_request
 from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
 from ddcli.store.state.contents import unpublished

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, InputError
-from ddcli.store.tables.listing import PUT_BACK
+from ddcli.store.tables.file_identity import PUT_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

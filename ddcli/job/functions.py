@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, SpecErrors
-from ddcli.spec.model import PythonFunction
+from ddcli.spec.operator_model import PythonFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
             place=str(request.spec.path),
             hint="to take back what a file has brought, `dd retract PIPELINE FILE`",
         )
-    from ddcli.job.request import find_time
+    from ddcli.job.frontier import find_time
 
     upper, closed = Frontier(manifest.upper), box(parse_time(time, find_time(manifest), "--from"))
     reopened = closed.meet(upper)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.logical import Node
-    from ddcli.spec import model
+    from ddcli.spec import operator_model
 
 
-def asof_join(left: Relation, right: Relation, operator: model.AsofJoin, name: str | None) -> Relation:
+def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin, name: str | None) -> Relation:
     """Return the as-of join of two relations, with the columns that a join would have."""
     pairs = match_keys(left, right, operator.on)
     ((one, other),) = operator.at

@@ -19,7 +19,7 @@ from ddcli.plan.operators import HERE, Surroundings, apply_operators
 from ddcli.plan.relation import Relation
 from ddcli.plan.targets import refused_columns
 from ddcli.plan.union import concat
-from ddcli.spec import model
+from ddcli.spec import model, operator_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,19 +214,19 @@ class _Section:
         self.around.notes.extend(notes)
         return found
 
-    def _sum(self, sources: Sequence[model.Source], span: Span) -> Relation:
+    def _sum(self, sources: Sequence[operator_model.Source], span: Span) -> Relation:
         relations = self._all(sources)
         return relations[0] if len(relations) == 1 else concat(relations, span, "from")
 
-    def _source(self, source: model.Source) -> Relation:
-        if isinstance(source, model.Inline):
+    def _source(self, source: operator_model.Source) -> Relation:
+        if isinstance(source, operator_model.Inline):
             return apply_operators(self._sum(source.sources, source.span), source.apply, self._source, self.around)
         relation = self.named(source.value)
         if relation is None:
             raise Unbuilt
         return relation
 
-    def _all(self, sources: Sequence[model.Source]) -> list[Relation]:
+    def _all(self, sources: Sequence[operator_model.Source]) -> list[Relation]:
         """Return the relations of all sources, or raise what is wrong with any of them."""
         found: list[Relation] = []
         errors: list[DdError] = []
@@ -269,13 +269,15 @@ class _Section:
 def _references(collection: model.CollectionSpec) -> Iterator[str]:
     """Yield the names that a collection refers to, those of a loop's body among them, but for what means something of the loop there."""
     nothing = frozenset[str]()
-    left: list[tuple[model.Source | model.Operator | model.CollectionSpec, frozenset[str]]] = [(collection, nothing)]
+    left: list[tuple[operator_model.Source | operator_model.Operator | model.CollectionSpec, frozenset[str]]] = [
+        (collection, nothing)
+    ]
     while left:
         each, inner = left.pop()
         if isinstance(each, Text):
             if each.value not in inner:
                 yield each.value
-        elif isinstance(each, model.CollectionSpec | model.Inline):
+        elif isinstance(each, model.CollectionSpec | operator_model.Inline):
             left += [(operator, inner) for operator in each.apply]
             if isinstance(each.sources, model.Iterate):
                 body, variables = each.sources.body.values(), each.sources.variables
@@ -286,9 +288,11 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
                 left += [(table, inner) for table in each.sources.tables]
             else:
                 left += [(source, inner) for source in each.sources]
-        elif isinstance(each, model.Concat):
+        elif isinstance(each, operator_model.Concat):
             left += [(source, inner) for source in each.sources]
-        elif isinstance(each, model.Join | model.AsofJoin | model.Semijoin | model.Antijoin):
+        elif isinstance(
+            each, operator_model.Join | operator_model.AsofJoin | operator_model.Semijoin | operator_model.Antijoin
+        ):
             left.append((each.right, inner))
 
 

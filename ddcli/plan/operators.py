@@ -20,7 +20,7 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.temporal import bound
 from ddcli.plan.union import concat
 from ddcli.plan.windows import apply_window
-from ddcli.spec import model
+from ddcli.spec import operator_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,16 +49,22 @@ class Surroundings:
 
 HERE = Surroundings()
 KEEPING = (
-    *(model.Filter, model.TemporalFilter, model.Explode, model.Threshold, model.TopK),
-    *(model.Antijoin, model.Enter, model.Arrange),
+    *(
+        operator_model.Filter,
+        operator_model.TemporalFilter,
+        operator_model.Explode,
+        operator_model.Threshold,
+        operator_model.TopK,
+    ),
+    *(operator_model.Antijoin, operator_model.Enter, operator_model.Arrange),
 )
 """Operators that leave columns as they are: what follows one that is wrong can be checked all the same."""
 
 
 def apply_operators(
     relation: Relation,
-    operators: Iterable[model.Operator],
-    source: Callable[[model.Source], Relation],
+    operators: Iterable[operator_model.Operator],
+    source: Callable[[operator_model.Source], Relation],
     around: Surroundings = HERE,
 ) -> Relation:
     """Return `relation` with the operators applied in order; `source` returns the relation that a name means.
@@ -86,35 +92,35 @@ def apply_operators(
 class _Apply:
     """One method for each operator of the spec: a relation in, a relation out."""
 
-    source: Callable[[model.Source], Relation]
+    source: Callable[[operator_model.Source], Relation]
     around: Surroundings
 
     @singledispatchmethod
-    def operator(self, operator: model.Operator, relation: Relation) -> Relation:
+    def operator(self, operator: operator_model.Operator, relation: Relation) -> Relation:
         raise AssertionError(type(operator), relation)
 
     @operator.register
-    def _(self, operator: model.Map, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Map, relation: Relation) -> Relation:
         return _map(relation, _parse_all(relation, operator.columns))
 
     @operator.register
-    def _(self, operator: model.Extend, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Extend, relation: Relation) -> Relation:
         columns = _keep(relation.schema) | dict(_parse_all(relation, operator.columns))
         return relation.over(_map(relation, columns.items()).node)
 
     @operator.register
-    def _(self, operator: model.Project, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Project, relation: Relation) -> Relation:
         columns = {text.value: relation.column(text) for text in operator.columns}
         return relation.over(_map(relation, [(n, Column(c, relation.schema[c])) for n, c in columns.items()]).node)
 
     @operator.register
-    def _(self, operator: model.Drop, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Drop, relation: Relation) -> Relation:
         dropped = {relation.column(text) for text in operator.columns}
         kept = _keep({name: kind for name, kind in relation.schema.items() if name not in dropped})
         return relation.over(_map(relation, kept.items()).node)
 
     @operator.register
-    def _(self, operator: model.Rename, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Rename, relation: Relation) -> Relation:
         new = {relation.column(old): to.value for old, to in operator.columns}
         names = [new.get(name, name) for name in relation.schema]
         for _, to in operator.columns:
@@ -125,7 +131,7 @@ class _Apply:
         return _map(relation, [(new.get(name, name), column) for name, column in _keep(relation.schema).items()])
 
     @operator.register
-    def _(self, operator: model.Filter, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Filter, relation: Relation) -> Relation:
         condition = relation.scalar(operator.condition)
         _require(
             condition.type.kind in ("bool", "null"),
@@ -136,62 +142,62 @@ class _Apply:
         return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(condition)))
 
     @operator.register
-    def _(self, operator: model.FlatMap, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.FlatMap, relation: Relation) -> Relation:
         call = relation.table(operator.expression)
         schema = relation.schema | {operator.column.value: call.type}
         return relation.over(logical.Apply((relation.node,), schema, UnnestStep(operator.column.value, call)))
 
-    @operator.register(model.PythonMap)
-    @operator.register(model.PythonFlatMap)
-    def _(self, operator: model.PythonMap | model.PythonFlatMap, relation: Relation) -> Relation:
+    @operator.register(operator_model.PythonMap)
+    @operator.register(operator_model.PythonFlatMap)
+    def _(self, operator: operator_model.PythonMap | operator_model.PythonFlatMap, relation: Relation) -> Relation:
         function = self._defined(operator.function, 1)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
         step = PythonStep(function.name.value, function.batch, tuple(schema.items()))
         return Relation(logical.Apply((relation.node,), schema, step))
 
     @operator.register
-    def _(self, operator: model.Explode, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Explode, relation: Relation) -> Relation:
         weight = _integer(relation, operator.weight, "explode takes", "drops records whose weight is null")
         return relation.over(logical.Apply((relation.node,), relation.schema, ExplodeStep(weight)))
 
     @operator.register
-    def _(self, operator: model.Negate, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Negate, relation: Relation) -> Relation:
         return relation.over(logical.Negate((relation.node,), relation.schema))
 
     @operator.register
-    def _(self, operator: model.Concat, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Concat, relation: Relation) -> Relation:
         others = [self.source(source) for source in operator.sources]
         return relation.over(concat([relation, *others], operator.span, "concat").node)
 
     @operator.register
-    def _(self, operator: model.Consolidate, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Consolidate, relation: Relation) -> Relation:
         return relation.over(logical.Consolidate((relation.node,), relation.schema))
 
     @operator.register
-    def _(self, operator: model.Join, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Join, relation: Relation) -> Relation:
         named = operator.right.value if isinstance(operator.right, Text) else None
         name = operator.name.value if operator.name else named
         return join(relation, self.source(operator.right), operator.on, operator.how, name, operator.span)
 
     @operator.register
-    def _(self, operator: model.AsofJoin, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.AsofJoin, relation: Relation) -> Relation:
         named = operator.right.value if isinstance(operator.right, Text) else None
         name = operator.name.value if operator.name else named
         return asof_join(relation, self.source(operator.right), operator, name)
 
-    @operator.register(model.Semijoin)
-    @operator.register(model.Antijoin)
-    def _(self, operator: model.Semijoin | model.Antijoin, relation: Relation) -> Relation:
+    @operator.register(operator_model.Semijoin)
+    @operator.register(operator_model.Antijoin)
+    def _(self, operator: operator_model.Semijoin | operator_model.Antijoin, relation: Relation) -> Relation:
         right = self.source(operator.right)
         on = match_keys(relation, right, operator.on)
-        anti = isinstance(operator, model.Antijoin)
+        anti = isinstance(operator, operator_model.Antijoin)
         schema = dict(relation.schema)
         if not anti:
             schema |= {left: schema[left].required() for left, _ in on}
         return relation.over(logical.Semijoin((relation.node, right.node), schema, on, anti))
 
     @operator.register
-    def _(self, operator: model.Reduce, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Reduce, relation: Relation) -> Relation:
         errors: list[DdError] = []
         by: tuple[tuple[str, Expression], ...] = ()
         with noting(errors):
@@ -212,7 +218,7 @@ class _Apply:
         return Relation(logical.Reduce((relation.node,), schema, by, tuple(calls.values()), tuple(results)))
 
     @operator.register
-    def _(self, operator: model.PythonReduce, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.PythonReduce, relation: Relation) -> Relation:
         by = _keys(relation, operator.by)
         names = tuple(name for name, _ in by)
         if operator.values is None:
@@ -227,7 +233,7 @@ class _Apply:
         return Relation(logical.PythonReduce((prepared,), schema, names, values, function.name.value))
 
     @operator.register
-    def _(self, operator: model.Count, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Count, relation: Relation) -> Relation:
         keys = tuple(relation.schema) if operator.by is None else tuple(relation.column(text) for text in operator.by)
         if operator.name in keys:
             raise SpecError(f"there is a column '{operator.name}' already", hint="name the count: `count: {as: n}`")
@@ -238,17 +244,17 @@ class _Apply:
         return relation.over(logical.Reduce((relation.node,), schema, by, reduction.calls, results))
 
     @operator.register
-    def _(self, operator: model.Distinct, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Distinct, relation: Relation) -> Relation:
         return relation.over(logical.Threshold((relation.node,), relation.schema, None))
 
     @operator.register
-    def _(self, operator: model.Threshold, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Threshold, relation: Relation) -> Relation:
         counts = Relation(logical.Source((), {"count": Type("int64")}, "count"))
         function = _integer(counts, operator.multiplicity, "threshold returns")
         return relation.over(logical.Threshold((relation.node,), relation.schema, function))
 
     @operator.register
-    def _(self, operator: model.TopK, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.TopK, relation: Relation) -> Relation:
         by = tuple(relation.column(text) for text in operator.by)
         order: list[tuple[str, bool]] = []
         hidden: dict[str, Expression] = {}
@@ -268,11 +274,11 @@ class _Apply:
         return relation.over(_map(top, _keep(relation.schema).items()).node if hidden else top.node)
 
     @operator.register
-    def _(self, operator: model.Window, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Window, relation: Relation) -> Relation:
         return apply_window(relation, operator)
 
     @operator.register
-    def _(self, operator: model.TemporalFilter, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.TemporalFilter, relation: Relation) -> Relation:
         if len(self.around.time) > 1:
             problem = f"a temporal_filter needs one time coordinate; here time has {len(self.around.time)}"
             raise SpecError(problem, hint="now is not before or after a bound where times have no order")
@@ -283,7 +289,7 @@ class _Apply:
         return relation.over(logical.Temporal((relation.node,), relation.schema, *bounds))
 
     @operator.register
-    def _(self, operator: model.JoinFunction, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.JoinFunction, relation: Relation) -> Relation:
         function = self._defined(operator.function, 1)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
         several = len(self.around.time) > 1
@@ -294,7 +300,7 @@ class _Apply:
         return Relation(logical.JoinFunction((relation.node,), schema, function.name.value, function.batch))
 
     @operator.register
-    def _(self, operator: model.Enter, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Enter, relation: Relation) -> Relation:
         loop = self.around.loop
         if loop is None:
             raise SpecError(
@@ -304,14 +310,14 @@ class _Apply:
         return relation.over(loops.Enter((relation.node,), relation.schema, loop.name, loop.depth, at))
 
     @operator.register
-    def _(self, operator: model.Arrange, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Arrange, relation: Relation) -> Relation:
         by = tuple(relation.column(text) for text in operator.by)
         found = relation.over(logical.Arrange((relation.node,), relation.schema, by))
         if operator.export is not None:
             self._export(operator.export, found)
         return found
 
-    def _defined(self, function: model.PythonFunction, arguments: int) -> model.PythonFunction:
+    def _defined(self, function: operator_model.PythonFunction, arguments: int) -> operator_model.PythonFunction:
         """Return a function that takes so many arguments, as far as the text of its module says, or say where the file names another."""
         if isinstance(function.name.value, AtHand):
             return function
@@ -331,7 +337,7 @@ class _Apply:
         self.around.exports[name.value] = relation.node
 
     @operator.register
-    def _(self, operator: model.Inspect, relation: Relation) -> Relation:
+    def _(self, operator: operator_model.Inspect, relation: Relation) -> Relation:
         return relation.over(logical.Inspect((relation.node,), relation.schema, operator.label.value))
 
 
@@ -353,7 +359,7 @@ def _keep(schema: Schema) -> dict[str, Expression]:
     return {name: Column(name, kind) for name, kind in schema.items()}
 
 
-def _parse_all(relation: Relation, columns: model.Assignments) -> list[tuple[str, Expression]]:
+def _parse_all(relation: Relation, columns: operator_model.Assignments) -> list[tuple[str, Expression]]:
     """Parse each column's expression, gathering the errors of all of them."""
     parsed: list[tuple[str, Expression]] = []
     errors: list[DdError] = []
@@ -370,7 +376,7 @@ def _map(relation: Relation, columns: Iterable[tuple[str, Expression]]) -> Relat
     return Relation(logical.Apply((relation.node,), schema, MapStep(columns)))
 
 
-def _keys(relation: Relation, keys: Iterable[model.GroupColumn]) -> tuple[tuple[str, Expression], ...]:
+def _keys(relation: Relation, keys: Iterable[operator_model.GroupColumn]) -> tuple[tuple[str, Expression], ...]:
     by: list[tuple[str, Expression]] = []
     errors: list[DdError] = []
     for key in keys:

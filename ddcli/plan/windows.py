@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.logical import Node
     from ddcli.plan.relation import Relation
-    from ddcli.spec import model
+    from ddcli.spec import operator_model
 
 
 def windowed(
@@ -81,7 +81,7 @@ def windowed(
     return logical.Apply((found,), node.schema | schema, MapStep(tuple(kept.items())))
 
 
-def apply_window(relation: Relation, operator: model.Window) -> Relation:
+def apply_window(relation: Relation, operator: operator_model.Window) -> Relation:
     """Return a relation with the columns of the operator `window`."""
     from ddcli.expressions.window_calls import CALLED, OrderedBy, null_keys, parse_frame
 

@@ -17,8 +17,9 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
 from ddcli.job.clock import kept_clock, last_time, time_now
+from ddcli.job.frontier import find_time
 from ddcli.job.functions import load_functions, refuse_code
-from ddcli.job.request import find_time, newest_of, read_request
+from ddcli.job.request import newest_of, read_request
 from ddcli.query.answer import Finder
 from ddcli.query.kept import DIFF, StoredArrangements
 from ddcli.query.ways import Ways

@@ -20,8 +20,9 @@ from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, UsageError
 from ddcli.expressions.statement import check_tables, query_text
+from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions, refuse_code
-from ddcli.job.request import find_upper, newest_of, read_request
+from ddcli.job.request import newest_of, read_request
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.sql.statement import ORDER, bind_in_order

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.tables.listing import fingerprint_of
+from ddcli.store.tables.file_identity import fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,7 +29,7 @@ from ddcli.store.parquet.writer import CHUNK
 from ddcli.store.state.entries import FileEntry, OutputEntry, log_identity
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import last_of, more
-from ddcli.store.tables.listing import mark_of
+from ddcli.store.tables.file_identity import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

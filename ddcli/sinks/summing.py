@@ -13,8 +13,9 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, StateError, UsageError
+from ddcli.job.frontier import find_time
 from ddcli.job.reopening import reopenings
-from ddcli.job.request import find_time, read_request
+from ddcli.job.request import read_request
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import checksum
@@ -33,7 +34,8 @@ from ddcli.store.state.holds import read_claims
 from ddcli.store.state.outputs import output_paths, same_outputs
 from ddcli.store.state.upkeep import manifest_of, written_to
 from ddcli.store.state.verify import check_bytes
-from ddcli.store.tables.listing import Listing, mark_of
+from ddcli.store.tables.file_identity import mark_of
+from ddcli.store.tables.listing import Listing
 from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:

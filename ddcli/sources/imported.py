@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.job.request import InputFiles
+    from ddcli.job.input_files import InputFiles
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times

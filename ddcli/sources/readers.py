@@ -10,7 +10,7 @@ from ddcli.engine.times import Frontier, box, join
 from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
-from ddcli.job.request import find_seen, find_time
+from ddcli.job.frontier import find_seen, find_time
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.store.log.lineage import read_versions
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.forgetting import Forgetting
-    from ddcli.job.request import InputFiles, Request
+    from ddcli.job.input_files import InputFiles
+    from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing

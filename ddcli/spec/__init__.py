@@ -13,6 +13,7 @@ Reading is loaded when it is first asked for: nothing but `load_spec` and `parse
 * loops: collections and loops
 * model: what a file states, as plain values
 * names: names across a file
+* operator_model: the operators of a file, as plain values
 * operators: the operators: one table of shapes
 * outputs: outputs, and the tables that follow them
 * reader: places, errors, and reading on after an error

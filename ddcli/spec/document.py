@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
-from ddcli.spec import model
+from ddcli.spec import model, operator_model
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.clock import CLOCKS, default_clock, on_arrival, on_event
 from ddcli.spec.file import read_text
@@ -243,7 +243,7 @@ def _default_name(root: Mapping, file: str, notes: Notes) -> Text:
 
 def json_schema() -> JsonSchema:
     """Return the JSON Schema of pipeline files."""
-    operator: Shape[model.Operator] = Defined("operator", OneOperator)
+    operator: Shape[operator_model.Operator] = Defined("operator", OneOperator)
     apply = Many(operator, "a list of operators", least=0)
     definitions = {
         "operator": OneOperator().schema(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
-from ddcli.spec import model
+from ddcli.spec import operator_model
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
@@ -16,7 +16,7 @@ from ddcli.spec.values import Choice, ColumnType, ExpressionText, Flag, PathWord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-O = TypeVar("O", bound=model.Operator)  # noqa: E741
+O = TypeVar("O", bound=operator_model.Operator)  # noqa: E741
 K = TypeVar("K")
 
 LETTERS = "letters, digits, `_` and `-`"
@@ -29,7 +29,7 @@ COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
 
 
-def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> model.Columns:
+def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> operator_model.Columns:
     return {name.value: (name, type_) for name, type_ in pairs}
 
 
@@ -55,37 +55,37 @@ def bare(kind: Callable[..., O]) -> Shape[O]:
     return Nothing(lambda place: kind(span=place.word.span, place=place.path))
 
 
-def _order(_: NodePlace, text: Text) -> model.Order:
+def _order(_: NodePlace, text: Text) -> operator_model.Order:
     match = re.fullmatch(r"(?is)(.*?\S)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", text.value)
     if match is None or not (match[2] or match[3]):
-        return model.Order(text)
+        return operator_model.Order(text)
     nulls_first = match[3].lower() == "first" if match[3] else None
-    return model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
+    return operator_model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
 
 
-def _inline(place: NodePlace, arguments: dict[str, Any]) -> model.Inline:
-    return model.Inline(arguments["sources"], arguments.get("apply", ()), place.word.span, place.path)
+def _inline(place: NodePlace, arguments: dict[str, Any]) -> operator_model.Inline:
+    return operator_model.Inline(arguments["sources"], arguments.get("apply", ()), place.word.span, place.path)
 
 
-def _function(_: NodePlace, arguments: dict[str, Any]) -> model.PythonFunction:
-    return model.PythonFunction(**arguments)
+def _function(_: NodePlace, arguments: dict[str, Any]) -> operator_model.PythonFunction:
+    return operator_model.PythonFunction(**arguments)
 
 
 def _one(_: NodePlace, value: K) -> tuple[K]:
     return (value,)
 
 
-def _source() -> Shape[model.Source]:
+def _source() -> Shape[operator_model.Source]:
     return SOURCE
 
 
-def _operators() -> Shape[tuple[model.Operator, ...]]:
+def _operators() -> Shape[tuple[operator_model.Operator, ...]]:
     return Many(OneOperator(), "a list of operators", least=0)
 
 
-APPLY: Shape[tuple[model.Operator, ...]] = Defined("apply", _operators)
+APPLY: Shape[tuple[operator_model.Operator, ...]] = Defined("apply", _operators)
 A_SOURCE: Shape[Any] = Defined("source", _source)
-SOURCES: Shape[tuple[model.Source, ...]] = ByKind(
+SOURCES: Shape[tuple[operator_model.Source, ...]] = ByKind(
     "a name, a list of names, or a collection in place",
     scalar=As(A_SOURCE, _one),
     mapping=As(A_SOURCE, _one),
@@ -120,19 +120,20 @@ def names_function(node: Node, place: NodePlace, notes: Notes) -> bool:
     return False
 
 
-def _python_reduce(place: NodePlace, arguments: dict[str, Any]) -> model.PythonReduce:
+def _python_reduce(place: NodePlace, arguments: dict[str, Any]) -> operator_model.PythonReduce:
     by, values = arguments.pop("by", ()), arguments.pop("values", None)
-    function = model.PythonFunction(**arguments)
-    return model.PythonReduce(by, function, values, span=place.word.span, place=place.path)
+    function = operator_model.PythonFunction(**arguments)
+    return operator_model.PythonReduce(by, function, values, span=place.word.span, place=place.path)
 
 
-BY: Shape[tuple[model.GroupColumn, ...]] = ByKind(
+BY: Shape[tuple[operator_model.GroupColumn, ...]] = ByKind(
     "a list of columns, or a mapping of names to expressions",
-    scalar=As(COLUMN, lambda _, name: (model.GroupColumn(name),)),
+    scalar=As(COLUMN, lambda _, name: (operator_model.GroupColumn(name),)),
     sequence=As(
-        Many(COLUMN, "a list of columns", least=0, distinct=True), lambda _, names: tuple(map(model.GroupColumn, names))
+        Many(COLUMN, "a list of columns", least=0, distinct=True),
+        lambda _, names: tuple(map(operator_model.GroupColumn, names)),
     ),
-    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(model.GroupColumn(*pair) for pair in pairs)),
+    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(operator_model.GroupColumn(*pair) for pair in pairs)),
     hint="write `by: [region]` or `by: {day: cast(placed_at as date)}`",
 )
 PYTHON_REDUCE = Record(
@@ -147,15 +148,15 @@ PYTHON_REDUCE = Record(
 )
 
 
-class Reducing(Shape[model.Reduce | model.PythonReduce]):
+class Reducing(Shape[operator_model.Reduce | operator_model.PythonReduce]):
     """`by`, and either output columns with their aggregates or a Python function."""
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.Reduce | model.PythonReduce:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> operator_model.Reduce | operator_model.PythonReduce:
         if not isinstance(node, Mapping):
             raise notes.mismatch(node, place, "a mapping", "for example `reduce: {by: [region], orders: count(*)}`")
         if names_function(node, place, notes):
             return PYTHON_REDUCE.read(node, place, notes)
-        by: tuple[model.GroupColumn, ...] = ()
+        by: tuple[operator_model.GroupColumn, ...] = ()
         wrong = False
         for word, value in node.entries:
             if word.value == "by":
@@ -178,7 +179,7 @@ class Reducing(Shape[model.Reduce | model.PythonReduce]):
                 wrong = True
         if wrong:
             raise Refused
-        return model.Reduce(by, columns, span=place.word.span, place=place.path)
+        return operator_model.Reduce(by, columns, span=place.word.span, place=place.path)
 
     def _schema(self) -> JsonSchema:
         plain = {"type": "object", "properties": {"by": BY.schema()}, "additionalProperties": EXPRESSION.schema()}
@@ -199,8 +200,8 @@ class PythonOr(Shape[Any]):
         return {"anyOf": [self.python.schema(), self.other.schema() | {"not": {"required": ["function"]}}]}
 
 
-def _flat_map(place: NodePlace, pairs: tuple[tuple[Text, Text], ...]) -> model.FlatMap:
-    return model.FlatMap(*pairs[0], span=place.word.span, place=place.path)
+def _flat_map(place: NodePlace, pairs: tuple[tuple[Text, Text], ...]) -> operator_model.FlatMap:
+    return operator_model.FlatMap(*pairs[0], span=place.word.span, place=place.path)
 
 
 def _same(_: NodePlace, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...]:
@@ -279,8 +280,8 @@ WHILE = {
     "from": Key("lower", EXPRESSION, about="the first time of a record; without: always before `until`"),
     "until": Key("upper", EXPRESSION, about="the first time at which it is gone; without: never gone"),
 }
-TEMPORAL_FILTER: Shape[model.TemporalFilter] = Record(
-    lambda place, arguments: model.TemporalFilter(**arguments, span=place.word.span, place=place.path),
+TEMPORAL_FILTER: Shape[operator_model.TemporalFilter] = Record(
+    lambda place, arguments: operator_model.TemporalFilter(**arguments, span=place.word.span, place=place.path),
     WHILE,
     "a mapping with `from`, `until` or both",
     "temporal_filter: {from: placed_at, until: closed_at}",
@@ -288,10 +289,10 @@ TEMPORAL_FILTER: Shape[model.TemporalFilter] = Record(
 )
 
 
-class Entering(Shape[model.Enter]):
+class Entering(Shape[operator_model.Enter]):
     """The round in which a record enters the loop around."""
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.Enter:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> operator_model.Enter:
         notes.entering.append(place)
         return ENTER.read(node, place, notes)
 
@@ -300,44 +301,56 @@ class Entering(Shape[model.Enter]):
 
 
 AT = Key("at", EXPRESSION, required=True, about="the round, an integer; below 0 it is the first")
-ENTER = record(model.Enter, {"at": AT}, "enter: {at: priority}")
+ENTER = record(operator_model.Enter, {"at": AT}, "enter: {at: priority}")
 
 OPERATORS: dict[str, Shape[Any]] = {
-    "map": PythonOr(operator(model.PythonMap, "function", PYTHON), operator(model.Map, "columns", ASSIGNMENTS)),
-    "extend": operator(model.Extend, "columns", ASSIGNMENTS),
-    "project": operator(model.Project, "columns", COLUMNS),
-    "drop": operator(model.Drop, "columns", COLUMNS),
-    "rename": operator(model.Rename, "columns", RENAMES),
-    "filter": operator(model.Filter, "condition", ExpressionText("a condition")),
-    "flat_map": PythonOr(operator(model.PythonFlatMap, "function", PYTHON), As(ONE_TABLE, _flat_map)),
-    "explode": operator(model.Explode, "weight", EXPRESSION),
-    "negate": bare(model.Negate),
-    "concat": operator(model.Concat, "sources", SOURCES),
-    "consolidate": bare(model.Consolidate),
-    "join": record(model.Join, JOIN, "join: {with: customers, on: [customer_id]}"),
-    "asof_join": record(model.AsofJoin, ASOF_JOIN, "asof_join: {with: quotes, on: [symbol], at: time, as: quote}"),
-    "semijoin": record(model.Semijoin, {"with": WITH, "on": ON_KEY}, "semijoin: {with: customers, on: [customer_id]}"),
-    "antijoin": record(model.Antijoin, {"with": WITH, "on": ON_KEY}, "antijoin: {with: customers, on: [customer_id]}"),
+    "map": PythonOr(
+        operator(operator_model.PythonMap, "function", PYTHON), operator(operator_model.Map, "columns", ASSIGNMENTS)
+    ),
+    "extend": operator(operator_model.Extend, "columns", ASSIGNMENTS),
+    "project": operator(operator_model.Project, "columns", COLUMNS),
+    "drop": operator(operator_model.Drop, "columns", COLUMNS),
+    "rename": operator(operator_model.Rename, "columns", RENAMES),
+    "filter": operator(operator_model.Filter, "condition", ExpressionText("a condition")),
+    "flat_map": PythonOr(operator(operator_model.PythonFlatMap, "function", PYTHON), As(ONE_TABLE, _flat_map)),
+    "explode": operator(operator_model.Explode, "weight", EXPRESSION),
+    "negate": bare(operator_model.Negate),
+    "concat": operator(operator_model.Concat, "sources", SOURCES),
+    "consolidate": bare(operator_model.Consolidate),
+    "join": record(operator_model.Join, JOIN, "join: {with: customers, on: [customer_id]}"),
+    "asof_join": record(
+        operator_model.AsofJoin, ASOF_JOIN, "asof_join: {with: quotes, on: [symbol], at: time, as: quote}"
+    ),
+    "semijoin": record(
+        operator_model.Semijoin, {"with": WITH, "on": ON_KEY}, "semijoin: {with: customers, on: [customer_id]}"
+    ),
+    "antijoin": record(
+        operator_model.Antijoin, {"with": WITH, "on": ON_KEY}, "antijoin: {with: customers, on: [customer_id]}"
+    ),
     "reduce": Reducing(),
     "count": ByKind(
-        "nothing or a mapping", nothing=bare(model.Count), mapping=record(model.Count, COUNT, "count: {by: [region]}")
+        "nothing or a mapping",
+        nothing=bare(operator_model.Count),
+        mapping=record(operator_model.Count, COUNT, "count: {by: [region]}"),
     ),
-    "distinct": bare(model.Distinct),
-    "threshold": operator(model.Threshold, "multiplicity", EXPRESSION),
-    "top_k": record(model.TopK, TOP_K, "top_k: {by: [region], k: 3, order_by: [amount desc]}"),
-    "window": record(model.Window, WINDOW, "window: {by: [region], order_by: [placed_at], columns: {n: row_number()}}"),
+    "distinct": bare(operator_model.Distinct),
+    "threshold": operator(operator_model.Threshold, "multiplicity", EXPRESSION),
+    "top_k": record(operator_model.TopK, TOP_K, "top_k: {by: [region], k: 3, order_by: [amount desc]}"),
+    "window": record(
+        operator_model.Window, WINDOW, "window: {by: [region], order_by: [placed_at], columns: {n: row_number()}}"
+    ),
     "temporal_filter": TEMPORAL_FILTER,
-    "join_function": operator(model.JoinFunction, "function", PYTHON),
+    "join_function": operator(operator_model.JoinFunction, "function", PYTHON),
     "enter": Entering(),
     "arrange": record(
-        model.Arrange,
+        operator_model.Arrange,
         {
             "by": Key("by", COLUMNS, required=True),
             "export": Key("export", NAME, about="the name by which other pipelines import it"),
         },
         "arrange: {by: [customer_id]}",
     ),
-    "inspect": operator(model.Inspect, "label", Words("a label")),
+    "inspect": operator(operator_model.Inspect, "label", Words("a label")),
 }
 BARE = ("negate", "consolidate", "count", "distinct")
 
@@ -361,10 +374,10 @@ ELSEWHERE = {
 """What operators are called in SQL and by data frames, without underscores."""
 
 
-class OneOperator(Shape[model.Operator]):
+class OneOperator(Shape[operator_model.Operator]):
     """An item of `apply`: a word, or a mapping of one operator to its arguments."""
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.Operator:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> operator_model.Operator:
         if isinstance(node, Scalar) and node.kind != "null":
             word, value = node.text, Scalar(Text("", node.span), "null", plain=True, comment=node.comment)
             first = re.match(r"\w+", word.value)
@@ -379,7 +392,7 @@ class OneOperator(Shape[model.Operator]):
             raise self._not_one(node, place, notes)
         return self._known(*node.entries[0], place, notes)
 
-    def _known(self, word: Text, value: Node, place: NodePlace, notes: Notes) -> model.Operator:
+    def _known(self, word: Text, value: Node, place: NodePlace, notes: Notes) -> operator_model.Operator:
         shape = OPERATORS.get(word.value)
         if shape is None:
             listed = f"(operators: {', '.join(OPERATORS)})"
@@ -387,7 +400,7 @@ class OneOperator(Shape[model.Operator]):
             if meant := ELSEWHERE.get(word.value.lower().replace("_", "")):
                 hint = f"that is `{meant}` here {listed}"
             raise notes.refuse(place.path, f"unknown operator {word.value!r}", word.span, hint)
-        found: model.Operator = shape.read(value, place.entry(word), notes)
+        found: operator_model.Operator = shape.read(value, place.entry(word), notes)
         return found
 
     def _not_one(self, node: Mapping, place: NodePlace, notes: Notes) -> Refused:

@@ -14,7 +14,7 @@ from ddcli.commands.pipelines import find_pipelines
 from ddcli.errors import SpecErrors, UsageError
 from ddcli.spec import included_files, load_spec, parse_spec
 from ddcli.spec.include import DEEPEST, MOST
-from ddcli.spec.model import Reduce
+from ddcli.spec.operator_model import Reduce
 from ddcli.spec.variables import check_used, variables_of_call
 from tests.draws import chance, many
 from tests.spec.test_reading import plain

@@ -5,6 +5,7 @@
 * dialect: how CSV is written
 * endings: the kind of a file by its name
 * erasure: files without some of their rows
+* file_identity: whether a file is the one that was taken in
 * files: reads tables; an error names file and row
 * first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages

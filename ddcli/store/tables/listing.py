@@ -7,16 +7,25 @@ refuses the run. Imports no third-party library; 1 000 unchanged files take abou
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 from dataclasses import field, replace
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
+from ddcli.store.tables.file_identity import (
+    OTHER_CONTENT,
+    PUT_BACK,
+    _changed,
+    fingerprint,
+    mark_in,
+    present_entry,
+    taken_again,
+    withdrawn_entry,
+)
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, tag_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 
@@ -26,15 +35,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.state.entries import InputFile, Times
 
-HEAD, TAIL = 4 << 10, 64 << 10
-WHOLE = 32
-"""Bytes of the digest of a whole file; the fingerprint of parts has half as many."""
-PUT_BACK = (
-    "put the file back as it was: what is new goes into a file of its own; or withdraw it, and take in what lies there now: "
-    "`dd retract PIPELINE FILE`; or compute all anew from the files as they are now: `dd run --full-refresh all`"
-)
 WITHDRAWN = "it was withdrawn (`dd retract`), and is taken in again with other content or under another name"
-OTHER_CONTENT = "it has the same size and other content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
     root, found = glimpse(path, base)
     names = _by_path(file for file in consumed if file.archived and not file.withdrawn)
     try:
-        each = [(_again(root, file, names.get(file.path, ())), root / file.path) for file in found]
+        each = [(taken_again(root, file, names.get(file.path, ())), root / file.path) for file in found]
     except OSError:  # one went away meanwhile: another run will see
         return []
     return [(file, place) for file, place in each if file is not None]
@@ -316,7 +317,7 @@ def _sorted_out(
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
         before = known.pop(file.path, None)
-        if before is None and (again := _again(root, file, names.get(file.path, ()))) is not None:
+        if before is None and (again := taken_again(root, file, names.get(file.path, ()))) is not None:
             apart.pop(again.key)
             if again.archived:
                 unmoved.append(again)
@@ -325,16 +326,16 @@ def _sorted_out(
             (done if again.done else waiting).append(again)
             continue
         if before is not None and before.withdrawn:
-            same = _withdrawn(root, before, file)
+            same = withdrawn_entry(root, before, file)
             if same is not None:
                 withdrawn.append(same)
                 continue
             before = None
             amended.add(file.path)
         if before is None:
-            new.append(replace(file, fingerprint=_fingerprint(root, file)))
+            new.append(replace(file, fingerprint=mark_in(root, file)))
         else:
-            now, rows = _known(root, before, file)
+            now, rows = present_entry(root, before, file)
             if rows is not None:
                 grown[file.path] = Growth(rows, before)
             (done if now.done else waiting).append(now)
@@ -392,7 +393,7 @@ def _summed_up(
                     place=str(root / file.path),
                     hint="begin anew with its contents: `dd run --full-refresh all`",
                 )
-            done.append(replace(file, fingerprint=_fingerprint(root, file), done=True))
+            done.append(replace(file, fingerprint=mark_in(root, file), done=True))
             gone.add(file.path)
         for key in names_before:
             known.pop(key, None)
@@ -416,83 +417,3 @@ def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:
     for file in files:
         found.setdefault(file.path, []).append(file)
     return found
-
-
-def _again(root: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
-    """Return which of some files that have been archived, or forgotten, a file is: of the first the very same, that was not moved yet."""
-    for before in known:
-        same = now.size == before.size and (before.forgotten or now.mtime_ns == before.mtime_ns)
-        if same and _fingerprint(root, now) == before.fingerprint:
-            return before
-    return None
-
-
-def _withdrawn(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
-    """Return a withdrawn file's entry, with the digest of all its content, if it lies there as it was; None if it has other content.
-
-    As long as the digest is that of a part, a large file that was written to since it was taken in counts as another.
-    """
-    if now.size != before.size:
-        return None
-    if now.fingerprint:  # of an object
-        return before if now.fingerprint == before.fingerprint else None
-    written = now.mtime_ns != before.mtime_ns
-    if len(before.fingerprint) == 2 * WHOLE:
-        same = not written or content_digest(root / now.path) == before.fingerprint
-        return replace(before, mtime_ns=now.mtime_ns) if same else None
-    if (written and now.size > HEAD + TAIL) or _fingerprint(root, now) != before.fingerprint:
-        return None
-    return replace(before, mtime_ns=now.mtime_ns, fingerprint=content_digest(root / now.path))
-
-
-def content_digest(path: Path) -> str:
-    """Return the digest of all of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=WHOLE)).hexdigest()
-
-
-def _known(root: Path, before: InputFile, now: InputFile) -> tuple[InputFile, int | None]:
-    """Return a consumed file's present entry, and if it has grown, how many rows it had; refuse one that changed otherwise."""
-    if now.size != before.size:
-        change = f"it had {before.size} bytes and has {now.size}"
-    elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
-        return before, None
-    elif _fingerprint(root, now) == before.fingerprint:
-        return replace(before, mtime_ns=now.mtime_ns), None
-    else:
-        change = OTHER_CONTENT
-    from ddcli.store.log.lineage import rows_of  # only here: of files that have changed
-
-    path = root / now.path
-    if before.fingerprint and now.path.endswith(".parquet") and (rows := rows_of(path, before.fingerprint)) is not None:
-        return replace(now, fingerprint=_fingerprint(root, now), since=before.since), rows
-    raise _changed(path, change)
-
-
-def _changed(path: Path, change: str) -> InputError:
-    return InputError(f"a file that was already taken in has changed: {change}", place=str(path), hint=PUT_BACK)
-
-
-def _fingerprint(root: Path, file: InputFile) -> str:
-    """Return a file's fingerprint: that of an object came with the listing."""
-    return file.fingerprint or fingerprint(root / file.path, file.size)
-
-
-def mark_of(path: Path, size: int) -> str:
-    """Return the fingerprint that a listing has of a file, or an object, of so many bytes."""
-    return tag_of(path.head()) if isinstance(path, ObjectPath) else fingerprint(path, size)
-
-
-def fingerprint(path: Path, size: int) -> str:
-    """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
-    with path.open("rb", buffering=0) as file:
-        return fingerprint_of(file, size)
-
-
-def fingerprint_of(file: IO[bytes], size: int) -> str:
-    """Return the fingerprint of a file's content of so many bytes."""
-    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
-    digest.update(file.read(HEAD))
-    file.seek(max(HEAD, size - TAIL))
-    digest.update(file.read(TAIL))
-    return digest.hexdigest()

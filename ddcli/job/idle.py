@@ -1,0 +1,84 @@
+"""Whether there is anything to do at all.
+
+A run with nothing new, the usual case under cron, is found out here from names and sizes of files, before a heavy
+library is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import Frontier
+from ddcli.errors import StateError
+from ddcli.job.clock import time_text
+from ddcli.job.frontier import find_seen, find_time, find_upper
+from ddcli.job.inputs import find_inputs
+from ddcli.job.summary import RunSummary
+from ddcli.store.state.contents import unpublished
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import check_outputs, same_outputs
+from ddcli.store.time_text import format_frontier
+from ddcli.version import __version__
+
+if TYPE_CHECKING:
+    from ddcli.job.request import Request
+    from ddcli.store.state.manifest import Manifest
+
+
+def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
+    """Say whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
+    if request.refresh is not None or request.rewrite or request.withdrawn or request.reopened is not None:
+        return True
+    if manifest.plan != fingerprint:
+        return True
+    return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
+
+
+def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
+    """Return the summary of a run that has nothing to do."""
+    upper = Frontier(manifest.upper)
+    told = format_frontier(upper, list(find_time(manifest).values()))
+    return RunSummary(request.spec.name.value, None, told, changed=False, time=time_text(request.clock, upper))
+
+
+def is_idle(request: Request, manifest: Manifest) -> bool:
+    """Say whether no file is new, no progress has moved, and no row that waits may be taken now."""
+    if (
+        request.refresh is not None
+        or request.rewrite
+        or manifest.pipeline != request.digest
+        or manifest.engine != __version__
+        or unpublished(request.state, manifest)
+    ):
+        return False
+    try:
+        check_outputs(request.state, manifest, request.outputs)
+    except StateError:
+        newest = read_newest(request.state)
+        if newest is None or newest.number == manifest.number:
+            raise
+        return False  # another run has committed since
+    time, before = find_time(manifest), Frontier(manifest.upper)
+    if request.until is not None:
+        return find_upper(request, time, {}, manifest, None) == before
+    if request.spec.tables:
+        from ddcli.job.tables import is_behind
+
+        if is_behind(request.spec, request.base):
+            return False
+    if request.spec.has_targets:
+        from ddcli.job.tables_out import is_followed
+
+        if not is_followed(request.spec, request.base, request.state, manifest):
+            return False
+    found = find_inputs(request, manifest)
+    if not request.spec.tables and not any(each.arrangement or each.archive for each in request.spec.inputs.values()):
+        request.looked[manifest.number] = found
+    for name, given in found.items():
+        entry = manifest.inputs[name]
+        if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
+            return False
+    # A row that waits and may be taken would move the upper: it is at or after the old one.
+    return not any(given.listing.new or given.listing.grown or given.listing.unmoved for given in found.values()) and (
+        find_upper(request, time, found, manifest, find_seen(manifest)) == before
+    )

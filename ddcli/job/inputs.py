@@ -1,0 +1,103 @@
+"""What there is of each input of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import Frontier
+from ddcli.errors import InputError
+from ddcli.job.consumed import apart, refuse_shared_files
+from ddcli.job.input_files import InputFiles
+from ddcli.store.files.objects import locate
+from ddcli.store.log.progress import PROGRESS, read_owned
+from ddcli.store.state.sharing import find_shared
+from ddcli.store.tables.listing import Listing, list_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.manifest import Manifest
+
+from ddcli.job.request import Request, _of_writer
+
+
+def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
+    """Return what there is of each input. Progress is read before files are listed: its writer goes the other way.
+
+    With `anew` all files are new, whatever the state of `manifest` has taken in, but those that were withdrawn. Of a request that
+    withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either; of one
+    that reopens the state none is.
+    """
+    if manifest is not None and not (anew or request.withdrawn or request.reopened):
+        known = request.looked.pop(manifest.number, None)
+        if known is not None:
+            return known
+    found = {}
+    for name, given in request.spec.inputs.items():
+        directory = locate(request.base, given.path.value)
+        if given.arrangement is not None:
+            shared = request.shared.get(name) or find_shared(directory, given.arrangement.value)
+            if len(shared.manifest.cache["time"]) != len(given.time):
+                problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates, the input of {len(given.time)}"
+                hint = "name the time's columns under the input's `time`"
+                raise InputError(problem, place=str(directory), hint=hint)
+            found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
+            continue
+        progress, owner = read_owned(directory)
+        if progress and len(progress[0]) != len(given.time):
+            problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"
+            raise InputError(
+                problem, place=str(directory / PROGRESS), hint="name the time's columns under the input's `time`"
+            )
+        if progress is not None and given.archive is not None:
+            raise InputError(
+                f"the input '{name}' is a log that somebody writes: its files are not archived",
+                place=str(directory / PROGRESS),
+                hint="leave `consumed` out; what has been read of a log costs nothing",
+            )
+        entry = manifest.inputs.get(name) if manifest else None
+        consumed: Iterable[InputFile] = entry.files if entry else request.earlier.get(name, ())
+        begins = anew or entry is None
+        if begins:
+            consumed = apart(given, request.base, consumed)
+        gone = request.withdrawn.get(name, frozenset())
+        named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
+        if gone:
+            consumed = [
+                replace(file, withdrawn=True) if file.key in gone else file
+                for file in consumed
+                if file.key not in gone or not file.forgotten
+            ]
+        listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
+        if progress is not None:
+            listing = _of_writer(listing, owner)
+        _mind_horizon(request, name, listing, begins=begins)
+        if begins:
+            listing = listing.anew()
+        if request.forgetting is not None:
+            listing = listing.archived_as_now()
+        if request.withdrawn or request.reopened is not None:
+            left = {file.path for file in listing.new if file.path not in named or request.clock.arrival}
+            listing = listing.without(left, consumed)
+        if request.ready is not None:
+            listing = listing.only(request.ready)
+        found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
+    refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
+    return found
+
+
+def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool) -> None:
+    """Note that an input's log which is read from its beginning tells nothing from before its horizon; refuse to take a state back to before that."""
+    if listing.horizon is None:
+        return
+    if begins and name not in request.noted:
+        request.noted.add(name)
+        request.say(f"inputs.{name}: what is older in its log is summed up; outputs know nothing from before that")
+    if request.reopened is not None and request.reopened.less_equal(listing.horizon):
+        raise InputError(
+            f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",
+            place=str(listing.root),
+            hint="reopen from a later time, or begin anew: `dd run --full-refresh all`",
+        )

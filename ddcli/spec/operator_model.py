@@ -1,0 +1,293 @@
+"""The operators of a pipeline file, as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from ddcli.errors import Span, Text
+    from ddcli.expressions.types import Type
+
+
+Columns = dict[str, tuple["Text", "Type"]]
+"""Declared columns by name, in order; the text is the name where it is written."""
+
+
+Assignments = tuple[tuple["Text", "Text"], ...]
+"""(column, expression) in order; columns are distinct."""
+
+
+How = Literal["inner", "left", "right", "full"]
+
+
+Direction = Literal["backward", "forward"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupColumn:
+    """A grouping column: the `expression` that computes it, or None for the column of that very name."""
+
+    name: Text
+    expression: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A sort key. `expression` is what the user wrote without its `asc` or `desc`, and `nulls first` or `nulls last`."""
+
+    expression: Text
+    descending: bool = False
+    nulls_first: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A Python function `module:function` and the columns it returns. By record, or a batch (a DataFrame) at a time."""
+
+    name: Text
+    columns: Columns
+    batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A collection without a name, written where another refers to it. `place` is its path in the file."""
+
+    sources: tuple[Source, ...]
+    apply: tuple[Operator, ...]
+    span: Span
+    place: str
+
+
+Source: TypeAlias = "Text | Inline"
+"""The name of an input or collection (known to exist), or a collection written in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One step of `apply`. `place` is its path, `collections.big.apply[2].join`; `span` is its name in the file."""
+
+    span: Span
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Operator):
+    """Give exactly these columns."""
+
+    columns: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PythonMap(Operator):
+    """Turn each record into one record of the function's columns."""
+
+    function: PythonFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Extend(Operator):
+    """Add or replace columns."""
+
+    columns: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Operator):
+    """Keep these columns, in this order."""
+
+    columns: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Operator):
+    """Leave these columns out."""
+
+    columns: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rename(Operator):
+    """Rename columns: pairs of (old, new)."""
+
+    columns: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Operator):
+    """Keep the records for which the condition is true."""
+
+    condition: Text
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap(Operator):
+    """Give one record for each element of a table expression (`unnest(...)`, `generate_series(...)`), in `column`."""
+
+    column: Text
+    expression: Text
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFlatMap(Operator):
+    """Turn each record into any number of records of the function's columns."""
+
+    function: PythonFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Explode(Operator):
+    """Multiply the diff by an integer expression; columns stay as they are."""
+
+    weight: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Negate(Operator):
+    """Change the sign of every diff."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Operator):
+    """Add the updates of other collections."""
+
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidate(Operator):
+    """Sum the diffs of equal updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Operator):
+    """Join with `right` where the pairs of columns `on` (left, right) are equal; `name` qualifies the right side."""
+
+    right: Source
+    on: tuple[tuple[Text, Text], ...]
+    how: How = "inner"
+    name: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoin(Operator):
+    """Join each record with the nearest of `right` by the pair of columns `at`, of those where the pairs `on` are equal."""
+
+    right: Source
+    at: tuple[tuple[Text, Text], ...]
+    on: tuple[tuple[Text, Text], ...] = ()
+    how: Literal["inner", "left"] = "inner"
+    direction: Direction = "backward"
+    strict: bool = False
+    name: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Semijoin(Operator):
+    """Keep the records that have a match in `right`."""
+
+    right: Source
+    on: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Antijoin(Operator):
+    """Keep the records that have no match in `right`."""
+
+    right: Source
+    on: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Operator):
+    """Aggregate each group: the columns are `by` and then `columns`. Empty `by`: the collection is one group."""
+
+    by: tuple[GroupColumn, ...]
+    columns: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PythonReduce(Operator):
+    """Reduce each group by a function. `values` are the columns it is given; None is all that are not in `by`."""
+
+    by: tuple[GroupColumn, ...]
+    function: PythonFunction
+    values: tuple[Text, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Operator):
+    """Count records. `by` None: how often each distinct record occurs, beside it; else: records in each group."""
+
+    name: str = "count"
+    by: tuple[Text, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Operator):
+    """Give each record that is present once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold(Operator):
+    """Give each record the multiplicity that an expression over `count`, its multiplicity now, says."""
+
+    multiplicity: Text
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(Operator):
+    """Keep the first `k` records of each group in an order. Empty `by`: the collection is one group."""
+
+    k: int
+    order_by: tuple[Order, ...]
+    by: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Operator):
+    """Add columns that see the rows around each row, in its partition `by` and an order. `frame`: which of them aggregates see."""
+
+    columns: Assignments
+    by: tuple[Text, ...] = ()
+    order_by: tuple[Order, ...] = ()
+    frame: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalFilter(Operator):
+    """Keep each record while `lower` <= now < `upper`, at least one of them given; now is the time one reads at."""
+
+    lower: Text | None = None
+    upper: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFunction(Operator):
+    """Turn each record into records of the function's columns, each with a time from which it is there, and a diff."""
+
+    function: PythonFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Enter(Operator):
+    """Let each record into the loop around in the round that the integer expression `at` says."""
+
+    at: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Arrange(Operator):
+    """Index by columns, for all who join or reduce on them; under the name `export`, for other pipelines too."""
+
+    by: tuple[Text, ...]
+    export: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect(Operator):
+    """Show the updates that pass, under a label."""
+
+    label: Text

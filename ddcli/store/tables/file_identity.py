@@ -1,0 +1,111 @@
+"""Whether a file is the one that was taken in: by its size and time, else by its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING
+
+from ddcli.errors import InputError
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.tables.input_path import tag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ddcli.store.state.entries import InputFile
+
+
+HEAD, TAIL = 4 << 10, 64 << 10
+WHOLE = 32
+"""Bytes of the digest of a whole file; the fingerprint of parts has half as many."""
+
+
+PUT_BACK = (
+    "put the file back as it was: what is new goes into a file of its own; or withdraw it, and take in what lies there now: "
+    "`dd retract PIPELINE FILE`; or compute all anew from the files as they are now: `dd run --full-refresh all`"
+)
+
+
+OTHER_CONTENT = "it has the same size and other content"
+
+
+def taken_again(root: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
+    """Return which of some files that have been archived, or forgotten, a file is: of the first the very same, that was not moved yet."""
+    for before in known:
+        same = now.size == before.size and (before.forgotten or now.mtime_ns == before.mtime_ns)
+        if same and mark_in(root, now) == before.fingerprint:
+            return before
+    return None
+
+
+def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
+    """Return a withdrawn file's entry, with the digest of all its content, if it lies there as it was; None if it has other content.
+
+    As long as the digest is that of a part, a large file that was written to since it was taken in counts as another.
+    """
+    if now.size != before.size:
+        return None
+    if now.fingerprint:  # of an object
+        return before if now.fingerprint == before.fingerprint else None
+    written = now.mtime_ns != before.mtime_ns
+    if len(before.fingerprint) == 2 * WHOLE:
+        same = not written or content_digest(root / now.path) == before.fingerprint
+        return replace(before, mtime_ns=now.mtime_ns) if same else None
+    if (written and now.size > HEAD + TAIL) or mark_in(root, now) != before.fingerprint:
+        return None
+    return replace(before, mtime_ns=now.mtime_ns, fingerprint=content_digest(root / now.path))
+
+
+def content_digest(path: Path) -> str:
+    """Return the digest of all of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=WHOLE)).hexdigest()
+
+
+def present_entry(root: Path, before: InputFile, now: InputFile) -> tuple[InputFile, int | None]:
+    """Return a consumed file's present entry, and if it has grown, how many rows it had; refuse one that changed otherwise."""
+    if now.size != before.size:
+        change = f"it had {before.size} bytes and has {now.size}"
+    elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
+        return before, None
+    elif mark_in(root, now) == before.fingerprint:
+        return replace(before, mtime_ns=now.mtime_ns), None
+    else:
+        change = OTHER_CONTENT
+    from ddcli.store.log.lineage import rows_of  # only here: of files that have changed
+
+    path = root / now.path
+    if before.fingerprint and now.path.endswith(".parquet") and (rows := rows_of(path, before.fingerprint)) is not None:
+        return replace(now, fingerprint=mark_in(root, now), since=before.since), rows
+    raise _changed(path, change)
+
+
+def _changed(path: Path, change: str) -> InputError:
+    return InputError(f"a file that was already taken in has changed: {change}", place=str(path), hint=PUT_BACK)
+
+
+def mark_in(root: Path, file: InputFile) -> str:
+    """Return a file's fingerprint: that of an object came with the listing."""
+    return file.fingerprint or fingerprint(root / file.path, file.size)
+
+
+def mark_of(path: Path, size: int) -> str:
+    """Return the fingerprint that a listing has of a file, or an object, of so many bytes."""
+    return tag_of(path.head()) if isinstance(path, ObjectPath) else fingerprint(path, size)
+
+
+def fingerprint(path: Path, size: int) -> str:
+    """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
+    with path.open("rb", buffering=0) as file:
+        return fingerprint_of(file, size)
+
+
+def fingerprint_of(file: IO[bytes], size: int) -> str:
+    """Return the fingerprint of a file's content of so many bytes."""
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    digest.update(file.read(HEAD))
+    file.seek(max(HEAD, size - TAIL))
+    digest.update(file.read(TAIL))
+    return digest.hexdigest()
