@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
+from ddcli.circuit.context import CircuitContext, Traces
 from ddcli.circuit.groups import value_layout
-from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, is_in_order, reduction, route
+from ddcli.circuit.operators import INT64, Operators, is_in_order, reduction, route
 from ddcli.circuit.partition import owned
 from ddcli.circuit.shards import Lazily
 from ddcli.dataclass import dataclass
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.circuit.operators import Facts, Failed
+    from ddcli.circuit.context import Facts, Failed
     from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.places import Deltas

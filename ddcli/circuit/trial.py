@@ -22,7 +22,7 @@ from ddcli.engine.workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.circuit.operators import Facts
+    from ddcli.circuit.context import Facts
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type

@@ -28,7 +28,7 @@ from ddcli.provenance.contents import Contents
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from ddcli.circuit.operators import Facts
+    from ddcli.circuit.context import Facts
     from ddcli.circuit.trial import Matrix
     from ddcli.plan.logical import Node
     from ddcli.provenance.contents import Numbers, Record, Values

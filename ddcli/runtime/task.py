@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
+    from ddcli.circuit.context import Failed
     from ddcli.circuit.graph import Assembled
-    from ddcli.circuit.operators import Failed
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval

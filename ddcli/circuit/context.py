@@ -1,0 +1,75 @@
+"""What operators are made with: traces, pools, what is known of inputs, and who takes in what fails."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    import polars as pl
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.trace.spine import Trace
+    from ddcli.errors import DdError
+    from ddcli.expressions.types import Type
+
+
+class Failed(Protocol):
+    """Gets updates on which an expression fails, with their layout, the pool of their values, and why, each."""
+
+    def __call__(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str], /) -> None:
+        """Take them in."""
+
+
+class Facts(Protocol):
+    """What the operators of an input must know of it beside its rows."""
+
+    @property
+    def snapshots(self) -> Sequence[int]:
+        """The times of the run's snapshots, in order: one may have no rows."""
+
+    @property
+    def truncations(self) -> Sequence[tuple[int, int]]:
+        """Times and orders at which all keys of upserts lose what they have."""
+
+    def tied(self, key: dict[str, Any], time: int) -> DdError:
+        """Return the error for a key with two different rows at one time, neither of which is the last."""
+
+    def twice(self, key: dict[str, Any], time: int) -> DdError:
+        """Return the error for a key that is in a snapshot twice."""
+
+    def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
+        """Receive a record whose multiplicity is negative, the first of those `found` in one shard; may raise InputError."""
+
+    def deleted(self, time: int, gone: int, before: int) -> None:
+        """Learn how many of the records before a snapshot are not in it, in one shard."""
+
+
+class Traces(Protocol):
+    """Gives the trace of a stateful node: an empty one, or what a state holds under its fingerprint."""
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return a shard's trace of the arrangement `identity`, whose records have these keys and values.
+
+        `by` are the lanes of its rows that say to which shard they belong, those of the key where none are given.
+        """
+
+
+@dataclass(frozen=True)
+class CircuitContext:
+    """What is the same for all scopes: `pools` has one a shard, which may be the same, `show` is given what an `inspect` sees, `time` are the coordinates' types."""
+
+    traces: Traces
+    pools: Sequence[Pool]
+    show: Callable[[str, pl.DataFrame], None]
+    time: Sequence[Type]
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    failed: Failed | None = None
