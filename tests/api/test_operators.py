@@ -78,3 +78,35 @@ def test_collections_of_another_dataflow_are_refused():
     left, right = one.input("left", {"k": "int64"}), other.input("right", {"k": "int64"})
     with pytest.raises(UsageError, match="another dataflow"):
         left.concat(right)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select v, row_number() over (order by k, v) as n from r",
+        "select v, sum(v) over (partition by k % 2 order by v) as n from r",
+        "select v, lag(v) over (partition by k % 2 order by v) as n from r",
+        "select v, ntile(2) over (partition by k % 2 order by v) as n from r",
+        "select a.v, count(*) as n from r a join r b on a.v = b.k join r c on b.v = c.k group by a.v",
+        "select k, v as n from r qualify row_number() over (partition by k order by v desc) = 1",
+    ],
+)
+def test_the_last_time_that_there_is_is_a_time_as_any(query):
+    """Rows before it stay rows before it."""
+    steps = [[(1, 1), (3, 3)], [(2, 2), (5, 5), (1, 3)], [(0, 0), (4, 4), (3, 5)]]
+
+    def updates_from(first):
+        df = Dataflow()
+        session = df.input("r", {"k": "int64", "v": "int64"})
+        output, found = df.sql(query, r=session).output(), []
+        for at, rows in enumerate(steps):
+            session.advance_to(first + at)
+            df.step()
+            found += output.updates()
+            for row in rows:
+                session.insert(row)
+        session.close()
+        df.step()
+        return [(row, time - first, diff) for row, time, diff in found + output.updates()]
+
+    assert updates_from(2**63 - len(steps)) == updates_from(1)

@@ -306,13 +306,10 @@ class _Turn:
         before, last = np.ascontiguousarray(bounds[:, :-2]), np.ascontiguousarray(bounds[:, -2:])
         old = int(row_counts(before).sum())
         rows = np.empty((old + int(row_counts(last).sum()), self.nv + 3), np.int64)
-        never = np.full_like(instances.times, NEVER)
-        for sources, where, times, out in (
-            (self.sources[:-1], before, never, rows[:old]),
-            (self.sources[-1:], last, instances.times, rows[old:]),
-        ):
+        for sources, where, out in ((self.sources[:-1], before, rows[:old]), (self.sources[-1:], last, rows[old:])):
             if len(out):
-                reduce_rows.collect(sources, where, self.nk, self.nv, 1, 1, instances.first, times, out)
+                reduce_rows.collect(sources, where, self.nk, self.nv, 1, 1, instances.first, instances.times, out)
+        rows[:old, 1 + self.nv] = instances.first[rows[:old, 0]]
         starts = np.empty(len(instances.first), np.int64)
         return Replay(instances, rows[:0], starts, instances.first).of(rows)
 
