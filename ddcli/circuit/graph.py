@@ -26,6 +26,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
+from ddcli.engine.operators.once import SummedTimes
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.places import Handle
@@ -235,8 +236,10 @@ class _Assembly:
             handle, self.operators.arranged[node.fingerprint] = self.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
-        if isinstance(node, physical.Accumulate) and self.scope.streams and self.scope.nt == 1:
-            inputs = self.combined(node, *inputs)
+        summed = isinstance(node, physical.Accumulate | physical.StandingRecord)
+        summed = summed and self.scope.streams and self.scope.nt == 1
+        if summed:
+            inputs = self.summed(node, *inputs)
         if isinstance(node, physical.RowLookup) and self.scope.workers.count > 1:
             inputs = self.brought(node, *inputs)
         shards = self.shards(partial(self.operators.operator, node))
@@ -255,8 +258,7 @@ class _Assembly:
             wraps=wraps,
             arranges=isinstance(node, physical.Arrangement),
         )
-        takes = len(inputs) == len(node.inputs)
-        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node), takes=takes)
+        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node), takes=not summed)
         if self.operators.times > 1 and isinstance(node, joins):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
@@ -264,8 +266,17 @@ class _Assembly:
             handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
         return handle
 
-    def combined(self, node: physical.Accumulate, read: Handle) -> list[Handle]:
-        """Return what an accumulation reads in place of its input: rows as they are, and the sums of those that were added up already."""
+    def summed(self, node: physical.Accumulate | physical.StandingRecord, read: Handle) -> list[Handle]:
+        """Return what a node reads in place of its input, whose parts are added up as they come.
+
+        Of an accumulation: rows as they are, and the sums of those that were added up already.
+        """
+        if isinstance(node, physical.StandingRecord):
+            layout = Layout(node.schema)
+            shards = [SummedTimes() for _ in range(self.scope.workers.count)]
+            times = self.scope.add(shards, read, width=layout.width, layout=layout)
+            self.scope.call(times, node.fingerprint, kind(node), gives=False)
+            return [times]
         combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
         rows = self.scope.add(combines, read, width=Layout(node.inputs[0].schema).width)
         self.scope.call(rows, node.fingerprint, kind(node), gives=False)

@@ -39,10 +39,11 @@ def required_columns(graph: logical.Graph, least: Mapping[str, Columns] | None =
         if isinstance(node, logical.Source) and node.arranged:
             # Read where it lies, whole: a part of it would have to be arranged anew.
             required[node.fingerprint] = frozenset(node.schema)
-        needs = reads(node, required.get(node.fingerprint, frozenset()))
+        # Who counts rows only needs some column: any that others read will do.
+        wanted = required[node.fingerprint] = required[node.fingerprint] or cheapest(node.schema)
+        needs = reads(node, wanted)
         for child, columns in zip(node.inputs, needs, strict=True):
-            some = columns or cheapest(child.schema)
-            required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | some
+            required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | columns
         for (child, key), columns in zip(sides(node), needs, strict=False):
             name = side_name(child.fingerprint, key)
             whole = isinstance(child, logical.Source) and child.arranged
