@@ -236,8 +236,11 @@ class _Assembly:
             handle, self.operators.arranged[node.fingerprint] = self.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
-        summed = isinstance(node, physical.Accumulate | physical.StandingRecord)
-        summed = summed and self.scope.streams and self.scope.nt == 1
+        summed = (
+            isinstance(node, physical.Accumulate | physical.StandingRecord)
+            and self.scope.streams
+            and self.scope.nt == 1
+        )
         if summed:
             inputs = self.summed(node, *inputs)
         if isinstance(node, physical.RowLookup) and self.scope.workers.count > 1:
@@ -266,8 +269,8 @@ class _Assembly:
             handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
         return handle
 
-    def summed(self, node: physical.Accumulate | physical.StandingRecord, read: Handle) -> list[Handle]:
-        """Return what a node reads in place of its input, whose parts are added up as they come.
+    def summed(self, node: Node, read: Handle) -> list[Handle]:
+        """Return what an accumulation or a standing record reads in place of its input, whose parts are added up as they come.
 
         Of an accumulation: rows as they are, and the sums of those that were added up already.
         """
@@ -277,6 +280,7 @@ class _Assembly:
             times = self.scope.add(shards, read, width=layout.width, layout=layout)
             self.scope.call(times, node.fingerprint, kind(node), gives=False)
             return [times]
+        assert isinstance(node, physical.Accumulate)
         combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
         rows = self.scope.add(combines, read, width=Layout(node.inputs[0].schema).width)
         self.scope.call(rows, node.fingerprint, kind(node), gives=False)
