@@ -34,8 +34,8 @@ class RunPlan:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan, made from what the file says, as the state was made by; what is all computed anew is planned anew."""
-        kept = self.manifest if not self.request.refreshes_all else None
+        """The plan, made from what the file says, as the state was made by; what is all computed anew is planned anew, but where rows are forgotten."""
+        kept = self.manifest if not self.request.refreshes_all or self.request.forgetting is not None else None
         return self.bound.plan(kept.cache["plan"] if kept else None)
 
     @cached_property

@@ -5,8 +5,9 @@ import json
 import polars as pl
 import pytest
 
-from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.manifest import BEFORE, manifest_path, read_newest
 from tests.harness import contents, files
+from tests.store.test_manifest import rewrite
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 REGIONS = """\
@@ -411,3 +412,24 @@ def test_a_file_that_is_planned_otherwise_by_a_newer_version_needs_no_apply(orde
     assert not found["needs_apply"]
     ran(orders)
     assert contents(orders.folder / "out/less") == before | {("east", 3): 1}
+
+
+def test_a_state_of_the_format_before_is_planned_anew_by_a_run_with_nothing_new(orders, monkeypatch):
+    """Else every command that needs the plan of the state would send its user to a run that finds nothing to do."""
+    window = "[{window: {by: [region], order_by: [amount], columns: {place: row_number()}}}]"
+    edit(orders, ("outputs:\n", f"  placed: {{from: orders, apply: {window}}}\noutputs:\n  placed: out/placed/\n"))
+    monkeypatch.setattr("ddcli.job.kept_plan.load", lambda *_: None)
+    with monkeypatch.context() as older:
+        older.setattr("ddcli.plan.windows.way", lambda _call: 0)
+        ran(orders)
+    state = orders.folder / ".dd/orders"
+    rewrite(manifest_path(state, read_newest(state).number), {"format": BEFORE})
+    before = contents(orders.folder / "out/placed")
+    back = ["retract", "orders.yaml", "orders/1.parquet", "--dry-run"]
+    assert orders(*back).code == 4
+    ran(orders)
+    assert contents(orders.folder / "out/placed") == before
+    assert orders(*back).code == 0
+    with_nothing_new = files(state)
+    ran(orders)
+    assert files(state) == with_nothing_new

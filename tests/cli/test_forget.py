@@ -6,9 +6,10 @@ import json
 import polars as pl
 import pytest
 
+from ddcli.plan import generations
 from ddcli.store.state.runs import RUNS
 from ddcli.store.tables.packing import packed, unpacked
-from tests.harness import read_log
+from tests.harness import contents, read_log
 
 PIPELINE = """\
 dd: 1
@@ -416,3 +417,21 @@ def test_a_value_that_can_not_be_read_is_no_null(unread, where):
 def test_what_is_known_of_a_row_that_can_not_be_read_decides(unread, where, found):
     done = unread("forget", "shop.yaml", "--where", where, "-n", "-o", "json")
     assert json.loads(done.out)["inputs"]["sales"] == found, done.err
+
+
+def test_rows_are_forgotten_of_a_state_whose_joins_would_be_chosen_otherwise_by_now(shop, monkeypatch):
+    """A run has nothing to change about that, so nobody could be sent to one."""
+    pairs = "select a.k as x, c.v as y from e a join e b on b.k = a.v join e c on c.k = b.v"
+    shop.write(
+        "p.yaml",
+        f'dd: 1\nname: p\ninputs: {{e: e/}}\ncollections: {{paths: {{sql: "{pairs}"}}}}\noutputs: {{paths: out/}}\n',
+    )
+    rows = [(at, at + 1, 0, 1) for at in range(6)]
+    shop.log("e/1.parquet", rows, k=pl.Int64, v=pl.Int64, time=pl.Int64, diff=pl.Int64)
+    monkeypatch.setattr("ddcli.job.kept_plan.load", lambda *_: None)
+    with monkeypatch.context() as older:
+        older.setitem(generations.plan.__kwdefaults__, "deltas", False)
+        assert shop("run", "p.yaml").code == 0
+    result = shop("forget", "p.yaml", "--where", "k = 0")
+    assert result.code == 0, result.err
+    assert contents(shop.folder / "out") == {(at, at + 3): 1 for at in range(1, 4)}

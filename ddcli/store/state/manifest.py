@@ -297,6 +297,9 @@ def read_manifest(path: Path) -> Manifest:
             raise StateError("a file of the state is gone", place=str(state / SEGMENTS / name), hint=RESTORE) from None
 
     try:
+        if version == BEFORE:
+            text_of(tree["engine"])
+            tree["engine"] = ""  # this version may plan otherwise, which a run with nothing new has to find, too
         check_number(tree["number"], path)
         manifest = Manifest.from_json(tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
