@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,7 @@ class Deferred(ModuleType):
 
     def __init__(self, name: str, functions: frozenset[str]) -> None:
         super().__init__(name, "A module that nobody has needed yet.")
+        self.__spec__ = ModuleSpec(name, None)  # who asks whether there is such a module finds it
         self._functions = functions
 
     def __getattr__(self, name: str) -> Any:

@@ -62,7 +62,8 @@ def carried(module: str) -> Code | None:
     if CARRIED.is_dir():
         for target in processor.targets():
             with suppress(OSError):
-                code = _code((CARRIED / carried_name(module, target)).read_bytes())
+                file = CARRIED / carried_name(module, target)
+                code = _code(file.read_bytes(), file.name)
                 if code is not None:
                     return code
     return None
@@ -110,7 +111,7 @@ def read(path: Path) -> Code | None:
     """Return the code in a file, or None where it is missing or damaged, or not a plain file of this user's (or root's)."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return _code(file.read()) if is_own(os.fstat(file.fileno())) else None
+            return _code(file.read(), path.name) if is_own(os.fstat(file.fileno())) else None
     except OSError:
         return None
 
@@ -118,20 +119,23 @@ def read(path: Path) -> Code | None:
 def write(path: Path, code: Code) -> None:
     """Write a file of code in one step: readers see all of it or nothing."""
     if isinstance(code, Image):
-        head, body = json.dumps({"image": code[1:]}), code.content
+        head: dict[str, object] = {"image": code[1:]}
+        body = code.content
     else:
-        head = json.dumps({"objects": [(each.functions, each.needed, len(each.code)) for each in code]})
+        head = {"objects": [(each.functions, each.needed, len(each.code)) for each in code]}
         body = b"".join(each.code for each in code)
-    write_whole(path, head.encode() + b"\n" + body)
+    write_whole(path, json.dumps({"file": path.name} | head).encode() + b"\n" + body)
 
 
-def _code(data: bytes) -> Code | None:
-    """Return the code that a file's content is of; None if it is damaged."""
+def _code(data: bytes, name: str) -> Code | None:
+    """Return the code that the content of a file of this name is of; None if it is damaged, or was another file's."""
     body = unsealed(data)
     if body is None:
         return None
     head, _, content = body.partition(b"\n")
     found = json.loads(head)
+    if found["file"] != name:
+        return None
     if "image" in found:
         return Image(content, *found["image"])
     result, start = [], 0

@@ -25,10 +25,10 @@ def takes_images() -> bool:
 
 @cache
 def targets() -> tuple[str, ...]:
-    """Return the targets whose code this processor runs; the first is the processor itself."""
+    """Return the targets whose code this processor runs; the first is the processor itself. None where nothing is known of it."""
     facts = _facts() if takes_images() else {}
     if not all(name in facts for name in IDENTITY):
-        return (_described_by_llvm(),)
+        return _described_by_llvm()
     own = " ".join(facts[name] for name in IDENTITY)
     return (own, V3) if HAS_V3.issubset(facts["flags"].split()) else (own,)
 
@@ -48,7 +48,9 @@ def _facts() -> dict[str, str]:
     return found
 
 
-def _described_by_llvm() -> str:
-    import llvmlite.binding as llvm
-
-    return " ".join([llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()])
+def _described_by_llvm() -> tuple[str, ...]:
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:  # nothing is compiled either
+        return ()
+    return (" ".join([llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]),)

@@ -73,15 +73,20 @@ def private_dir() -> Path:
 
 
 def named_dir() -> Path:
-    """Return the folder that is named: as set, else DDCLI_CACHE_DIR, else the user's cache folder."""
+    """Return the folder that is named: as set, else DDCLI_CACHE_DIR, else the user's cache folder; a private one where the user has no home."""
     if _cache_dir is not None:
         return _cache_dir
     named = os.environ.get("DDCLI_CACHE_DIR")
     if named:
         return Path(named)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ddcli"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddcli"
+    named = os.environ.get("XDG_CACHE_HOME")
+    if named and sys.platform != "darwin":
+        return Path(named) / "ddcli"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a container's user, a number that has no name
+        return private_dir()
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "ddcli"
 
 
 def set_announce(listener: Callable[[str], None]) -> None:

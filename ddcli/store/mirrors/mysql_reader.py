@@ -124,7 +124,7 @@ def connected(uri: str) -> Iterator[Any]:
     from pymysql.converters import encoders
 
     parts, options = _parts(uri)
-    own = Path("~/.my.cnf").expanduser()
+    own = Path(os.path.expanduser("~/.my.cnf"))  # noqa: PTH111 - that of `Path` is an error where the user has no home
     opened = connect(
         user=unquote(parts.username or "") or None,
         password=os.environ.get("MYSQL_PWD", ""),
