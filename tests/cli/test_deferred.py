@@ -1,6 +1,6 @@
 """Stand-ins for parts of libraries: whoever needs a part gets it, in whatever way it is asked for."""
 
-import importlib
+import importlib.util
 import sys
 
 import pytest
@@ -39,6 +39,9 @@ def test_a_function_that_nobody_calls_imports_nothing(lib):
     assert lib.act.__name__ == "act"
     for name in ("__file__", "__warningregistry__", "__wrapped__"):
         assert not hasattr(sys.modules["lib.part"], name)
+    found = importlib.util.find_spec("lib.part")
+    assert found is not None
+    assert found.name == "lib.part"
     assert waits()
     deferred.defer()  # again: what is there stays
     assert waits()

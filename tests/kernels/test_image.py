@@ -9,6 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -75,6 +79,22 @@ def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
     with pytest.raises(subprocess.CalledProcessError) as failed:
         alone(CARRIED, tmp_path, json.dumps(targets))
     assert "there are no compiled kernels for this machine" in failed.value.stderr
+
+
+def test_threads_that_compile_for_two_targets_name_files_alike(monkeypatch):
+    """A wheel whose files are named otherwise than their readers name them carries nothing."""
+    expected = cache.carried_name(SHARDS, processor.V3)
+    read = Path.read_bytes
+
+    def read_slowly(path):
+        time.sleep(0.002)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_slowly)
+    cache._name.cache_clear()
+    cache._ours.cache_clear()
+    with ThreadPoolExecutor() as threads:
+        assert set(threads.map(partial(cache.carried_name, SHARDS), [processor.V3] * 3)) == {expected}
 
 
 OBJECTS = """
@@ -193,4 +213,7 @@ def test_a_processor_takes_what_it_has_the_instructions_for(tmp_path, monkeypatc
     monkeypatch.setattr(processor, "FACTS", tmp_path / "none")
     processor.targets.cache_clear()
     assert len(processor.targets()) == 1
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    processor.targets.cache_clear()
+    assert processor.targets() == ()
     processor.targets.cache_clear()

@@ -150,6 +150,14 @@ ENTRIES = [
 ]
 
 
+def test_who_has_no_home_has_a_private_place(said, monkeypatch):
+    """A container's user may be a number alone."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    assert settings.cache_dir() == settings.private_dir()
+    assert said == []
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=["image", "objects"])
 def test_only_plain_files_of_ones_own_are_read(tmp_path, given, entry):
     folder = folder_of(tmp_path)
@@ -157,9 +165,10 @@ def test_only_plain_files_of_ones_own_are_read(tmp_path, given, entry):
     cache.write(file, entry)
     assert cache.read(file) == entry
     (folder / "link.kernels").symlink_to(file)
+    (folder / "copy.kernels").write_bytes(file.read_bytes())
     os.mkfifo(folder / "pipe.kernels")
     (folder / "folder.kernels").mkdir()
-    for name in ("link", "pipe", "folder", "none"):
+    for name in ("link", "copy", "pipe", "folder", "none"):
         assert cache.read(folder / f"{name}.kernels") is None
     file.chmod(0o606)
     assert cache.read(file) is None

@@ -42,8 +42,6 @@ COMMON = ("gather", "sort", "join", "times", "merge", "xxhash", "page_headers")
 Code = Image | list[ObjectCode]
 """A module's code: an image, where the machine takes one."""
 
-_ours: list[bytes] = []
-
 
 def addresses(module: str, ahead: Sequence[str] | None = None) -> dict[str, int]:
     """Return the address of every function of a module by name; has it compiled where it is kept nowhere.
@@ -153,14 +151,18 @@ def _check_layout() -> None:
 @cache
 def _name(module: str, *made: str) -> str:
     """Return a file's name: it has the hash of the module's sources, of what makes code of them, and of what that is made for and by."""
-    if not _ours:
-        _ours.extend(Path(__file__).with_name(name).read_bytes() for name in OURS)
     digest = hashlib.sha256("\n".join([str(registry.HEADER_WORDS), *made]).encode())
-    for part in _ours:
+    for part in _ours():
         digest.update(part)
     for name in sorted(_sources(module, set())):
         digest.update(Path(str(sys.modules[name].__file__)).read_bytes())
     return f"{module.rpartition('.')[2]}-{digest.hexdigest()[:24]}.kernels"
+
+
+@cache
+def _ours() -> tuple[bytes, ...]:
+    """Return what the files of OURS hold. Threads that compile for two targets ask at the same time: each has all of it."""
+    return tuple(Path(__file__).with_name(name).read_bytes() for name in OURS)
 
 
 def _sources(module: str, seen: set[str]) -> set[str]:

@@ -256,7 +256,10 @@ def main() -> None:
         module, _, file = line.rstrip("\n").partition("=")
         found = importlib.import_module(module)
         codes = compile_module(module, made) if kernels_of(module) else translate(found.CODE)
-        cache.write(Path(file), image_of(codes) if takes_images() else codes)
+        try:
+            cache.write(Path(file), image_of(codes) if takes_images() else codes)
+        except OSError as error:
+            sys.exit(f"{Path.cwd() / file} can't be written: {error.strerror}")
         sys.stdout.write(f"{module}\n")
         sys.stdout.flush()
 
