@@ -120,9 +120,10 @@ test-pythons: ## Run the tests with each version of Python that is at hand
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
 	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
 
-test-wheel: $(READY) ## Build a wheel, install it where nothing else is, and run a pipeline there: no kernel is compiled
+test-wheel: $(READY) ## Build a wheel of the source distribution, install it where nothing else is, and run a pipeline there: no kernel is compiled
 	@rm -rf build/wheel && mkdir -p build/wheel
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel .
+	$(BIN)/python -m hatchling build --target sdist --directory build/wheel >/dev/null 2>&1
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel build/wheel/ddcli-*.tar.gz
 	@$(call make_venv,.venv-wheel)
 	@# What it needs, and then it anew: an older wheel may be there under the same version.
 	.venv-wheel/bin/pip install --quiet --disable-pip-version-check build/wheel/ddcli-*.whl
