@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ddcli.expressions import operators as rules
+from ddcli.expressions.coerce import STRING, Mismatch, convert
 from ddcli.expressions.function import derived, plain, ruled
+from ddcli.expressions.signatures import check_arguments, parse_signature
+from ddcli.expressions.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.operators import Resolved
+    from ddcli.expressions.tree import Expression
+
+JOINED = "array_to_string(x: list, separator: constant string) -> string"
+
+
+def _joined(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `array_to_string`: of a list of texts."""
+    values, separator = check_arguments(parse_signature(JOINED), args)
+    inner = values.type.inner
+    if inner is not None and inner.kind not in ("string", "null"):
+        raise Mismatch(f"{name} joins texts, got {values.type.required()}", args[0], "cast the elements before")
+    texts = convert(values, Type("list", inner=STRING.or_null()))
+    return [texts, separator], rules.nullable_if_any(STRING, [texts]), name
+
 
 LISTS = [
     ruled("array", "[a, ...], array[a, ...]", "A list.", "[1, 2]", "[1, 2]", rules.array),
@@ -97,11 +121,13 @@ LISTS += [
         "true",
         rules.two_lists,
     ),
-    plain(
-        "array_to_string(x: list, separator: constant string) -> string",
+    ruled(
+        "array_to_string",
+        JOINED,
         "The texts of a list, joined; nulls are passed over.",
         "array_to_string(['a', null, 'b'], ',')",
         "'a,b'",
+        _joined,
     ),
 ]
 

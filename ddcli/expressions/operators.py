@@ -24,7 +24,7 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.tree import Cast, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, ORDERLESS, UNITS, Type
+from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, UNITS, Type, is_field_name
 
 Resolved = tuple[list[Expression], Type, str]
 """Converted arguments, the type of the result, and the name of the function to call."""
@@ -304,7 +304,7 @@ def array(name: str, args: Sequence[Expression]) -> Resolved:
     sides, common = unify(args, "a list")
     if common.kind == "list":
         raise Mismatch("a list of lists can't be made here", args[0])
-    return sides, Type("list", inner=common.or_null()), name
+    return sides, _not_too_deep(Type("list", inner=common.or_null()), sides[0]), name
 
 
 def array_contains(name: str, args: Sequence[Expression]) -> Resolved:
@@ -327,8 +327,8 @@ def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
     if not args or len(args) % 2:
         raise Mismatch(f"{name} takes names and values in turn", hint="named_struct('a', 1, 'b', 'x')")
     for at, word in enumerate(names):
-        if not word:
-            raise Mismatch("the name of a field is a constant text", args[2 * at])
+        if not is_field_name(word):
+            raise Mismatch("the name of a field is a constant text, of one character or more", args[2 * at])
         if word.lower() in (each.lower() for each in names[:at]):
             raise Mismatch(f"two fields are named `{word}`", args[2 * at])
     values = list(args[1::2])
@@ -336,7 +336,14 @@ def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
         if value.type.kind == "months":
             raise Mismatch("a field can't be an interval of months", value)
     fields = tuple((word, value.type.or_null()) for word, value in zip(names, values, strict=True))
-    return values, Type("struct", fields=fields), name
+    return values, _not_too_deep(Type("struct", fields=fields), values[0]), name
+
+
+def _not_too_deep(type_: Type, arg: Expression) -> Type:
+    """Return the type of a list or struct that is made: a file of deeper ones could not be read."""
+    if type_.depth > NESTED:
+        raise Mismatch(f"lists and structs stand at most {NESTED} deep inside each other", arg)
+    return type_
 
 
 def struct_extract(name: str, args: Sequence[Expression]) -> Resolved:
@@ -373,9 +380,13 @@ def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
     sides, common = unify(args, name)
     if common.kind != "list":
         raise Mismatch(f"{name} can't tell the type of null", args[0], "cast it")
-    if name != "list_concat" and common.inner is not None and common.inner.kind in (ORDERLESS - {"null"}):
+    if name == "list_concat":
+        return sides, common, name
+    if common.inner is not None and common.inner.kind in (ORDERLESS - {"null"}):
         raise Mismatch(f"{name} can't search a list of {common.inner.required()}", args[0])
-    return sides, common if name == "list_concat" else nullable_if_any(BOOL, sides), name
+    if common.inner is not None and common.inner.kind == "null":  # polars has no sets of nulls
+        sides = [convert(side, Type("list", inner=INT64.or_null())) for side in sides]
+    return sides, nullable_if_any(BOOL, sides), name
 
 
 def of_ordered(name: str, args: Sequence[Expression]) -> Resolved:

@@ -95,7 +95,7 @@ class ReductionReader(ExpressionReader):
         for part in (*args, *(key for key, _ in order)):
             check_depth(part)
         if written in BY_PAIR and len(args) == 2 and not order:
-            order, args = self.by_pair(aggregate.name, args[1]), args[:1]
+            order, args = self.by_pair(aggregate.name, self.ordering(nodes[1], args[1])), args[:1]
         if len(args) != aggregate.args:
             wanted = f"{aggregate.args} argument{'s' if aggregate.args > 1 else ''}"
             self.fail(node, f"{written} takes {wanted}, got {len(args)}", aggregate.signature)
@@ -147,13 +147,17 @@ class ReductionReader(ExpressionReader):
         if not isinstance(node, exp.Ordered):
             self.unknown_form(node)
         inner, descending, nulls_first = self.take(node, "this", "desc", "nulls_first")
-        key = self.inner.read(inner)
-        if key.type.kind in ORDERLESS:
-            self.fail(node, f"can't order by {key.type.required()}")
+        key = self.ordering(node, self.inner.read(inner))
         found = [(key, bool(descending))]
         if bool(nulls_first) != bool(descending) and key.type.nullable:
             found.insert(0, (Call("is null", (key,), BOOL), bool(nulls_first)))
         return found
+
+    def ordering(self, node: exp.Expr, key: Expression) -> Expression:
+        """Return a key to order by, which has an order."""
+        if key.type.kind in ORDERLESS:
+            self.fail(node, f"can't order by {key.type.required()}")
+        return key
 
 
 class _ArgumentReader(ExpressionReader):

@@ -201,8 +201,11 @@ class Tree:
         return found
 
     def place(self, node: exp.Expr) -> Span:
-        """Return where a syntax node stands; a node without a place of its own spans its parts."""
-        found = self._places.get(id(node))
+        """Return where a syntax node stands: one without a place of its own spans its parts; without those, as `null`, it is what it is in."""
+        within: exp.Expr | None = node
+        while within is not None and id(within) not in self._places:
+            within = within.parent
+        found = self._places.get(id(within))
         return self.text.at(found[0], found[1] - found[0]) if found else self.text.span
 
     def written(self, node: exp.Expr) -> str:

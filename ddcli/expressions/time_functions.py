@@ -157,10 +157,10 @@ TIME = [
     ),
     derived(
         "epoch_ms(x: timestamp) -> int64",
-        "Whole milliseconds since 1970-01-01 00:00 (UTC).",
-        "epoch_ms(timestamp '1970-01-01 00:00:01.5')",
-        "1500",
-        "date_diff('millisecond', timestamp '1970-01-01 00:00:00', x)",
+        "Whole milliseconds since 1970-01-01 00:00 (UTC), rounded down.",
+        "epoch_ms(timestamp '1969-12-31 23:59:59.9995')",
+        "-1",
+        f"date_diff('millisecond', timestamp '0001-01-01 00:00:00', x) - {719162 * 86400000}",
     ),
     derived(
         "epoch_us(x: timestamp) -> int64",

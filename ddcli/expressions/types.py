@@ -108,6 +108,13 @@ class Type:
         return 2 if self.is_wide or (self.nullable and self.kind in FLAGGED) else 1
 
     @property
+    def depth(self) -> int:
+        """How deep lists and structs stand inside each other in it."""
+        if self.inner is not None:
+            return 1 + self.inner.depth
+        return 1 + max(kind.depth for _, kind in self.fields) if self.fields else 0
+
+    @property
     def is_known(self) -> bool:
         """Whether it is more than the type of a bare null, in its fields too."""
         return self.kind != "null" and all(kind.is_known for _, kind in self.fields)
@@ -143,7 +150,7 @@ Schema = dict[str, Type]
 
 
 def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type | None:
-    """Return our type for a polars one, or None when lanes can't carry it: an object, an array, a struct without fields, what is nested too deep.
+    """Return our type for a polars one, or None when lanes can't carry it: an object, an array, a struct without fields or with one without a name, what is nested too deep.
 
     Categories and enums are strings: their codes mean nothing outside one file.
     """
@@ -161,7 +168,7 @@ def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type |
     if isinstance(dtype, pl.Struct):
         kinds = [from_polars(each.dtype, nullable=True, depth=depth + 1) for each in dtype.fields if depth < NESTED]  # type: ignore[arg-type]
         known = [kind for kind in kinds if kind is not None]
-        if not known or len(known) < len(dtype.fields):
+        if not known or len(known) < len(dtype.fields) or not all(is_field_name(each.name) for each in dtype.fields):
             return None
         return Type("struct", nullable, fields=tuple(zip((each.name for each in dtype.fields), known, strict=True)))
     if isinstance(dtype, pl.Categorical | pl.Enum):
@@ -170,8 +177,8 @@ def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type |
     return Type(kind, nullable) if kind in SIMPLE else None
 
 
-def parse_type(text: str) -> Type | None:
-    """Return the type that a text names, or None.
+def parse_type(text: str, depth: int = 0) -> Type | None:
+    """Return the type that a text names, or None; `depth` is that of the lists and structs around it.
 
     >>> str(parse_type("decimal(12,2)?"))
     'decimal(12, 2)?'
@@ -179,8 +186,6 @@ def parse_type(text: str) -> Type | None:
     'datetime[us]'
     """
     text = text.strip()
-    if text.count("[") + text.count("(") > NESTED:
-        return None
     nullable = text.endswith("?")
     text = text.removesuffix("?").strip()
     text = ALIASES.get(text.lower(), text)
@@ -195,26 +200,28 @@ def parse_type(text: str) -> Type | None:
         return Type("datetime", nullable, unit=match[2], zone=match[3])
     if match := re.fullmatch(r"duration\[\s*(ms|us|ns)\s*\]", lowered):
         return Type("duration", nullable, unit=match[1])
-    if match := re.fullmatch(r"list\[(.*)\]", text):
-        inner = parse_type(match[1])
+    if depth == NESTED:
+        return None
+    if match := re.fullmatch(r"list\[(.*)\]", text, re.DOTALL):
+        inner = parse_type(match[1], depth + 1)
         return Type("list", nullable, inner=inner) if inner else None
     if match := re.fullmatch(r"struct\[(.*)\]", text, re.DOTALL):
-        fields = _parse_fields(match[1], FIELD)
+        fields = _parse_fields(match[1], FIELD, depth + 1)
         return Type("struct", nullable, fields=fields) if fields else None
     if match := re.fullmatch(
         r"struct\((.*)\)", text, re.DOTALL | re.IGNORECASE
     ):  # as SQL has it elsewhere: all may be null
-        fields = tuple((name, kind.or_null()) for name, kind in _parse_fields(match[1], SQL_FIELD))
+        fields = tuple((name, kind.or_null()) for name, kind in _parse_fields(match[1], SQL_FIELD, depth + 1))
         return Type("struct", nullable, fields=fields) if fields else None
     return None
 
 
-FIELD = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s*:(.+)', re.DOTALL)
-SQL_FIELD = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s+(.+)', re.DOTALL)
+FIELD = re.compile(r'\s*(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))\s*:(.+)', re.DOTALL)
+SQL_FIELD = re.compile(r'\s*(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))\s+(.+)', re.DOTALL)
 PART = re.compile(r'"(?:[^"]|"")*"|[\[(]|[\])]|,')
 
 
-def _parse_fields(text: str, form: re.Pattern[str]) -> tuple[tuple[str, Type], ...]:
+def _parse_fields(text: str, form: re.Pattern[str], inside: int) -> tuple[tuple[str, Type], ...]:
     """Return the fields that a struct's brackets hold, none if they are not well written."""
     ends, depth = [], 0
     for found in PART.finditer(text):
@@ -224,12 +231,17 @@ def _parse_fields(text: str, form: re.Pattern[str]) -> tuple[tuple[str, Type], .
     fields: dict[str, Type] = {}
     for start, end in zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True):
         match = form.fullmatch(text, start, end)
-        kind = parse_type(match[3]) if match else None
+        kind = parse_type(match[3], inside) if match else None
         name = match[2] or match[1].replace('""', '"') if match else ""
         if kind is None or name in fields:
             return ()
         fields[name] = kind
     return tuple(fields.items())
+
+
+def is_field_name(name: str) -> bool:
+    """Return whether a struct's field can have this name: polars can't pass on one with a NUL, and renames an empty one."""
+    return bool(name) and "\0" not in name
 
 
 def _field_name(name: str) -> str:

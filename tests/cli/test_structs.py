@@ -4,6 +4,7 @@ import json
 
 import duckdb
 import polars as pl
+import pytest
 
 PIPELINE = """
 dd: 1
@@ -89,3 +90,13 @@ def test_a_float_in_a_struct_that_json_has_no_number_for_is_text(shop):
         {"x": "NaN", "y": None},
         None,
     ]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_a_struct_with_a_field_that_has_no_fit_name_is_refused(shop, name):
+    pl.DataFrame({"s": pl.Series([{name: 1}], dtype=pl.Struct({name: pl.Int64}))}).write_parquet(
+        shop.folder / "a.parquet"
+    )
+    found = shop("sql", "select s from 'a.parquet'")
+    assert found.code == 2
+    assert "a type that records can't have" in found.err

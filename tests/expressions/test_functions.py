@@ -51,8 +51,8 @@ def test_a_constant_beside_columns(name: str) -> None:
 
 def must_be_constant(name: str, index: int) -> bool:
     """Return whether a parameter takes constants only."""
-    if name == "concat_ws":
-        return index == 0
+    if name in ("concat_ws", "array_to_string"):
+        return index == ("concat_ws", "array_to_string").index(name)
     if FUNCTIONS[name].rule:
         return name in ("round", "trunc", "struct_extract") and index == 1
     return parse_signature(FUNCTIONS[name].signature).parameters[index].constant

@@ -14,6 +14,9 @@ CASES = {
     "4 > any(l)": [None, False, True, True, True],
     "cast(null as bigint) = any(l)": [None, False, None, None, None],
     "not (2 = any(l))": [None, True, False, None, None],
+    "list_has_any([], [])": [False] * 5,
+    "list_has_all([], [null])": [True] * 5,
+    "array_to_string([null], '-') = ''": [True] * 5,
 }
 LISTS = [None, [], [1, 2], [None, 3], [None, 3]]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ddcli.errors import DdError
-from ddcli.expressions.types import parse_type
+from ddcli.expressions.types import NESTED, from_polars, parse_type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from tests.sql.judge import bound
@@ -121,6 +121,11 @@ WRONG = {
     "select a from t order by {'a': a} limit 1": (None, "can't order by struct[a: int64?]"),
     "select {'a': a} < {'a': 1} as x from t": (None, "structs have no order here"),
     "select {'a': null} as x from t": (None, "column `x` has no type"),
+    "select max_by(a, {'b': b}) as x from t": ("1:24", "can't order by struct[b: int64?]"),
+    "select {'': a} as x from t": ("1:13", "the name of a field is a constant text"),
+    "select {'a\0b': a} as x from t": (None, "the name of a field is a constant text"),
+    "select array_to_string([a], ',') as x from t": ("1:25", "array_to_string joins texts, got list[int64?]"),
+    "select a, strftime(d, null) as x from u": ("1:11", "strftime: `format` can't be null"),
     "pivot t on a using sum(b)": (None, "`pivot` and `unpivot` are not supported"),
     "select a from t join using on a = b": ("1:22", "expected a table name near `using`"),
     "select `a` from t": ("1:10", "unexpected backtick"),
@@ -171,3 +176,22 @@ def test_deep_queries_are_bound():
         inner = f"select a from t where a in ({inner}) and exists (select 1 from u where u.a = t.a)"
     assert list(bound(inner).schema) == ["a"]
     assert list(bound(" union ".join(["select a from t"] * 300)).schema) == ["a"]
+
+
+def test_structs_are_made_as_deep_as_files_of_them_are_read():
+    made = "a"
+    for _ in range(NESTED):
+        made = f"{{'x': {made}}}"
+    kind = bound(f"select {made} as x from t").schema["x"]
+    assert parse_type(str(kind)) == kind
+    assert from_polars(kind.to_polars(), nullable=kind.nullable) == kind
+    for deeper in (f"{{'x': {made}}}", f"[{made}]"):
+        with pytest.raises(DdError) as found:
+            bound(f"select {deeper} as x from t")
+        assert found.value.problem == "lists and structs stand at most 32 deep inside each other"
+
+
+def test_a_struct_has_any_number_of_fields_of_types_in_brackets():
+    kind = parse_type(f"struct[{', '.join(f'd{at}: decimal(9, 2)?, t{at}: datetime[us]?' for at in range(40))}]?")
+    assert kind is not None
+    assert parse_type(str(kind)) == kind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.types import INTEGERS, Type, from_polars
+from ddcli.expressions.types import INTEGERS, Type, from_polars, is_field_name
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.csv_records import DAMAGED, names_of, no_header, refuse_encoding
 from ddcli.store.tables.dialect import DEFAULT, Dialect
@@ -202,7 +202,7 @@ def _from_arrow(column: Any) -> Type | Unfit:
         return Unfit(str(column)) if isinstance(inner, Unfit) else Type("list", nullable=True, inner=inner)
     if types.is_struct(column):
         fields = {each.name: _from_arrow(each.type) for each in column}
-        kinds = {name: kind for name, kind in fields.items() if isinstance(kind, Type)}
+        kinds = {name: kind for name, kind in fields.items() if isinstance(kind, Type) and is_field_name(name)}
         if not kinds or len(kinds) < column.num_fields:
             return Unfit(str(column), fields)
         return Type("struct", nullable=True, fields=tuple(kinds.items()))
