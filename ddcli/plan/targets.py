@@ -93,4 +93,6 @@ def _hint(kind: Type) -> str:
         return "cast it to int32"
     if kind.is_integer:
         return 'cast it to int64, or to "decimal(20, 0)"'
+    if kind.kind == "struct" or (kind.inner is not None and kind.inner.kind == "struct"):
+        return "write its fields as columns of their own, `s.a`, or write `parquet: FILE`, which holds all types"
     return "cast it to another type, such as int64 or string, or write `parquet: FILE`, which holds all types"
