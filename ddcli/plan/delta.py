@@ -99,26 +99,29 @@ class _Joined:
         places = self._join(node)
         self.result = [(name, places[name]) for name in node.schema]
 
-    def _join(self, node: physical.EquiJoin) -> dict[str, Place]:
-        """Take in a join; return where each of its columns comes from."""
+    def _join(self, node: physical.EquiJoin, depth: int = 1) -> dict[str, Place]:
+        """Take in a join that is so deep in the last one; return where each of its columns comes from."""
         self.parts.add(node.fingerprint)
         left, right = node.inputs
         assert isinstance(left, physical.Arrangement)
         assert isinstance(right, physical.Arrangement)
-        found = {"left": self._side(left), "right": self._side(right)}
+        found = {"left": self._side(left, depth), "right": self._side(right, depth)}
         for one, other in zip(left.key, right.key, strict=True):
             pair = self._first(found["left"][one]), self._first(found["right"][other])
             if pair[0] != pair[1]:
                 self.equal[pair[0]] = pair[1]
         return {name: found[side][source] for name, side, source in node.columns}
 
-    def _side(self, node: physical.Arrangement) -> dict[str, Place]:
-        """Take in a side of a join, or what it is made of, if that is a join that nobody else reads."""
-        if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1:
+    def _side(self, node: physical.Arrangement, depth: int) -> dict[str, Place]:
+        """Take in a side of a join, or what it is made of, if that is a join that nobody else reads.
+
+        What is as deep as a delta join may have sides has too many of them, and is not gone into.
+        """
+        if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1 and depth < MOST:
             names, below, passed, _ = _taken_apart(node)
             alone = all(self.readers[each.fingerprint] == 1 for each in (*passed, below))
             if alone and isinstance(below, physical.EquiJoin):
-                places = self._join(below)
+                places = self._join(below, depth + 1)
                 self.parts.update(each.fingerprint for each in (node, *passed))
                 return {name: places[source] for name, source in names.items()}
         names, below, _, present = _taken_apart(node)
