@@ -101,9 +101,7 @@ def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
 def test_a_failure_to_compile_shows_why(fresh, monkeypatch):
     """With the compiler's own words."""
     monkeypatch.setattr(cache, "file_name", lambda _: "missing/folder.kernels")
-    with pytest.raises(
-        kernels.KernelError, match=r"compiled: /\S*/missing/folder.kernels can't be written: No such file"
-    ):
+    with pytest.raises(kernels.KernelError, match=r"could not be compiled: .*No such file"):
         shard()
 
 
