@@ -11,7 +11,8 @@ from ddcli.errors import EngineError, LockedError, StateError, UsageError
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import Type, from_polars
 from ddcli.feed.target import check_subscription, numbered, overtaken
-from ddcli.store.targets.database import CHANGES, FOUND, full_name
+from ddcli.plan.targets import TABLES, too_long_name
+from ddcli.store.targets.database import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,8 +42,11 @@ class DatabaseFeed:
     """A table in a database: its rows and its position, in the table `dd_feeds` beside it, are one transaction."""
 
     def __init__(self, database: Database, table: Sequence[str], subscription: Subscription) -> None:
-        if table[-1].lower() in (FEEDS, CHANGES, FOUND, WANTED, "dd_frame"):
-            raise UsageError(f"'{table[-1]}' is a table of `dd feed` itself", hint="name another one with --table")
+        if table[-1].lower() in TABLES:
+            raise UsageError(f"'{table[-1]}' is a table that `dd` itself makes", hint="name another one with --table")
+        for part in table:
+            if too_long := too_long_name(database.name.lower(), part):
+                raise UsageError(too_long, hint="name a shorter one with --table")
         self._database, self._named = database, tuple(table)
         self._parts, self._feeds = self._named, self._named
         self._subscription = subscription

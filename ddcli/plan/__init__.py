@@ -27,7 +27,7 @@
 * relation: a collection while it is built
 * reordering: joins in another order, by the sizes of inputs
 * shape: columns renamed, dropped, computed in few nodes
-* targets: which columns the tables of other programs can hold
+* targets: which names and columns the tables of other programs can have
 * temporal: when a record exists, in units of time
 * test_steps: a file's tests with types
 * union: collections in one schema

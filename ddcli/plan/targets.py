@@ -1,4 +1,4 @@
-"""Which columns the tables can hold that follow outputs: a value has to come back as what it was."""
+"""Which names and columns the tables can have that follow outputs: a value has to come back as what it was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.expressions.types import Schema, Type
-    from ddcli.spec.model import OutputSpec
+    from ddcli.spec.model import OutputSpec, TargetSpec
 
 SHARED = frozenset({"int32", "int64", "float32", "float64", "bool", "date", "string", "binary", "decimal"})
 KINDS = {
@@ -30,7 +30,10 @@ OWN = {
 """Columns that each table of a database has."""
 OURS = frozenset({"dd_at", "dd_diff", "dd_stays"})
 """Columns that rows of a change have on their way into a database."""
+TABLES = frozenset({"dd_changes", "dd_commits", "dd_feeds", "dd_found", "dd_frame", "dd_wanted"})
+"""Tables that runs and feeds have in a database: of no output, and of no feed."""
 LONGEST = 63
+"""Bytes of a name in Postgres, which cuts longer ones."""
 UNFIT = frozenset(" ,;{}()\n\t=")
 """Characters that names of Delta's columns don't have."""
 
@@ -54,6 +57,8 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
             hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(columns)}"
             problem = f"outputs.{output.name.value}.key: there is no column '{text.value}'"
             yield SpecError(problem, span=text.span, hint=hint)
+    if problem := _refused_table(target):
+        yield refused(problem, "name another `table`")
     seen: dict[str, str] = {}
     for name, kind in columns.items():
         if target.kind == "delta" and UNFIT & {*name}:
@@ -63,8 +68,8 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
             )
         if name.casefold() in OWN.get(target.product, ()) or (target.kind == DATABASE and name in OURS):
             yield refused(f"a table of {NAMES[target.product]} has a column '{name}' of its own", "rename it")
-        if target.product == "postgres" and len(name.encode()) > LONGEST:
-            yield refused(f"Postgres has no names of more than {LONGEST} bytes, as '{name}' is", "rename it")
+        if too_long := too_long_name(target.product, name):
+            yield refused(too_long, "rename it")
         if target.product != "postgres" and (other := seen.setdefault(name.casefold(), name)) != name:
             yield refused(
                 f"'{name}' and '{other}' are one column to readers of {NAMES[target.product]}", "rename one of them"
@@ -74,6 +79,22 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
                 f"{NAMES[target.product]} can't hold the column '{name}' of type {kind.required()}",
                 _hint(kind),
             )
+
+
+def _refused_table(target: TargetSpec) -> str:
+    """Say why an output can't have a table of this name in a database."""
+    if target.kind != DATABASE:
+        return ""
+    *_, last = parts = target.called.split(".")
+    if last.lower() in TABLES:
+        return f"'{target.called}' is a table that `dd` itself makes"
+    return next(filter(None, (too_long_name(target.product, part) for part in parts)), "")
+
+
+def too_long_name(product: str, name: str) -> str:
+    """Say what is wrong with a name that a database would cut, so that it is another one."""
+    cut = product == "postgres" and len(name.encode()) > LONGEST
+    return f"Postgres has no names of more than {LONGEST} bytes, as '{name}' is" if cut else ""
 
 
 def _holds(target: str, kind: Type) -> bool:

@@ -138,7 +138,7 @@ def test_a_database_has_several_tables_with_names_of_any_kind(tmp_path):
         for name in names:
             open_target(kind, name, ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
             assert open_target(kind, name, ME, tmp_path).position() == 3
-        with pytest.raises(UsageError, match="table of `dd feed` itself"):
+        with pytest.raises(UsageError, match="table that `dd` itself makes"):
             open_target(kind, "DD_feeds", ME, tmp_path)
     with pytest.raises(EngineError, match="SQLite refuses the changes"):
         open_target(TARGETS[2], "sqlite_x", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))

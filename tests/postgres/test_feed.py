@@ -132,4 +132,5 @@ def test_the_command(orders, database, execute):
     refused = orders(*other, "postgresql://me:secret@/shop")
     assert (refused.code, "has no password in it" in refused.err, "secret" in refused.err) == (2, True, False)
     assert orders(*other, database.replace("/shop?", "/nowhere?")).code == 5
+    assert "no names of more than 63 bytes" in orders(*other, database, "--table", "t" * 64).err
     assert [each.name for each in read_consumers(orders.folder / ".dd/orders")] == ["index"]

@@ -138,6 +138,9 @@ WRONG = {
     "{as: table, to: 'mysql://h/d'}": "'mysql://h/d' can't be a database",
     "{as: table, to: 'postgresql://me:secret@h/d'}": "a database's URI has no password in it",
     "{as: table, to: 'sqlite:///t.db'}\n  other: {from: given, as: table, to: 'sqlite:///t.db', table: given}": "the output 'given' is in the table 'given', too",
+    "{as: table, to: 'sqlite:///t.db', table: DD_Changes}": "'DD_Changes' is a table that `dd` itself makes",
+    "{as: table, to: 'duckdb:///t.duckdb', table: main.dd_commits}": "'main.dd_commits' is a table that `dd` itself makes",
+    f"{{as: table, to: 'postgresql:///d', table: marts.{'ä' * 32}}}": "Postgres has no names of more than 63 bytes",
 }
 
 
