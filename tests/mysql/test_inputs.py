@@ -61,6 +61,9 @@ def test_a_cursor_reads_what_is_greater(tmp_path, database, execute):
     execute("insert into t values ('c%', 3), ('A', 4)")
     run(file)
     assert held(tmp_path) == Counter([("a", 1), ("B", 2), ("c%", 3)])
+    execute("insert into t values (null, 5)")
+    with pytest.raises(InputError, match="the cursor 'code' has a null"):
+        run(file)
     execute(
         "create table u (id int, at datetime(6), v text)",
         "insert into u values (1, '2024-01-01', 'a'), (2, '2024-01-02', 'b')",

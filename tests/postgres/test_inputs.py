@@ -62,6 +62,9 @@ def test_texts_grow_by_their_bytes(tmp_path, database, execute):
     execute("insert into t values ('c%')")
     run(file)
     assert held(tmp_path) == Counter([("a",), ("B",), ("c%",)])
+    execute("insert into t values (null)")
+    with pytest.raises(InputError, match="the cursor 'code' has a null"):
+        run(file)
 
 
 def test_tables_of_one_database_are_of_one_moment(tmp_path, database, execute, monkeypatch):

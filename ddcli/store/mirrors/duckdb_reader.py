@@ -41,7 +41,8 @@ class DuckdbReader(QueryReader):
         rows, values = self._query, []
         if start is not None:
             column, sign, value = start
-            rows, values = enclosed(f"select * from {rows} where {delimited(column)} {sign} ?"), [value]  # noqa: S608 - a person's own
+            named = delimited(column)
+            rows, values = enclosed(f"select * from {rows} where {named} is null or {named} {sign} ?"), [value]  # noqa: S608 - a person's own
         dtypes = pl.Schema({name: kind.to_polars() for name, kind in columns.items()})
         with self._connected() as database:
             for batch in pa.RecordBatchReader.from_stream(database.sql(f"{self._selected} from {rows}", params=values)):

@@ -76,7 +76,7 @@ class MysqlReader(QueryReader):
             column, sign, value = start
             text = columns[column].kind == "string"
             name = f"cast(convert({quoted(column)} using utf8mb4) as binary)" if text else quoted(column)
-            query = f"{query} where {name} {sign}".replace("%", "%%") + " %s"
+            query = f"{query} where {quoted(column)} is null or {name} {sign}".replace("%", "%%") + " %s"
             values = [value.encode() if text else value]
         with self._connected() as connection, connection.cursor(SSCursor) as cursor:
             cursor.execute(query, values or None)

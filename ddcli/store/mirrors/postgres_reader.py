@@ -67,7 +67,7 @@ class PostgresReader(QueryReader):
                 column, sign, value = start
                 text = columns[column].kind == "string"
                 ordered = f'cast({delimited(column)} as text) collate "C"' if text else delimited(column)
-                query = f"{query} where {ordered} {sign} {Literal(value).as_string(connection)}"
+                query = f"{query} where {delimited(column)} is null or {ordered} {sign} {Literal(value).as_string(connection)}"
             with connection.cursor(name="rows_of_dd") as cursor:
                 cursor.execute(query)
                 while some := cursor.fetchmany(MOST):

@@ -31,7 +31,7 @@ class QueryReader(ABC):
 
     @abstractmethod
     def rows(self, columns: Schema, start: Start | None) -> Iterator[pl.DataFrame]:
-        """Yield the rows that the query returns now, in these columns; those from `start` on."""
+        """Yield the rows that the query returns now, in these columns; those from `start` on, and those with a null there."""
 
     def ungrowing(self, kind: Type) -> str | None:
         """Return what to do about a cursor of a type whose values the database orders otherwise than we do; None for others."""

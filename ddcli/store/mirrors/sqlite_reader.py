@@ -50,7 +50,10 @@ class SqliteReader(QueryReader):
         query, values = f"select * from {enclosed(self._query)}", []  # noqa: S608 - a person's own
         if start is not None:
             column, sign, value = start
-            query, values = f"{query} where {delimited(column)} collate binary {sign} ?", [value]
+            query, values = (
+                f"{query} where {delimited(column)} is null or {delimited(column)} collate binary {sign} ?",
+                [value],
+            )
         with self._connected() as database:
             rows = database.execute(query, values)
             names = [column[0] for column in rows.description]
