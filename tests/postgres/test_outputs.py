@@ -95,8 +95,8 @@ def test_an_output_with_another_name(make):
 def test_a_table_that_was_altered(make, execute):
     each = make(0)
     judges.judge_an_altered_table(each)
-    execute("alter table marts.t alter column city type bytea using city::bytea")
-    each.supply(chance("of bytes"), rows=30)
+    execute("alter table marts.t alter column city type uuid using gen_random_uuid()")
+    each.supply(chance("of identities"), rows=30)
     with pytest.raises(EngineError) as refused:
         each.run()
     assert "the table's columns or rules are others than the output's" in refused.value.hint
