@@ -226,11 +226,7 @@ class _Joined:
 
     def _present(self, node: Node, bound: Mapping[Place, str]) -> Node:
         """Return updates less those that can have no partner, for a null: what must be equal is of types without nulls."""
-        nullable = [
-            name
-            for place, name in bound.items()
-            if node.schema[name].nullable and (place in self.equal or place in self.equal.values())
-        ]
+        nullable = [name for place, name in bound.items() if node.schema[name].nullable and self._is_joined(place)]
         if not nullable:
             return node
         steps: list[Step] = [FilterStep(is_not_null(Column(name, node.schema[name]))) for name in nullable]

@@ -10,7 +10,16 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ddcli.commands.projects.translation import UNWRITABLE, Edit, Translation, edited, margins, span, table_edits
+from ddcli.commands.projects.translation import (
+    UNWRITABLE,
+    Edit,
+    Translation,
+    edited,
+    margins,
+    span,
+    table_edits,
+    unreadable,
+)
 from ddcli.errors import Span, SpecError
 from ddcli.expressions.tree import deep_calls
 
@@ -31,12 +40,9 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
         with deep_calls():
             trees = sqlglot.parse(code, dialect="duckdb")
     except (SqlglotError, RecursionError) as error:
-        places = getattr(error, "errors", None) or [{}]
-        at, column = places[0].get("line") or 1, places[0].get("col") or 1
+        at, column, problem = unreadable(error)
         lines = code.split("\n")
         place = Span(file, at, column, 1, lines[at - 1] if at <= len(lines) else "")
-        why = str(places[0].get("description") or "")
-        problem = "this can't be read as SQL" + (f": {why}" if why and "class" not in why else "")
         raise SpecError(problem, span=place) from None
     if len(trees) != 1 or trees[0] is None:
         problem = "there is no query" if not any(trees) else "there are several statements"

@@ -53,6 +53,14 @@ def span(file: str, text: str, offset: int, length: int = 1) -> Span:
     return Span(file, text.count("\n", 0, offset) + 1, offset - start + 1, length, line)
 
 
+def unreadable(error: Exception, line: int = 1) -> tuple[int, int, str]:
+    """Return the line and the column of a parser's error, counted from 1, and what is wrong; of one that has no place the `line`."""
+    first = (getattr(error, "errors", None) or [{}])[0]
+    why = str(first.get("description") or "")
+    problem = "this can't be read as SQL" + (f": {why}" if why and "class" not in why else "")
+    return first.get("line") or line, first.get("col") or 1, problem
+
+
 def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, ...], str]) -> list[Edit]:
     """Return the names of tables, and aliases where they were called otherwise before."""
     edits: list[Edit] = []

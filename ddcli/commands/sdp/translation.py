@@ -22,6 +22,7 @@ from ddcli.commands.projects.translation import (
     quoted,
     span,
     table_edits,
+    unreadable,
 )
 from ddcli.commands.sdp.definitions import word_of
 from ddcli.dataclass import dataclass
@@ -100,11 +101,8 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
         with deep_calls():
             tree = sqlglot.parse_one("".join(blank), dialect="spark")
     except (SqlglotError, RecursionError) as error:
-        places = getattr(error, "errors", None) or [{}]
-        line, column = places[0].get("line") or definition.place.line, places[0].get("col") or 1
+        line, column, problem = unreadable(error, definition.place.line)
         offset = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
-        why = str(places[0].get("description") or "")
-        problem = "this can't be read as SQL" + (f": {why}" if why and "class" not in why else "")
         raise SpecError(problem, span=span(definition.file, text, offset)) from None
     if not isinstance(tree, exp.Query):
         raise SpecError("this is no query", span=span(definition.file, text, start))

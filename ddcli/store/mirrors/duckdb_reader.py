@@ -13,7 +13,7 @@ from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed
+from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, from_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ class DuckdbReader(QueryReader):
         if start is not None:
             column, sign, value = start
             named = delimited(column)
-            rows, values = enclosed(f"select * from {rows} where {named} is null or {named} {sign} ?"), [value]  # noqa: S608 - a person's own
+            rows, values = enclosed(f"select * from {rows} where {from_start(named, named, sign, '?')}"), [value]  # noqa: S608 - a person's own
         dtypes = pl.Schema({name: kind.to_polars() for name, kind in columns.items()})
         with self._connected() as database:
             for batch in pa.RecordBatchReader.from_stream(database.sql(f"{self._selected} from {rows}", params=values)):

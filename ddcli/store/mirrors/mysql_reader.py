@@ -16,7 +16,7 @@ from ddcli.expressions.tree import in_backticks as quoted
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import WAIT, Connections
 from ddcli.store.mirrors.postgres_types import read_text
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ class MysqlReader(QueryReader):
             column, sign, value = start
             text = columns[column].kind == "string"
             name = f"cast(convert({quoted(column)} using utf8mb4) as binary)" if text else quoted(column)
-            query = f"{query} where {quoted(column)} is null or {name} {sign}".replace("%", "%%") + " %s"
+            query = f"{query} where {from_start(quoted(column), name, sign, '')}".replace("%", "%%") + "%s"
             values = [value.encode() if text else value]
         with self._connected() as connection, connection.cursor(SSCursor) as cursor:
             cursor.execute(query, values or None)

@@ -12,7 +12,7 @@ from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import Connections
 from ddcli.store.mirrors.postgres_types import reading, series
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,8 @@ class PostgresReader(QueryReader):
                 column, sign, value = start
                 text = columns[column].kind == "string"
                 ordered = f'cast({delimited(column)} as text) collate "C"' if text else delimited(column)
-                query = f"{query} where {delimited(column)} is null or {ordered} {sign} {Literal(value).as_string(connection)}"
+                written = Literal(value).as_string(connection)
+                query = f"{query} where {from_start(delimited(column), ordered, sign, written)}"
             with connection.cursor(name="rows_of_dd") as cursor:
                 cursor.execute(query)
                 while some := cursor.fetchmany(MOST):

@@ -39,6 +39,11 @@ class QueryReader(ABC):
         return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
 
 
+def from_start(column: str, ordered: str, sign: str, value: str) -> str:
+    """Return the condition of rows from a start on, in SQL: `ordered` is the column in an order of ours. A null is among them, to be refused."""
+    return f"{column} is null or {ordered} {sign} {value}"
+
+
 def enclosed(query: str) -> str:
     """Return a query as a part of another one, also where it ends in a comment or a semicolon."""
     return f"({query.strip().rstrip(';')}\n) as rows_of_dd"

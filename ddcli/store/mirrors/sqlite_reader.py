@@ -14,7 +14,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
 from ddcli.store.parquet.footers import TEXT
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ class SqliteReader(QueryReader):
         query, values = f"select * from {enclosed(self._query)}", []  # noqa: S608 - a person's own
         if start is not None:
             column, sign, value = start
-            query, values = (
-                f"{query} where {delimited(column)} is null or {delimited(column)} collate binary {sign} ?",
-                [value],
-            )
+            named = delimited(column)
+            query, values = f"{query} where {from_start(named, f'{named} collate binary', sign, '?')}", [value]
         with self._connected() as database:
             rows = database.execute(query, values)
             names = [column[0] for column in rows.description]
