@@ -1,0 +1,67 @@
+"""What a rebuild begins with: the plan that changed, the inputs as they are taken now, and the frontier as of which all is built."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.driver.requested_changes import renamed
+from ddcli.engine.times import Frontier
+
+if TYPE_CHECKING:
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.job.input_files import InputFiles
+    from ddcli.job.request import Request
+    from ddcli.plan.changes import PlanChanges
+    from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.manifest import Manifest
+
+
+@dataclass
+class Rebuild:
+    """What is built anew of a state, from what, and as of when."""
+
+    request: Request
+    manifest: Manifest
+    changes: PlanChanges
+    found: dict[str, InputFiles]
+    time: Schema
+    at: int | None = None
+    """The time at which files are withdrawn, where that is a run's."""
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The secret of the state."""
+        return self.manifest.secret_bytes
+
+    @property
+    def nt(self) -> int:
+        return len(self.time)
+
+    @property
+    def kinds(self) -> tuple[Type, ...]:
+        return tuple(self.time.values())
+
+    @cached_property
+    def upper(self) -> Frontier:
+        """The frontier at which all is done: that of the state, an earlier one, or just after the time at which files are withdrawn."""
+        if self.request.reopened is not None:
+            return self.request.reopened
+        return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])
+
+    @property
+    def reopens(self) -> bool:
+        """Whether the state is taken back to an earlier frontier."""
+        return self.request.reopened is not None
+
+    @cached_property
+    def opened(self) -> Frontier:
+        """The frontier of the times at which outputs may change."""
+        return self.upper if self.at is None else Frontier([(self.at,)])
+
+    def known(self, name: str) -> OutputEntry | None:
+        """Return what the state says of an output, whatever it was called; nothing of one that is written from the beginning."""
+        if name in self.request.rewrite:
+            return None
+        return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))

@@ -1,0 +1,103 @@
+"""What outputs and side logs say after a rebuild: each gets the difference to all that it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.driver.requested_changes import (
+    renamed,
+)
+from ddcli.engine.times import Frontier
+from ddcli.job.request import error_directory
+from ddcli.sinks.side_logs import Correction, ErrorLog
+from ddcli.sources.imported import SharedReader
+from ddcli.store.files.access import is_there
+from ddcli.store.log.writer import write_progress
+
+if TYPE_CHECKING:
+    from ddcli.driver.rebuild import Rebuild
+    from ddcli.sinks.outputs import Publishing
+    from ddcli.sources.readers import Reader
+    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.entries import OutputEntry
+
+
+def name_ending(rebuild: Rebuild, transaction: Transaction | None, count: int) -> str:
+    """Return what is added to the names of files of a commit, where so many reopenings have been."""
+    if rebuild.reopens or transaction is None:
+        return f"-reopened{count}" if rebuild.reopens else ""
+    return f"-{'change' if rebuild.request.forgetting is None else 'forgotten'}{transaction.number}"
+
+
+def correct_side_logs(
+    rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, errors: ErrorLog, called: str, *, anew: bool
+) -> None:
+    """Have all side logs say what is so now; those of inputs where these are taken in `anew`, or something is taken back."""
+    aside, times = error_directory(rebuild.request), rebuild.upper.elements
+    if rebuild.request.withdrawn or rebuild.reopens:
+        errors.correct(transaction, aside, rebuild.opened, (rebuild.manifest.upper, times), called)
+    else:
+        errors.write(transaction, aside, (times, times), f"-{rebuild.changes.plan.fingerprint}")
+    if anew or rebuild.request.withdrawn or rebuild.reopens:
+        _correct_aside(rebuild, readers, transaction, called)
+
+
+def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
+    """Have the logs of late rows, and of rows that can't be read, say what the files hold of these now."""
+    correction = Correction(
+        rebuild.request, transaction, rebuild.time, (rebuild.manifest.upper, rebuild.upper.elements), called
+    )
+    for name, reader in readers.items():
+        before = rebuild.manifest.inputs.get(name)
+        if before is None or isinstance(reader, SharedReader):
+            continue
+        now = {(file.path, file.fingerprint) for file in reader.listing.files}
+        again = not rebuild.reopens and (name in rebuild.request.withdrawn or not rebuild.request.withdrawn)
+        if reader.log.quarantines and again:
+            correction.of_unparsed(name, reader)
+        if rebuild.reopens:
+            changed = any(
+                file.since and Frontier(file.since) != rebuild.upper.meet(Frontier(file.since)) for file in before.files
+            )
+        else:
+            changed = any(file.since and (file.path, file.fingerprint) not in now for file in before.files)
+        if changed:
+            correction.of_late(name, reader)
+
+
+def corrected_outputs(rebuild: Rebuild, publishing: Publishing) -> dict[str, OutputEntry]:
+    """Return the outputs with their differences. One that is in the plan no more is forgotten; its files stay."""
+    entries = {}
+    for name, meaning in rebuild.changes.plan.meanings.items():
+        if name not in rebuild.request.outputs:
+            continue
+        known = rebuild.known(name)
+        if rebuild.changes.outputs[name] != "same":
+            if rebuild.request.forgetting is not None:
+                before = rebuild.manifest.outputs.get(renamed(rebuild.request, rebuild.manifest).get(name, ""))
+                entries[name] = publishing.replace(name, before, meaning, rebuild.request.forgetting)
+            else:
+                entries[name] = publishing.entry(name, known, meaning)
+        else:
+            assert known is not None, "an output that stays the same has a log"
+            entries[name] = replace(known, fingerprint=meaning)
+            if rebuild.at is not None and publishing.transaction is not None:
+                write_progress(
+                    publishing.transaction,
+                    rebuild.request.outputs[name],
+                    rebuild.upper.elements,
+                    publishing.reopenings,
+                    known.horizon,
+                )
+    return entries
+
+
+def retire_rewritten(rebuild: Rebuild, transaction: Transaction) -> None:
+    """Have the commit take away the files so far of outputs that are written from the beginning, those that are still there."""
+    for name, before in renamed(rebuild.request, rebuild.manifest).items():
+        if name in rebuild.request.rewrite:
+            for file in rebuild.manifest.outputs[before].files:
+                path = rebuild.request.outputs[name] / file.name
+                if is_there(path):
+                    transaction.retire(path)

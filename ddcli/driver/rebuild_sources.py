@@ -1,0 +1,157 @@
+"""What a rebuild computes from: rows of inputs before the frontier, contents that are kept, and what outputs said so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.engine.lanes import Layout
+from ddcli.errors import StateError
+from ddcli.expressions.types import parse_type
+from ddcli.job.sizes import rows_held
+from ddcli.plan.changes import CONTENTS
+from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
+from ddcli.sources.readers import (
+    open_logs,
+    refuse_unclean,
+)
+from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.state.contents import batch_path
+from ddcli.store.state.entries import InputEntry
+from ddcli.store.state.verify import check_bytes
+
+if TYPE_CHECKING:
+    from ddcli.driver.rebuild import Rebuild
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.logical import Node
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Slice
+
+WRITTEN = "written:"
+"""Begins the names of sources that hold the updates of an output so far; no input's name has a colon."""
+
+
+def _timed(graph: PhysicalGraph) -> frozenset[str]:
+    """Return the inputs of which more than the sum matters: rows of keys, and rows of which one was there, if only for a time."""
+    keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
+    standing: dict[str, Node] = {
+        str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, StandingRecord)
+    }
+    return frozenset(keyed | physical_graph(standing).scans().keys())
+
+
+def correcting(rebuild: Rebuild, graph: PhysicalGraph) -> PhysicalGraph:
+    """Return the graph with, for each output that changed, its new collection less its updates so far."""
+    outputs = dict(graph.outputs)
+    for name, change in rebuild.changes.outputs.items():
+        if change == "changed":
+            node = outputs[name]
+            _check_columns(rebuild, name, node.schema)
+            _check_files(rebuild, name)
+            written = Scan((), node.schema, WRITTEN + name, rebuild.nt)
+            outputs[name] = SignedSum((node, written), node.schema, (1, -1))
+    return physical_graph(outputs, graph.engines)
+
+
+def _check_columns(rebuild: Rebuild, name: str, schema: Schema) -> None:
+    """Refuse other columns than an output's log has."""
+    entry = rebuild.known(name)
+    wanted = {column: str(kind) for column, kind in schema.items()}
+    if entry is None or list(entry.schema.items()) != list(wanted.items()):
+        before = entry.schema if entry else {}
+        columns = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, wanted)]
+        raise StateError(
+            f"output '{name}' would have other columns ({columns[1]}) than its log has ({columns[0]})",
+            place=str(rebuild.request.spec.path),
+            hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
+        )
+
+
+def _check_files(rebuild: Rebuild, name: str) -> None:
+    """Refuse an output whose files aren't what was written: of what isn't there any more the difference would be wrong."""
+    entry = rebuild.known(name)
+    for file in entry.files if entry else ():
+        check_bytes(rebuild.request.outputs[name] / file.name, file)
+
+
+def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
+    """Return readers of the inputs that are read again or for the first time, and the inputs that the state knows.
+
+    Of those only files are read that were taken from.
+    """
+    known, needed = rebuild.changes.known.inputs, graph.scans()
+    past = {name: given.past() if name in known else given for name, given in rebuild.found.items()}
+    again = past if rebuild.reopens else rebuild.request.withdrawn
+    read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
+    before = rebuild.manifest.read_anew() if known or rebuild.request.forgetting is not None else None
+    if before is not None and (rebuild.reopens or rebuild.request.forgetting is not None):
+        # An import begins anew, as of its frontier now.
+        own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
+        before = replace(before, inputs=own)
+    readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.memory))
+    if rebuild.request.forgetting is None:
+        refuse_unclean(rebuild.manifest, read)
+    return readers, known
+
+
+def sources_of(
+    rebuild: Rebuild, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
+) -> tuple[dict[str, InputEntry], dict[str, Fed]]:
+    """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
+
+    Rows that say what keys have from their time on keep their times; of others only the sum matters.
+    """
+    times = rebuild.upper.elements
+    inputs = {name: replace(rebuild.manifest.inputs[name], upper=times) for name in rebuild.found if name in known}
+    sources: dict[str, Fed] = {}
+    scans = graph.scans()
+    timed = _timed(graph)
+    for name, reader in readers.items():
+        columns = tuple(scans[name].schema) if name in scans else ()
+        taken = reader.take(columns, None, times, most)
+        whole = name not in known or name in rebuild.request.withdrawn or rebuild.reopens
+        files = taken.files if whole else inputs[name].files
+        inputs[name] = InputEntry(times, files, reader.kept())
+        if name in scans:
+            slices = [
+                part if name in timed or rebuild.request.forgetting is not None else _settled(rebuild, part)
+                for part in taken.slices
+            ]
+            sources[name] = Fed(tuple(slices), taken.rows)
+    for name in scans:
+        if name.startswith(CONTENTS):
+            sources[name] = _contents(rebuild, name.removeprefix(CONTENTS))
+        elif name.startswith(WRITTEN):
+            sources[name] = _written(rebuild, name.removeprefix(WRITTEN), most)
+    return {name: inputs[name] for name in rebuild.found}, sources
+
+
+def _contents(rebuild: Rebuild, identity: str) -> Fed:
+    """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
+    entry = rebuild.manifest.arrangements[identity]
+    schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
+    key = Layout({name: schema[name] for name in entry.key})
+    value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
+    layout, place = BatchLayout(key, value, rebuild.nt), rebuild.request.state
+    files = [(at, file) for at, each in enumerate(entry.shards) for file in each]
+    slices = [
+        _settled(rebuild, ArrangementFile(batch_path(place, identity, at, file), file, layout)) for at, file in files
+    ]
+    return Fed(tuple(slices), sum(file.rows for _, file in files))
+
+
+def _written(rebuild: Rebuild, name: str, most: int) -> Fed:
+    """Return all updates of an output so far, from its own files."""
+    entry = rebuild.known(name)
+    assert entry is not None, "an output that changed has a log"
+    slices = []
+    for file in entry.files:
+        path = rebuild.request.outputs[name] / file.name
+        slices += [Said(path, at, most, tuple(rebuild.time)) for at in range(0, file.rows, most)]
+    return Fed(tuple(slices), sum(file.rows for file in entry.files))
+
+
+def _settled(rebuild: Rebuild, part: Slice) -> Settled:
+    return Settled(part, rebuild.upper, rebuild.nt)
