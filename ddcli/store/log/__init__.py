@@ -1,7 +1,9 @@
 """Change logs: read by interval, written a file a commit.
 
+* arrival: the order in which rows arrived
 * condition: for which rows a condition holds
 * joint_file: the one file of a commit, put together from parts
+* late_rows: rows at closed times, or far ahead of the clock
 * lineage: files that grow by the commits after them
 * newest_tables: which of the tables that arrive together is the newest
 * pieces: rows that are to be read: pieces of files, and slices of an interval

@@ -9,7 +9,6 @@ be held in memory the times are kept, for a larger one only their bounds.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
@@ -17,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import polars as pl
 
-from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, RewrittenError
 from ddcli.expressions.types import ARRIVAL
+from ddcli.store.log.arrival import arrival_order, ranks
+from ddcli.store.log.late_rows import ahead_error, comes_before, is_beyond, late_error, open_first
 from ddcli.store.log.lineage import LARGE, rows_of
-from ddcli.store.log.newest_tables import Newest, NewestTables, by_name, by_order, natural
+from ddcli.store.log.newest_tables import Newest, NewestTables, by_name, by_order
 from ddcli.store.log.pieces import FilePiece, LogSlice, Only, Taken, cut, packed
 from ddcli.store.log.rows import ORDER, Arrived, RowReader, Rows, joined
 from ddcli.store.log.scan import find_damaged, scan_files
@@ -29,13 +29,13 @@ from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.tables.files import Tables
-from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
+    from ddcli.expressions.types import Type
     from ddcli.store.formats.base import Format
     from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.condition import RowCondition
@@ -60,8 +60,6 @@ class Pinned(Protocol):
 ROW = "row of the file"
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
-WITHIN = 33
-"""Bits that number the rows of a file."""
 
 
 class LogReader:
@@ -190,15 +188,10 @@ class LogReader:
     def refuse_after(self, limits: tuple[int | None, ...], said: str) -> None:
         """Refuse a row with a coordinate after its limit (None: it has none); `said` tells people the present time."""
         for times in self._times():
-            if times.largest is None or not _beyond(times.largest, limits):
+            if times.largest is None or not is_beyond(times.largest, limits):
                 continue
             row, first = times.first_after(limits)
-            told = format_time(first, list(self.schema.time.values()))
-            raise InputError(
-                f"row {row} (counted from 0) has the time {told}, which is far ahead of the clock, {said}: a run would close all times before",
-                place=self._tables.place(times.path, row),
-                hint="correct the row, or say how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",
-            )
+            raise ahead_error(first, row, self._tables.place(times.path, row), self._kinds, said)
 
     def scans(self) -> list[pl.LazyFrame]:
         """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
@@ -254,10 +247,16 @@ class LogReader:
             left = known.any_at_or_after(upper)
             only: Only | None = "inside" if before or left else None
             if before and new and lower is not None:
-                if self.log.late == "arrive" and not _comes_before(lower, upper):
+                if self.log.late == "arrive" and not comes_before(lower, upper):
                     continue  # the time to which they are moved stays open: the file is as new to a later run
                 if self.log.late == "error" or not lower:
-                    raise self._late(known, lower, self._times()[len(self.listing.waiting) :])
+                    row, first = known.first_before(lower)
+                    # One reopening is to be enough for all files that are new.
+                    others = (
+                        each.least for each in self._times()[len(self.listing.waiting) :] if each.least is not None
+                    )
+                    least = tuple(map(min, zip(first, *others, strict=True)))
+                    raise late_error(first, row, self._tables.place(known.path, row), self._kinds, lower, least)
                 late += known.count(~at_or_after(self.schema.time, lower))
                 if self.log.late == "quarantine":
                     aside.append((at, "late", (lower, upper)))
@@ -266,7 +265,8 @@ class LogReader:
                     only = "advanced"
             grown = self.listing.grown.get(file.path)
             if grown is not None and lower is not None and (late_row := known.before_from(grown.rows, lower)):
-                raise self._late_at(known, *late_row, lower, late_row[1])
+                row, first = late_row
+                raise late_error(first, row, self._tables.place(known.path, row), self._kinds, lower, first)
             if new and self._paths[at] in self.unparsed:
                 unparsed.append((file.path, self.unparsed[self._paths[at]]))
             files.append(replace(file, done=not left, at=None if left else file.at))
@@ -312,30 +312,16 @@ class LogReader:
         reads = [self._piece(piece, columns, part.interval, filled=not part.aside) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)
 
+    @property
+    def _kinds(self) -> list[Type]:
+        return list(self.schema.time.values())
+
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once."""
         if self._surveyed is None:
             limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
             self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most, limits)
         return self._surveyed
-
-    def _late(self, times: FileTimes, lower: Times, new: Sequence[FileTimes]) -> InputError:
-        row, first = times.first_before(lower)
-        # One reopening is to be enough for all files that are new.
-        least = tuple(map(min, zip(first, *(each.least for each in new if each.least is not None), strict=True)))
-        return self._late_at(times, row, first, lower, least)
-
-    def _late_at(self, times: FileTimes, row: int, first: Time, lower: Times, least: Time) -> InputError:
-        kinds = list(self.schema.time.values())
-        closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
-        return InputError(
-            f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
-            "where earlier runs have closed the times",
-            place=self._tables.place(times.path, row),
-            hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
-            "`--until`, or say `late: quarantine` or `late: arrive` under the input; to open closed times again, "
-            f"`dd state reopen PIPELINE --from {shlex.quote(format_time(least, kinds))}`",
-        )
 
     def _pieces(
         self,
@@ -423,7 +409,7 @@ class LogReader:
         if self.without is not None:
             rows = rows.chosen(self.without.keeps(rows.frame))
         return (
-            rows._replace(times=advanced(rows.times, _open_first(lower, upper)))
+            rows._replace(times=advanced(rows.times, open_first(lower, upper)))
             if piece.only == "advanced" and lower
             else rows
         )
@@ -491,46 +477,12 @@ class LogReader:
         """Return what tells the newest of a piece's rows where times don't: how they arrived, or the order of their table."""
         if self.tables is not None:
             return Arrived(order=self.tables.files[piece.files[0]])
-        numbers = self._sequence(piece)
-        return None if numbers is None else Arrived(numbers)
-
-    def _sequence(self, piece: FilePiece) -> pl.Series | None:
-        """Return the numbers of a piece's rows in the order in which they arrived, where that decides among the rows of a key.
-
-        Rows of one run arrive file by file in the order of their names, numbers in these by size.
-        """
         if ARRIVAL not in self.log.time or not self.log.key:
             return None
-        first, counts = piece.first or 0, [self._times()[at].rows for at in piece.files]
-        if piece.first is not None:
-            counts = [piece.count]
-        parts = [
-            pl.arange(first, first + count, eager=True) + (self._rank[at] << WITHIN)
-            for at, count in zip(piece.files, counts, strict=True)
-        ]
-        return pl.concat(parts).cast(pl.Int64)
+        counts = [self._times()[at].rows for at in piece.files]
+        return Arrived(arrival_order(piece, counts, self._ranks))
 
     @cached_property
-    def _rank(self) -> list[int]:
+    def _ranks(self) -> list[int]:
         """The place of each file in the order of their names."""
-        order = sorted(range(len(self._paths)), key=lambda at: natural(self.listing.to_read[at].path))
-        rank = [0] * len(order)
-        for place, at in enumerate(order):
-            rank[at] = place
-        return rank
-
-
-def _beyond(time: Time, limits: tuple[int | None, ...]) -> bool:
-    """Say whether a coordinate is after its limit."""
-    return any(limit is not None and value > limit for value, limit in zip(time, limits, strict=True))
-
-
-def _open_first(lower: Times, upper: Times) -> Times:
-    """Return `lower` with an element first that `upper` closes, if there is one: late rows are moved up to the first."""
-    closing = Frontier(upper)
-    return tuple(sorted(lower, key=closing.less_equal))
-
-
-def _comes_before(lower: Times, upper: Times) -> bool:
-    """Say whether the time to which late rows are moved is closed by `upper`."""
-    return not lower or not Frontier(upper).less_equal(_open_first(lower, upper)[0])
+        return ranks([file.path for file in self.listing.to_read])
