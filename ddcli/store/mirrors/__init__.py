@@ -1,5 +1,6 @@
 """Tables of other programs, mirrored in a state: what each of their versions changed, as a change log that a run reads like any other.
 
+* cancellation: what differs between files that a table had and those that it has instead
 * connections: connections to servers of databases
 * database: what a query of a database returns now and did not before
 * delta: what the versions of a table of Delta Lake changed

@@ -17,9 +17,10 @@ from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.extras import check_package
+from ddcli.store.mirrors.cancellation import DIFF, FileRows, least_values, remainder
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource
+from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.files import READ_ERRORS
 
@@ -92,26 +93,56 @@ class DeltaSource(TableSource):
                     # What it deletes a version knows that has the file: the one before its removal.
                     known = commit.version if diff > 0 else commit.version - 1
                     files[file] = files.get(file, (0, 0))[0] + diff, known
-            changed = [(file, *found) for file, found in files.items() if found[0]]
-            parts = (self._file(file, diff, known) for file, diff, known in changed)
-            if any(diff < 0 for _, diff, _ in changed) or feeds:
+            gone, new = (
+                [(file, known) for file, (count, known) in files.items() if count * diff > 0] for diff in (-1, 1)
+            )
+            if gone or feeds:
                 fed = (self._feed(file) for file, _ in feeds)
-                yield from self._labelled(self._consolidated(chain(parts, fed)), end)
+                yield from self._labelled(self._consolidated(chain(self._changed(gone, new), fed)), end)
             else:
-                yield from self._labelled(parts, end)
+                yield from self._labelled((self._file(*each) for each in new), end)
+
+    def _changed(
+        self, gone: Sequence[tuple[DataFile, int]], new: Sequence[tuple[DataFile, int]]
+    ) -> Iterator[pl.DataFrame]:
+        """Yield what differs between files that are gone and new ones, each with a version that knows what it deletes."""
+        before, after = ({(file.path, file.partition): (file, known) for file, known in side} for side in (gone, new))
+        if len(before) < len(gone) or len(after) < len(new):  # no writer has a file twice
+            raise UnknownChange
+        for key in before.keys() & after.keys():  # only the rows that are deleted are others
+            yield from self._marked(before.pop(key), after.pop(key))
+        sides = [[self._piece(*each) for each in side.values()] for side in (before, after)]
+        yield from remainder(*sides)
+
+    def _marked(self, before: tuple[DataFile, int], after: tuple[DataFile, int]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a file that only one of two deletion vectors deletes."""
+        frame = self._read(before[0], [])
+        old, new = (self._left(*each, frame.height) for each in (before, after))
+        diff = (new.cast(pl.Int64) - old.cast(pl.Int64)).alias(DIFF)
+        yield frame.with_columns(diff).filter(pl.col(DIFF) != 0)
+
+    def _piece(self, file: DataFile, known: int) -> FileRows:
+        return FileRows(
+            lambda: [self._file(file, known)], lambda: dict(file.partition) | least_values(self._path(file))
+        )
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         with self._errors():
             yield from self._framed(self._table.scan(columns=list(self.columns)))
 
-    def _file(self, file: DataFile, diff: int, version: int) -> pl.DataFrame:
+    def _file(self, file: DataFile, version: int) -> pl.DataFrame:
+        """Return the rows of a data file that it has in a version."""
         frame = self._read(file, [])
-        if file.deleted:
-            kept = self._deleted(version).get(str(self._path(file)))
-            if kept is None:
-                raise UnknownChange
-            frame = frame.filter(pl.concat([kept, pl.repeat(True, frame.height - len(kept), eager=True)]))
-        return frame.with_columns(pl.lit(diff, pl.Int64).alias(DIFF))
+        return frame.filter(self._left(file, version, frame.height)) if file.deleted else frame
+
+    def _left(self, file: DataFile, version: int, rows: int) -> pl.Series:
+        """Return which of its rows a version leaves in a data file."""
+        if not file.deleted:
+            return pl.repeat(True, rows, dtype=pl.Boolean, eager=True)
+        kept = self._deleted(version).get(str(self._path(file)))
+        if kept is None:
+            raise UnknownChange
+        return pl.concat([kept, pl.repeat(True, rows - len(kept), dtype=pl.Boolean, eager=True)])
 
     def _feed(self, file: DataFile) -> pl.DataFrame:
         frame = self._read(file, [CHANGE])

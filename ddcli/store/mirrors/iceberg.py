@@ -14,8 +14,9 @@ import polars as pl
 
 from ddcli.errors import DdError, InputError
 from ddcli.store.extras import check_package
+from ddcli.store.mirrors.cancellation import FileRows, remainder
 from ddcli.store.mirrors.mirror import UnknownChange
-from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource
+from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,12 +110,16 @@ class IcebergSource(TableSource):
             yield from self._labelled(self._consolidated(self._changed(gone, new)), end)
 
     def _changed(self, gone: Mapping[Any, Sequence[Any]], new: Mapping[Any, Sequence[Any]]) -> Iterator[pl.DataFrame]:
-        """Yield the rows of data files that are read more often, or less, than before."""
+        """Yield the rows of data files that are read more often, or less, than before, less those that others have, too."""
+        sides: list[list[FileRows]] = [[], []]
         for key in {**gone, **new}:
             count = len(new.get(key, ())) - len(gone.get(key, ()))
             task = (*new.get(key, ()), *gone.get(key, ()))[0]
-            for frame in self._read([task]) if count else ():
-                yield frame.with_columns(pl.lit(count).alias(DIFF))
+            sides[count > 0] += [self._piece(task)] * abs(count)
+        yield from remainder(*sides)
+
+    def _piece(self, task: FileScanTask) -> FileRows:
+        return FileRows(lambda: self._read([task]), lambda: dict(task.file.lower_bounds or {}))
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         return self._read([task for tasks in self._tasks(self.tip).values() for task in tasks])

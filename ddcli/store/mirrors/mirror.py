@@ -20,7 +20,7 @@ from ddcli.store.state.contents import ours
 from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -31,6 +31,8 @@ MIRRORS = "tables"
 """The directory of a state in which the mirrors lie, one of each input that is a table."""
 ROWS = 1 << 20
 """Rows of a file, at most."""
+JOINED = 1 << 24
+"""Bytes of small frames that are written to one file, at most."""
 LEVEL = 1
 """The level of zstd, as other files of a state have it."""
 RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
@@ -126,18 +128,33 @@ def add(
     number = (before.number if before else 0) + 1
     files.make_directory(directory)
     names: list[str] = []
-    for frame in frames:
-        for part in frame.iter_slices(ROWS):
-            if part.height:
-                names.append(f"{number:09d}-{len(names):04d}.parquet")
-                waiting = _waiting(directory / names[-1], number)
-                data = io.BytesIO()
-                part.write_parquet(data, compression="zstd", compression_level=LEVEL)
-                files.write(waiting, data.getbuffer())
-                files.sync(waiting)
+    for part in _cut(frames):
+        names.append(f"{number:09d}-{len(names):04d}.parquet")
+        waiting = _waiting(directory / names[-1], number)
+        data = io.BytesIO()
+        part.write_parquet(data, compression="zstd", compression_level=LEVEL)
+        files.write(waiting, data.getbuffer())
+        files.sync(waiting)
     tree = asdict(mark) | {"number": number, "files": names, "instead_of": min(map(_addition, instead), default=0)}
     files.put(directory / TABLE, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)
     settle(directory, files)
+
+
+def _cut(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield the rows of frames file by file: many small frames are one."""
+    import polars as pl
+
+    held: list[pl.DataFrame] = []
+    rows = size = 0
+    for frame in frames:
+        for part in frame.iter_slices(ROWS):
+            if held and (rows + part.height > ROWS or size > JOINED):
+                yield pl.concat(held)
+                held, rows, size = [], 0, 0
+            if part.height:
+                held, rows, size = [*held, part], rows + part.height, size + int(part.estimated_size())
+    if held:
+        yield pl.concat(held)
 
 
 def log_files(directory: Path) -> list[Path]:

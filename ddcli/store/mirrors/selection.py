@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.store.mirrors.source import COMMITTED, DIFF, VERSION, consolidated
+from ddcli.store.mirrors.cancellation import DIFF, consolidated
+from ddcli.store.mirrors.source import COMMITTED, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

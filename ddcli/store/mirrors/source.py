@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import ROWS, Mark
 from ddcli.store.mirrors.partition import partition
 from ddcli.store.tables.widening import type_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
 
-DIFF, VERSION, COMMITTED = "_diff", "_commit_version", "_commit_timestamp"
+VERSION, COMMITTED = "_commit_version", "_commit_timestamp"
 OWN = {VERSION: pl.Int64(), COMMITTED: pl.Datetime("us", "UTC"), DIFF: pl.Int64()}
 """The columns of a mirror beside the table's."""
 BEGIN = "`dd reset PIPELINE --outputs` begins anew with the table as it is"
@@ -173,11 +174,3 @@ class TableSource(ABC):
         version = next((version for version, columns in described if columns.get(name) == last), self.version)
         problem = f"version {version} of the table {change}"
         raise InputError(problem, place=self.place, hint=f"added columns that may be null are taken in; {BEGIN}")
-
-
-def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yield updates as one frame in which no two have the same row, and none the diff 0; none where there are none."""
-    if frames:
-        whole = pl.concat(frames)
-        rows = [name for name in whole.columns if name != DIFF]
-        yield whole.group_by(rows).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)

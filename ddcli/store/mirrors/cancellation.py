@@ -1,0 +1,189 @@
+"""What differs between files that a table had and files that it has instead, without the rows that both have.
+
+Whoever rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
+at one place are compared column by column; where that finds few, rows are found by their hashes and compared then. No row is taken for another
+one because their hashes are equal. What neither finds stays: the result adds up to the same, and is consolidated elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.dataclass import dataclass
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.mirrors import partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+DIFF = "_diff"
+"""The column of a row's diff."""
+FEW = 4
+"""Of how many rows one may be left for a comparison place by place to do."""
+FIRST = 16
+"""Columns whose least values are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """A file: its rows, and the least values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
+
+    read: Callable[[], Iterable[pl.DataFrame]]
+    least: Callable[[], Mapping[Any, Any]]
+
+
+def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
+    """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have."""
+    waiting = [pieces[::-1] for pieces in _ordered(gone, new)]
+    sides = (_ComparedRows(-1), _ComparedRows(1))
+    while waiting[0] or waiting[1]:
+        at = min((each for each in (0, 1) if waiting[each]), key=lambda each: sides[each].rows)
+        sides[at].take(waiting[at].pop().read())
+        fewer, more = sorted(side.rows for side in sides)
+        large = sum(side.size for side in sides) > partition.HELD
+        if fewer and (large or not (waiting[0] and waiting[1]) or fewer * FEW >= more * (FEW - 1)):
+            left = different(sides[0].whole(), sides[1].whole())
+            for side, frame in zip(sides, left, strict=True):
+                side.keep(frame)
+        if sum(side.size + side.kept for side in sides) > partition.HELD:
+            for side in sides:
+                yield from side.release()
+    for side in sides:
+        yield from side.release()
+
+
+class _ComparedRows:
+    """Rows of one side: those that were read, and those that were compared and are left."""
+
+    def __init__(self, diff: int) -> None:
+        self._diff, self._fresh, self._left = diff, list[pl.DataFrame](), list[pl.DataFrame]()
+        self.rows = self.size = self.kept = 0
+
+    def take(self, frames: Iterable[pl.DataFrame]) -> None:
+        for frame in frames:
+            self._fresh.append(frame)
+            self.rows += frame.height
+            self.size += int(frame.estimated_size())
+
+    def whole(self) -> pl.DataFrame:
+        """Return the rows that were read."""
+        return pl.concat(self._fresh)
+
+    def keep(self, frame: pl.DataFrame) -> None:
+        """Note what is left of the rows that were read."""
+        self._fresh, self.rows, self.size = [], 0, 0
+        if frame.height:
+            self._left.append(frame)
+            self.kept += int(frame.estimated_size())
+
+    def release(self) -> Iterator[pl.DataFrame]:
+        """Yield all rows, and let go of them."""
+        for frame in (*self._left, *self._fresh):
+            yield frame.with_columns(pl.lit(self._diff, pl.Int64).alias(DIFF))
+        self._left, self._fresh, self.rows, self.size, self.kept = [], [], 0, 0, 0
+
+
+def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
+    """Return the files of each side by their least values, first by those of the column of which most are on both sides."""
+    if all(len(pieces) < 2 for pieces in sides):
+        return [list(pieces) for pieces in sides]
+    known = [[(piece.least(), piece) for piece in pieces] for pieces in sides]
+    names = list(dict.fromkeys(name for pieces in known for least, _ in pieces for name in least))
+    values = [{name: {least.get(name) for least, _ in pieces} for name in names} for pieces in known]
+    names.sort(key=lambda name: -len(values[0][name] & values[1][name]))
+
+    def place(entry: tuple[Mapping[Any, Any], FileRows]) -> list[tuple[bool, Any]]:
+        return [(entry[0].get(name) is not None, entry[0].get(name)) for name in names]
+
+    return [[piece for _, piece in sorted(pieces, key=place)] for pieces in known]
+
+
+def least_values(path: Path) -> dict[str, Any]:
+    """Return the least values of a Parquet file's first columns, as far as its footer says them."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+            footer = parquet.read_metadata(file)
+    except (OSError, ArrowException):
+        return {}  # who reads its rows says what is wrong
+    found: dict[str, Any] = {}
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(min(group.num_columns, FIRST))):
+            known = column.statistics
+            if known is not None and known.has_min_max:
+                name, least = column.path_in_schema, known.min
+                found[name] = min(found.get(name, least), least)
+    return found
+
+
+def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return two frames without rows that both have, each as often as both have it; some of these may stay.
+
+    >>> left, right = pl.DataFrame({"a": [1, 2, 2, 3]}), pl.DataFrame({"a": [2, 4, 1]})
+    >>> [frame["a"].to_list() for frame in different(left, right)]
+    [[2, 3], [4]]
+    """
+    if left.height == right.height:
+        apart = _apart(left, right)
+        if int(apart.sum()) * FEW <= left.height:
+            return left.filter(apart), right.filter(apart)
+        left, right = left.filter(apart), right.filter(apart)
+    if not left.height or not right.height:
+        return left, right
+    ours, theirs = pairs(*(side.hash_rows(1).to_numpy() for side in (left, right)))
+    equal = ~_apart(left[ours], right[theirs]).to_numpy()
+    return _without(left, ours[equal]), _without(right, theirs[equal])
+
+
+def _apart(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
+    """Return where two frames of one height have different rows."""
+    found = pl.repeat(False, left.height, dtype=pl.Boolean, eager=True)
+    for name in left.columns:
+        found |= left[name].ne_missing(right[name])
+    return found
+
+
+def _without(frame: pl.DataFrame, rows: np.ndarray[Any, Any]) -> pl.DataFrame:
+    kept = np.ones(frame.height, np.bool_)
+    kept[rows] = False
+    return frame.filter(pl.Series(kept))
+
+
+def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the places of equal numbers on both sides, each place once at most, in the order of the left side's.
+
+    >>> [places.tolist() for places in pairs(np.array([5, 7, 5, 9]), np.array([9, 5, 5, 5]))]
+    [[0, 2, 3], [1, 2, 0]]
+    """
+    ours, theirs = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+    mine, other = left[ours], right[theirs]
+    first = np.flatnonzero(np.concatenate([[True], mine[1:] != mine[:-1]]))
+    rank = np.arange(len(mine)) - np.repeat(first, np.diff(np.append(first, len(mine))))
+    place = np.repeat(np.searchsorted(other, mine[first]), np.diff(np.append(first, len(mine)))) + rank
+    there = place < len(other)
+    there[there] = other[place[there]] == mine[there]
+    found = np.full(len(left), -1)
+    found[ours[there]] = theirs[place[there]]
+    at = np.flatnonzero(found >= 0)
+    return at, found[at]
+
+
+def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield updates as one frame in which no two have the same row, and none the diff 0; none where there are none."""
+    if not frames:
+        return
+    whole = pl.concat(frames)
+    rows = [name for name in whole.columns if name != DIFF]
+    gone, new = different(*(whole.filter(pl.col(DIFF) == diff).select(rows) for diff in (-1, 1)))
+    others = whole.filter(~pl.col(DIFF).is_in([-1, 1]))
+    left = pl.concat(
+        [*(side.with_columns(pl.lit(diff, pl.Int64).alias(DIFF)) for side, diff in ((gone, -1), (new, 1))), others]
+    )
+    several = left.select(rows).hash_rows(1).is_duplicated()
+    summed = left.filter(several).group_by(rows).agg(pl.col(DIFF).sum())
+    yield pl.concat([left.filter(~several), summed]).filter(pl.col(DIFF) != 0)

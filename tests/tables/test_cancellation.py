@@ -1,0 +1,138 @@
+"""What is left of two sides of rows adds up to their difference, whatever their order and files."""
+
+from collections import Counter
+
+import polars as pl
+import pytest
+
+from ddcli.store.mirrors import partition
+from ddcli.store.mirrors.cancellation import DIFF, FileRows, consolidated, different, least_values, remainder
+from tests.draws import chance, many
+
+SCHEMA = {"a": pl.Int64, "f": pl.Float64, "t": pl.String, "l": pl.List(pl.Float64)}
+
+
+def rows(draw, count):
+    """Return some rows, many of which are equal."""
+    floats = [0.0, -0.0, float("nan"), None, 1.5]
+    return [
+        (
+            draw.randrange(30),
+            draw.choice(floats),
+            draw.choice(["a", None, "", "a text of more than twelve bytes"]),
+            draw.choice([None, [], [draw.choice(floats)]]),
+        )
+        for _ in range(count)
+    ]
+
+
+def rewritten(draw, given):
+    """Return rows of which some are others, some gone or new, or all in another order, as those who rewrite files do it."""
+    found = list(given)
+    how = draw.choice(["in place", "deleted", "inserted", "shuffled", "moved", "all", "none"])
+    for _ in range(draw.randrange(4) if found else 0):
+        at = draw.randrange(len(found) + 1)
+        if how == "in place" and at < len(found):
+            found[at] = rows(draw, 1)[0]
+        elif how == "deleted":
+            del found[at : at + 1]
+        elif how == "inserted":
+            found.insert(at, rows(draw, 1)[0])
+        elif how == "moved":
+            found = found[at:] + found[:at]
+    if how == "shuffled":
+        draw.shuffle(found)
+    return rows(draw, len(found)) if how == "all" else found
+
+
+def framed(given):
+    return pl.DataFrame(given, SCHEMA, orient="row")
+
+
+def plain(value):
+    """Return a value as text, -0.0 as 0.0, which is equal to it."""
+    return str([plain(each) for each in value]) if isinstance(value, list) else str(0.0 if value == 0.0 else value)
+
+
+def total(frames):
+    """Return what updates add up to."""
+    found = Counter()
+    for frame in frames:
+        for *row, diff in frame.select(*SCHEMA, DIFF).rows():
+            found[plain(row)] += diff
+    return {row: diff for row, diff in found.items() if diff}
+
+
+def updates(given, diff):
+    return framed(given).with_columns(pl.lit(diff, pl.Int64).alias(DIFF))
+
+
+def cut(draw, given):
+    """Return rows in parts."""
+    ends = sorted(draw.randrange(len(given) + 1) for _ in range(draw.randrange(5)))
+    return [given[start:end] for start, end in zip([0, *ends], [*ends, len(given)], strict=True)]
+
+
+def piece(given):
+    keys = [row[0] for row in given]
+    return FileRows(lambda: [framed(given)], lambda: {"a": min(keys)} if keys else {})
+
+
+@pytest.mark.parametrize("seed", range(many(60)))
+def test_what_is_left_adds_up_to_the_difference(monkeypatch, seed):
+    draw = chance("cancellation", seed)
+    monkeypatch.setattr(partition, "HELD", draw.choice([1, 2000, 1 << 28]))
+    gone = [rows(draw, draw.choice([0, 3, 40])) for _ in range(draw.randrange(6))]
+    new = [rewritten(draw, part) for part in gone]
+    if draw.random() < 0.5:
+        new = cut(draw, [row for part in new for row in part])
+    draw.shuffle(new)
+    found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
+    meant = total([updates(part, diff) for side, diff in ((gone, -1), (new, 1)) for part in side])
+    assert total(found) == meant
+    more = updates(rows(draw, 5), draw.choice([1, -1, 3]))
+    (last,) = consolidated([*found, more])
+    assert total([last]) == total([*found, more])
+    assert last.height == len(total([last]))
+
+
+def test_rows_are_found_whatever_their_order():
+    draw = chance("shuffled")
+    given = [(at, 0.5, None, None) for at in range(100)]
+    other = [(at, 0.5, "new" if at in {7, 50} else None, None) for at in range(100) if at != 30]
+    draw.shuffle(other)
+    left, right = different(framed(given), framed(other))
+    assert sorted(left["a"]) == [7, 30, 50]
+    assert sorted(right["a"]) == [7, 50]
+
+
+def test_rows_of_one_hash_are_compared(monkeypatch):
+    """Rows of which all hashes are equal are told apart."""
+    monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame, *_: pl.repeat(1, frame.height, eager=True))
+    given, other = (
+        framed([(1, None, "a", None), (2, None, "b", None)]),
+        framed([(2, None, "b", None), (3, None, "c", None), (1, None, "a", None)]),
+    )
+    frames = [side.with_columns(pl.lit(diff, pl.Int64).alias(DIFF)) for side, diff in ((given, -1), (other, 1))]
+    assert total(consolidated(frames)) == {plain([3, None, "c", None]): 1}
+
+
+def test_files_that_were_rewritten_meet(monkeypatch):
+    """Of 30 files that lie in another order each is compared with what it was rewritten to: few rows are held."""
+    monkeypatch.setattr(partition, "HELD", 2000)
+    draw = chance("meet")
+    gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(30)]
+    new = [[(key, None, "b" if key % 10 == 5 else "a", None) for key, *_ in part] for part in gone]
+    draw.shuffle(new)
+    found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
+    assert sum(frame.height for frame in found) == 60
+
+
+def test_least_values_are_those_of_all_row_groups(tmp_path):
+    frame = pl.DataFrame(
+        {"a": [5, 3, 4, 9], "t": ["b", "c", None, "a"], "n": [None] * 4}, {"a": pl.Int64, "t": pl.String, "n": pl.Int64}
+    )
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=2)
+    assert least_values(tmp_path / "a.parquet") == {"a": 3, "t": "a"}
+    (tmp_path / "b.parquet").write_bytes(b"none")
+    assert least_values(tmp_path / "b.parquet") == least_values(tmp_path / "c.parquet") == {}
