@@ -25,7 +25,7 @@ from ddcli.engine.jit import cache
 from ddcli.engine.jit.linker import image_of
 from ddcli.engine.jit.objects import ObjectCode, target_machine
 from ddcli.engine.jit.processor import takes_images
-from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, REFUSED, Kernel, is_helper, kernels_of, matrix_of
+from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, is_helper, kernels_of, matrix_of
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -171,43 +171,78 @@ def part(function: Any) -> Any:
     return dispatcher
 
 
+PYTHON: dict[str, Any] = {
+    name: types.ExternalFunction(name, signature)
+    for name, signature in {
+        "PyLong_AsLongLong": types.int64(types.int64),
+        "PyLong_FromLongLong": types.int64(types.int64),
+        "PyErr_Occurred": types.int64(),
+        "PyErr_Clear": types.void(),
+        "PyObject_CallOneArg": types.int64(types.int64, types.int64),
+        "PyEval_SaveThread": types.int64(),
+        "PyEval_RestoreThread": types.void(types.int64),
+    }.items()
+}
+"""What compiled code calls of Python's interface in C."""
+
+
 def shim(entry: Kernel, body: Any, check: Any) -> Any:
-    """Return the C function of a kernel: it checks its arguments, makes views of them, and calls the body."""
+    """Return the C function of a kernel: it checks its arguments, makes views of them, and calls the body without holding the GIL.
+
+    It is one that Python makes a builtin function of: `own` is a list of the type of arrays, the one of lists and a function that refuses
+    the argument at a position, `given` the address of `count` objects. It returns an int, or 0 where an exception is set.
+    """
     lines, views = [], []
+    kinds = f"word(own, {HEADER_WORDS + 1})"
+
+    def refuse(position: int) -> str:
+        return f"return PyObject_CallOneArg(word({kinds}, 2), PyLong_FromLongLong({position}))"
+
+    lines.append(f"if count != {len(entry.signature)}: {refuse(len(entry.signature))}")
     for position, letter in enumerate(entry.signature):
         name = f"a{position}"
-        if letter == "i":
-            views.append(name)
-            continue
-        refuse = f"return {REFUSED - position}"
+        lines.append(f"{name} = word(given, {position})")
         views.append(f"v{position}")
+        if letter == "i":
+            lines += [
+                f"v{position} = PyLong_AsLongLong({name})",
+                f"if v{position} == -1 and PyErr_Occurred() != 0:",
+                "    PyErr_Clear()",
+                f"    {refuse(position)}",
+            ]
+            continue
         if letter == "L":
             lines += [
-                f"if word({name}, {HEADER_WORDS - 1}) != word(t, 1): {refuse}",
+                f"if word({name}, {HEADER_WORDS - 1}) != word({kinds}, 1): {refuse(position)}",
                 f"v{position} = items_view({name})",
                 f"for i in range(word({name}, {HEADER_WORDS})):",
-                f"    if not acceptable(v{position}[i], word(t, 0), 2, {ord('l')}, {ord('q')}): {refuse}",
+                f"    if not acceptable(v{position}[i], word({kinds}, 0), 2, {ord('l')}, {ord('q')}): {refuse(position)}",
             ]
             continue
         dtype, dimensions = LETTERS[letter]
         first, second = map(ord, CHARACTERS[dtype])
         lines += [
-            f"if not acceptable({name}, word(t, 0), {dimensions}, {first}, {second}): {refuse}",
+            f"if not acceptable({name}, word({kinds}, 0), {dimensions}, {first}, {second}): {refuse(position)}",
             f"v{position} = view_{letter}({name})",
         ]
-    names = [f"a{i}" for i in range(len(entry.signature))]
-    lines.append(f"return int64(body({', '.join(views)}))")
-    source = f"def {entry.name}({', '.join(['t', *names])}):\n" + "".join(f"    {line}\n" for line in lines)
+    lines += [
+        "thread = PyEval_SaveThread()",
+        f"found = int64(body({', '.join(views)}))",
+        "PyEval_RestoreThread(thread)",
+        "return PyLong_FromLongLong(found)",
+    ]
+    source = f"def {entry.name}(own, given, count):\n" + "".join(f"    {line}\n" for line in lines)
     space: dict[str, Any] = {
         "word": word,
         "acceptable": check,
         "items_view": items_view,
         "body": body,
         "int64": np.int64,
+        **PYTHON,
         **{f"view_{letter}": array_view(*LETTERS[letter]) for letter in set(entry.signature) & set(LETTERS)},
     }
     exec(source, space)  # noqa: S102 - our own text, from the signatures above
-    return numba.cfunc(types.int64(types.int64, *(types.int64 for _ in names)), error_model="numpy", _nrt=False)(
+    return numba.cfunc(types.int64(types.int64, types.int64, types.int64), error_model="numpy", _nrt=False)(
         space[entry.name]
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,22 +22,21 @@ LETTERS: Final[dict[str, tuple[type[np.generic], int]]] = {
     "B": (np.uint8, 1),
     "F": (np.float64, 1),
 }
-REFUSED: Final = -(1 << 62)  # minus the position of the argument that a compiled kernel would not take
 # Object headers count in words: 2, or 4 where CPython runs without the GIL. Compiled code relies on it.
 HEADER_WORDS: Final = object.__basicsize__ // 8
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _registry: dict[str, list[Kernel]] = {}
-# What compiled code compares the type field of its arguments with.
-_types = (ctypes.c_int64 * 2)(id(np.ndarray), id(list))
-_types_address = ctypes.addressof(_types)
 
 
 class Kernel:
-    """A registered kernel: call it with arrays and integers as its signature says, get its int64."""
+    """A registered kernel: call it with arrays and integers as its signature says, get its int64.
 
-    __slots__ = ("function", "load", "name", "native", "signature")
+    What is called is `__call__` of its class: one that is loaded has a class of its own, where that is the machine code.
+    """
+
+    __slots__ = ("function", "load", "name", "signature")
 
     def __init__(self, signature: str, function: Callable[..., int], load: Callable[[str], None]) -> None:
         """Register `function`. Its first call has `load` set `native` of all kernels of its module."""
@@ -48,49 +47,49 @@ class Kernel:
         self.function = function
         self.load = load
         self.name = function.__name__
-        self.native: Callable[..., int] = self._first_call
         _registry.setdefault(self.module, []).append(self)
 
     def __call__(self, *arguments: Any) -> int:
-        """Run the kernel; raises TypeError for an argument that it can't take."""
-        result = self.native(_types_address, *arguments)
-        if result <= REFUSED + 64 and result > REFUSED - 64:
-            self._refuse(REFUSED - result)
-        return result
+        """Run the kernel, which is loaded then; raises TypeError for an argument that it can't take."""
+        if os.environ.get("DDCLI_KERNELS") == "python":
+            return self._interpreted(*arguments)
+        self.load(self.module)
+        return self(*arguments)
 
     @property
     def module(self) -> str:
         """The module that defines the kernel: the unit of compiling, caching and loading."""
         return self.function.__module__
 
-    def _refuse(self, position: int) -> None:
+    def refuse(self, position: int) -> NoReturn:
+        """Raise TypeError for the argument at a position, or, at the one after the last, for their number."""
+        if position == len(self.signature):
+            msg = f"kernel {self.name} takes {position} arguments"
+            raise TypeError(msg)
         letter = self.signature[position]
         dtype, dimensions = LETTERS.get(letter, (np.int64, 2))
         what = "a list of int64 matrices" if letter == "L" else f"{dtype.__name__}, {dimensions}-dimensional"
-        msg = f"argument {position + 1} of kernel {self.name} must be {what}, C-contiguous"
+        what = "an int of 64 bits" if letter == "i" else f"{what}, C-contiguous"
+        msg = f"argument {position + 1} of kernel {self.name} must be {what}"
         raise TypeError(msg)
 
-    def _first_call(self, types: int, *arguments: Any) -> int:
-        if os.environ.get("DDCLI_KERNELS") == "python":
-            self.native = self._interpreted
-        else:
-            self.load(self.module)
-        return self.native(types, *arguments)
-
-    def _interpreted(self, _types: int, *arguments: Any) -> int:
+    def _interpreted(self, *arguments: Any) -> int:
         if len(arguments) != len(self.signature):
-            msg = f"kernel {self.name} takes {len(self.signature)} arguments, not {len(arguments)}"
-            raise TypeError(msg)
+            self.refuse(len(self.signature))
         for position, (letter, argument) in enumerate(zip(self.signature, arguments, strict=True)):
             if not _acceptable(letter, argument):
-                return REFUSED - position
+                self.refuse(position)
         # Compiled integers wrap around in silence; kernels that care look for it.
         with np.errstate(over="ignore"):
             return int(self.function(*arguments))
 
+    def become(self, native: Callable[..., int]) -> None:
+        """Have calls go to a function that no other code stands before."""
+        self.__class__ = type(self.name, (Kernel,), {"__slots__": (), "__call__": native})
+
     def reset(self) -> None:
         """Forget how the kernel was loaded, so that the next call chooses again."""
-        self.native = self._first_call
+        self.__class__ = Kernel
 
 
 def inline(function: F) -> F:
@@ -165,7 +164,7 @@ def check_layout() -> None:
 
 def _acceptable(letter: str, argument: object) -> bool:
     if letter == "i":
-        return type(argument) is int
+        return type(argument) is int and -(2**63) <= argument < 2**63
     if letter == "L":
         return type(argument) is list and all(_acceptable("M", item) for item in argument)
     dtype, dimensions = LETTERS[letter]
