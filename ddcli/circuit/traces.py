@@ -54,14 +54,18 @@ class _Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A trace that was given to an operator: of which arrangement, and which shard of the state it is of, or is a part of."""
+    """A trace that was given to an operator: of which arrangement, and which shards of the state it is of, or is a part of one.
+
+    `stored` has the batches of each; `lanes` say to which of them a row belongs.
+    """
 
     trace: Trace
     identity: str
-    shard: int
+    shards: range
     pool: Pool
-    stored: tuple[StoredBatch, ...]
+    stored: tuple[tuple[StoredBatch, ...], ...]
     whole: bool
+    lanes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ class Merged:
 class StateTraces:
     """Gives the operators their traces, and writes what they have taken in.
 
-    A run of more passes than an arrangement has shards reads each shard in several of them, each the keys that are its own.
+    A run of more passes than an arrangement has shards reads each shard in several of them, each the keys that are its own. A run of few
+    updates has one pass, whose trace is of all shards.
     """
 
     directory: Path
@@ -140,22 +145,31 @@ class StateTraces:
             pool = self.pools[shard]
             shared = self.imports[identity].batches(self.since, shard, self.sizes.passes, pool)
             trace = Trace(key.width, value.width, nt, since=self.since, batches=shared)
-            self._given[id(trace)] = _Given(trace, identity, shard, pool, (), whole=False)
+            self._given[id(trace)] = _Given(trace, identity, range(shard, shard + 1), pool, (), whole=False)
             return trace
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
-        assert passes % count == 0, f"{passes} passes over {count} shards"
+        assert passes % count == 0 or passes == 1, f"{passes} passes over {count} shards"
         known = self._arrangements.get(identity)
         layout = known.layout if known else BatchLayout(key, value, nt)
-        own, pool = shard * count // passes, self.pools[shard]
-        files = entry.shards[own] if entry else ()
-        stored = [self._open(identity, own, file, layout, pool) for file in files]
-        batches: list[Batch] = [*stored]
+        shards, pool = (
+            range(count) if passes < count else range(own := shard * count // passes, own + 1),
+            self.pools[shard],
+        )
+        files = [entry.shards[at] if entry else () for at in shards]
+        stored = tuple(
+            tuple(self._open(identity, at, file, layout, pool) for file in each)
+            for at, each in zip(shards, files, strict=True)
+        )
+        batches: list[Batch] = [batch for each in stored for batch in each]
+        lanes = tuple(range(key.width)) if by is None else tuple(by)
         if count < passes:
-            lanes = tuple(range(key.width)) if by is None else tuple(by)
-            batches = [_Share(batch, lanes, shard, passes) for batch in stored]
+            batches = [_Share(batch, lanes, shard, passes) for each in stored for batch in each]
+        elif passes < count and by is None:
+            dealing = _Dealing(key.width, count)
+            batches = [_OfShard(batch, dealing, at) for at, each in enumerate(stored) for batch in each]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
-        self._given[id(trace)] = _Given(trace, identity, own, pool, tuple(stored), count == passes)
+        self._given[id(trace)] = _Given(trace, identity, shards, pool, stored, passes <= count, lanes)
         self._arrangement(identity, layout)
         return trace
 
@@ -180,53 +194,81 @@ class StateTraces:
         """Return the traces that have not been written."""
         return [given.trace for given in self._given.values()]
 
+    @property
+    def files(self) -> int:
+        """Return how many files writing these takes, about."""
+        return sum(len(given.shards) for given in self._given.values())
+
     def write(
         self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
     ) -> None:
         """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once."""
-        kept = self.store(trace, transaction, upper, shared)
-        rest = self.note(kept) if kept else None
-        if rest:
-            self.replace(self.merge(rest, transaction, upper))
-        if kept:
+        for kept in self.store(trace, transaction, upper, shared):
+            rest = self.note(kept)
+            if rest:
+                self.replace(self.merge(rest, transaction, upper))
             self.progress.wrote(*kept.fresh(transaction.number))
 
     def store(
         self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
-    ) -> ShardFiles | None:
-        """Write a trace's new updates and return their files; None if another pipeline keeps the arrangement. See `write`.
+    ) -> list[ShardFiles]:
+        """Write a trace's new updates and return their files, shard by shard; none if another pipeline keeps the arrangement. See `write`.
 
         `shared` identifies the memory of matrices that others read (see `memory_of`), None: any may be.
         """
         began, given = clock.perf_counter(), self._given.pop(id(trace))
         if given.identity in self.imports or not self._is_kept(given.identity):
             trace.batches.clear()
-            return None
-        layout = self._arrangements[given.identity].layout
-        fresh, memory = None, trace.resident()
+            return []
+        memory = trace.resident()
         due = _due(given, memory, upper) if given.identity.endswith(WAITING) else None
         trace.batches.clear()
         since, through = self._since(given.identity, upper), self.claims.through(given.identity)
+        updates = None
         if memory:
             updates = kernels.merge(memory)
             if not through and shared is not None and memory_of(updates) not in shared:
                 # In place, as nobody else looks at it: what compaction is given is as it will be.
                 updates = kernels.advance(updates, since.as_time(), trace.nt, owned=True)
-            fresh = Fresh(updates, self.since, upper, given.pool)
-            del updates
         memory.clear()
-        stored = given.stored if given.whole else ()
+        parts = [updates] * len(given.shards)
+        if updates is not None and len(parts) > 1:
+            parts = [*kernels.exchange([updates], given.lanes, len(parts))]
+        del updates
+        found = []
+        for at, stored in zip(given.shards, given.stored, strict=True):
+            part = parts.pop(0)
+            fresh = Fresh(part, self.since, upper, given.pool) if part is not None else None
+            del part
+            files = self._compacted(given, at, stored, fresh, since, through, transaction)
+            found.append(
+                ShardFiles(given.identity, at, self._arrangements[given.identity].layout, files, given.whole, due)
+            )
+        self._spent(given.identity, began)
+        return found
+
+    def _compacted(
+        self,
+        given: _Given,
+        shard: int,
+        stored: tuple[StoredBatch, ...],
+        fresh: Fresh | None,
+        since: Frontier,
+        through: Frontier,
+        transaction: Adding,
+    ) -> tuple[FileEntry, ...]:
+        """Write what is new in a shard, with what is due to be merged; return the files that the shard has now, or of one of several passes its own."""
+        layout = self._arrangements[given.identity].layout
+        stored = stored if given.whole else ()
         work = compact(layout, stored, fresh, since=since, through=through)
-        added = list(work.added(transaction, given.identity, given.shard))
-        files = in_order([*work.kept, *(entry for entry, _ in added)])
+        added = list(work.added(transaction, given.identity, shard))
         if self.held is not None:
-            place, kept = batch_directory(self.directory, given.identity, given.shard), {one.name for one in work.kept}
+            place, kept = batch_directory(self.directory, given.identity, shard), {one.name for one in work.kept}
             self.held.drop(place / batch.entry.name for batch in stored if batch.entry.name not in kept)
             for entry, matrix in added:
                 if matrix is not None:
                     self.held.add(place / entry.name, entry, layout, matrix)
-        self._spent(given.identity, began)
-        return ShardFiles(given.identity, given.shard, layout, files, given.whole, due)
+        return in_order([*work.kept, *(entry for entry, _ in added)])
 
     def note(self, kept: ShardFiles) -> Rest | None:
         """Learn what became of a trace; return what is to be merged, when all passes over a shard have been there."""
@@ -306,7 +348,7 @@ def _due(given: _Given, memory: Sequence[np.ndarray], upper: Frontier) -> int | 
         return None
     ((first,),) = upper.elements
     found = [first_from(matrix, first) for matrix in memory]
-    found += [first_from(part, first) for batch in given.stored for part in batch.near(first)]
+    found += [first_from(part, first) for stored in given.stored for batch in stored for part in batch.near(first)]
     return min((each for each in found if each is not None), default=None)
 
 
@@ -332,6 +374,58 @@ class _Share:
 
     def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
         return self.batch.for_keys(keys, spared)
+
+    def release(self) -> None:
+        self.batch.release()
+
+
+class _Dealing:
+    """To which shard keys belong. Each batch of a trace is asked for the same ones."""
+
+    def __init__(self, width: int, count: int) -> None:
+        self.width = width
+        self.count = count
+        self._last: tuple[np.ndarray, np.ndarray] | None = None
+
+    def shards(self, keys: np.ndarray) -> np.ndarray:
+        """Return the shard of each key; further lanes don't count."""
+        known = self._last
+        if known is None or known[0] is not keys:
+            own = np.ascontiguousarray(keys[:, : self.width])
+            known = self._last = keys, kernels.shard_of(own, self.width, self.count)
+        return known[1]
+
+
+class _OfShard:
+    """A batch of one of the shards that one trace is of: it is asked for the keys of its shard."""
+
+    def __init__(self, batch: StoredBatch, dealing: _Dealing, shard: int) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._dealing = dealing
+        self._shard = shard
+
+    def matrix(self) -> np.ndarray:
+        return self.batch.matrix()
+
+    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
+        mine = keys[self._dealing.shards(keys) == self._shard]
+        return self.batch.for_keys(mine, spared) if len(mine) else np.empty((0, self.batch.layout.width), np.int64)
+
+    def limits(self, first: np.ndarray, last: np.ndarray, nk: int) -> tuple[np.ndarray, np.ndarray] | None:
+        mine = self._dealing.shards(first) == self._shard
+        found = self.batch.limits(first[mine], last[mine], nk) if mine.any() else None
+        if found is None:
+            return None
+        low, high = first.copy(), last.copy()
+        low[mine], high[mine] = found
+        return low, high
+
+    def in_ranges(self, first: np.ndarray, last: np.ndarray, nk: int) -> np.ndarray:
+        mine = self._dealing.shards(first) == self._shard
+        if not mine.any():
+            return np.empty((0, self.batch.layout.width), np.int64)
+        return self.batch.in_ranges(first[mine], last[mine], nk)
 
     def release(self) -> None:
         self.batch.release()

@@ -281,7 +281,7 @@ class _Run:
             with (
                 nullcontext()
                 if self.state is None
-                else self.state.begin(batches=len(traces.traces()), often=held is not None) as transaction
+                else self.state.begin(batches=traces.files, often=held is not None) as transaction
             ):
                 publishing = Publishing(
                     self.request,

@@ -1,7 +1,7 @@
 """How a run is cut: into how many shards and passes, whether in memory or out of core. A pure function of sizes.
 
 The number of shards belongs to the state, which is made once. The number of passes belongs to a run, and is a multiple of it: a
-shard that has outgrown the memory is taken in several passes, each over its share of the keys.
+shard that has outgrown the memory is taken in several passes, each over its share of the keys. A run of few rows has one pass over all shards.
 """
 
 from __future__ import annotations
@@ -91,11 +91,13 @@ def sizes(
     wanted: int | None = None,
     *,
     looped: bool = False,
+    apart: bool = False,
 ) -> Sizes:
     """Return how to cut a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
     Where it is `looped` through them they become more, and threads share far fewer than are worth a shard of their own, which every
-    later run would go through.
+    later run would go through. Few rows go through all shards in one pass, unless each is to be taken `apart`: a step of an operator costs
+    more than its part of them.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=1, passes=1, threads=1, most=None, room=None)
@@ -103,6 +105,8 @@ def sizes(
     Sizes(shards=32, passes=32, threads=2, most=1912832, room=391747993)
     >>> sizes(1_000_000, 4, frozenset(), 2, 8 << 30, looped=True)
     Sizes(shards=1, passes=2, threads=2, most=None, room=None)
+    >>> sizes(1_000, 4, frozenset([8]), 2, 2 << 30), sizes(200_000, 4, frozenset([8]), 2, 2 << 30)
+    (Sizes(shards=8, passes=1, threads=1, most=None, room=None), Sizes(shards=8, passes=8, threads=2, most=None, room=None))
     """
     working = rows * width * LANE * WORKING * (GROWTH if looped else 1)
     fits = working + BASE <= memory
@@ -113,6 +117,8 @@ def sizes(
     if fits and looped:
         passes = max(1, min(threads, rows // MUCH))
     passes = min(common * -(-passes // common), MOST_PASSES * common)
+    if fits and rows < MUCH and not apart:
+        passes = 1
     if fits:
         return Sizes(shards, passes, min(threads, passes))
     passes = max(passes, 2 * common if common == 1 else common)

@@ -99,7 +99,7 @@ class Choosing:
                 return cut, False
             # Only tasks run a loop round by round, with one shard in memory at a time.
         # A task has one thread, and its part of its machine's memory.
-        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted, looped=looped)
+        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted, looped=looped, apart=True)
         return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True
 
     def spreads(self, wishes: Collection[str], size: int) -> bool:

@@ -317,9 +317,7 @@ class _Doing:
     def _hand_over(self, trace: Trace) -> None:
         if self.attempt is None:
             return
-        kept = self.traces.store(trace, self.attempt, self.job.interval.upper)
-        if kept is not None:
-            self.result.kept.append(kept)
+        self.result.kept += self.traces.store(trace, self.attempt, self.job.interval.upper)
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
         if self.job.reopen is not None:  # what it sees of the past it was shown when that was new

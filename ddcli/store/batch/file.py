@@ -264,6 +264,11 @@ class BatchFile:
             self._fetched = Fetched(path, entry.size)
 
     @property
+    def is_checked(self) -> bool:
+        """Say whether every byte of it has been checked when it was read: then it lies in a bundle."""
+        return bool(self._entry.bundle)
+
+    @property
     def index(self) -> PageIndex:
         """Return what the end of the file says of its rows."""
         if self._index is None:

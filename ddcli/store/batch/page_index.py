@@ -261,6 +261,15 @@ class Pages:
         hash_ranges(np.ascontiguousarray(self.starts), self.ends - self.starts, data, found)
         return bool((found == self.checksums).all() and (self.starts <= self.bodies).all())
 
+    def some(self, groups: Matrix, column: int, slots: Matrix | int) -> Pages:
+        """Return those of one column, of pages as `Leaves.every` returns them."""
+        every = self.starts, self.bodies, self.ends, self.checksums
+        return Pages(*(part[groups, column, slots] for part in every))
+
+    def flat(self) -> Pages:
+        """Return the same ones in a row."""
+        return Pages(*(part.reshape(-1) for part in (self.starts, self.bodies, self.ends, self.checksums)))
+
 
 class Leaves:
     """The leaves of some row groups, in order."""
@@ -296,6 +305,15 @@ class Leaves:
         counts = -(-self.index.rows_of(self.groups) // self.index.page)
         places = np.repeat(np.arange(len(self.groups)), counts)
         return places, np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+    def every(self) -> Pages:
+        """Return all pages of all columns, (row groups, columns, pages + 1): the first of each is what `dictionaries` returns."""
+        pages = self.index.pages
+        slots = self._numbers[:, pages * self.index.key :].reshape(len(self.groups), -1, 2 * pages + 3)
+        packed = slots[:, :, 1 : pages + 2]
+        ends = packed >> SIZES
+        starts = np.concatenate([slots[:, :, :1], ends[:, :, :-1]], axis=2)
+        return Pages(starts, starts + (packed & (1 << SIZES) - 1), ends, slots[:, :, pages + 2 :])
 
     def rows(self, places: Matrix, numbers: Matrix) -> Matrix:
         """Return how many rows some pages have."""
