@@ -57,11 +57,11 @@ def cut(shards: int, seed: int):
     """Have runs cut as chance will have it: in memory or out of core, in as many passes as the state has shards, in more, or in one."""
     chance = random.Random(seed)
 
-    def sizes(_rows, _width, kept, *_, **__):
+    def sizes(_rows, _width, kept, *_, apart=False, **__):
         common = math.lcm(*kept, shards)
         passes, threads = common * chance.choice([1, 1, 2]), chance.randint(1, 3)
         if chance.random() < 0.5:
-            return Sizes(shards, *chance.choice([(passes, threads), (passes, threads), (1, 1)]))
+            return Sizes(shards, *((1, 1) if chance.random() < 0.3 and not apart else (passes, threads)))
         room = chance.choice([0, 100, 1_000_000])
         return Sizes(shards, max(passes, 2 * common if common == 1 else common), threads, chance.randint(1, 4), room)
 

@@ -9,6 +9,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * join_few: join a few new rows, in one call
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
+* packing: values packed for pages of Parquet
 * page_headers: where pages of Parquet lie
 * pages: values of pages of Parquet, read in place
 * partition: deal rows to shards

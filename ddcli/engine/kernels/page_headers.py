@@ -20,7 +20,8 @@ how many bytes these are when they aren't compressed."""
 DICTIONARY_PAGE: Final = 2
 DELTAS: Final = 5
 NUMBERS: Final = 8
-"""Parquet's numbers for the encodings that are read here: differences, and indices into a dictionary."""
+UNENCODED: Final = 0
+"""Parquet's numbers for the encodings that are read here: differences, indices into a dictionary, and values as they are."""
 
 TRUE, FALSE, BYTE, I16, I64, DOUBLE, BINARY, STRUCT = 1, 2, 3, 4, 6, 7, 8, 12
 """Types of values in Thrift's compact protocol."""

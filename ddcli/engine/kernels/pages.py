@@ -29,6 +29,8 @@ WIDTH: Final = 9
 """The form of a column's pages, a sum: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; and what a lane makes
 of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats; texts, whose numbers in the dictionary stand
 for them; values as they are, in pages that are compressed. From the bit `WIDTH` on a number: bytes of a wide decimal, big end first, which is two lanes."""
+OTHER: Final = -1
+"""The form of pages that only a reader of Parquet reads."""
 WIDEST: Final = 16
 SLACK: Final = 8
 """Bytes that follow every page: integers are read eight bytes at a time."""

@@ -16,18 +16,8 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.kernels.gather import meeting
-from ddcli.engine.kernels.page_headers import (
-    DELTAS,
-    DICTIONARY_PAGE,
-    ENCODING,
-    END,
-    HEADER,
-    NUMBERS,
-    PAGE,
-    SIZE,
-    VALUES,
-    walk_pages,
-)
+from ddcli.engine.kernels.packing import SIZES, describe_pages
+from ddcli.engine.kernels.page_headers import SIZE, walk_pages
 from ddcli.engine.kernels.pages import (
     FLAGGED,
     FLIPPED,
@@ -35,6 +25,7 @@ from ddcli.engine.kernels.pages import (
     NARROW,
     NULLABLE,
     NUMBERED,
+    OTHER,
     PLAIN,
     TEXT,
     UNSIGNED,
@@ -55,13 +46,7 @@ if TYPE_CHECKING:
 MAGIC = b"ddpages1"
 TRAILER = len(MAGIC) + 4
 """Bytes at the end of the index: its length, and what it is."""
-OTHER = -1
-"""The form of pages that only a reader of Parquet reads."""
-UNENCODED = 0
-"""Parquet's number for values that are as they are."""
 WORD = 8
-SIZES = 8
-"""Bits for the size of a page's header, below those that say where the page ends."""
 NARROW_KINDS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32", "date"})
 NARROW_DIGITS = 9
 """Digits of a decimal that Parquet has in 32 bits."""
@@ -208,43 +193,19 @@ def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Ma
     pages, columns = len(rows), len(forms)
     wide = (length - 3 * columns) // (keys.shape[1] + 2 * columns)
     found = np.empty((columns * (pages + 1), SIZE + 1), np.int64)
-    magic = 0 if start else 4
-    count = walk_pages(data, magic, len(data), found)
+    count = walk_pages(data, 0 if start else 4, len(data), found)
     leaf = np.empty(length, np.int64)
-    leaf[: wide * keys.shape[1]] = np.concatenate([keys[:pages], np.repeat(keys[-1:], wide - pages, axis=0)]).reshape(
-        -1
-    )
-    place, row, at = wide * keys.shape[1], 0, 0
-    for form in forms:
-        ends, headers = np.empty(wide + 1, np.int64), np.zeros(wide + 1, np.int64)
-        ends[0] = at + (0 if at else magic)
-        headers[0] = ends[0] - at
-        if row < count and found[row, PAGE] == DICTIONARY_PAGE:
-            ends[0] = found[row, END]
-            headers[0] += found[row, HEADER]
-            row += 1
-        mine = found[row : row + pages]
-        assert row + pages <= count, "fewer pages than asked for"
-        assert not (mine[:, PAGE] == DICTIONARY_PAGE).any(), "more pages than asked for"
-        if form != OTHER:
-            encoding = NUMBERS if form & NUMBERED else UNENCODED if form & PLAIN else DELTAS
-            assert (mine[:, ENCODING] == encoding).all(), "pages encoded in another way than asked for"
-            assert (mine[:, VALUES] == rows).all(), "pages of other rows than asked for"
-        ends[1 : pages + 1], headers[1 : pages + 1] = mine[:, END], mine[:, HEADER]
-        ends[pages + 1 :] = ends[pages]
-        starts = np.concatenate([[at], ends[:-1]])
-        leaf[place] = start + at
-        leaf[place + 1 : place + wide + 2] = start + ends << SIZES | headers
-        hash_ranges(starts, ends - starts, data, leaf[place + wide + 2 : place + 2 * wide + 3])
-        assert (headers < 1 << SIZES).all(), "the header of a page is longer than any that is written"
-        place, row, at = place + 2 * wide + 3, row + pages, int(ends[-1])
-    assert (row, at) == (count, len(data)), "pages of other columns than asked for"
+    place = wide * keys.shape[1]
+    lows = leaf[:place].reshape(wide, keys.shape[1])
+    lows[:pages], lows[pages:] = keys[:pages], keys[-1:]
+    end = describe_pages(data, found, count, np.array(forms, np.int64), rows, start, wide, leaf, place)
+    assert end == len(data), f"other pages than asked for: {end}"
     return leaf
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of a column: where they begin, where their headers end, where they end, and their checksums."""
+    """Pages of some columns, a row each: where they begin, where their headers end, where they end, and their checksums."""
 
     starts: Matrix
     bodies: Matrix
@@ -253,22 +214,14 @@ class Pages:
 
     def sound(self, data: Data) -> bool:
         """Say whether these pages of a file are what was written."""
-        if not len(self.starts):
+        starts, ends = self.starts.reshape(-1), self.ends.reshape(-1)
+        if not len(starts):
             return True
-        if self.starts.min() < 0 or self.ends.max() > len(data) or (self.ends < self.bodies).any():
+        if starts.min() < 0 or ends.max() > len(data) or (self.ends < self.bodies).any():
             return False
-        found = np.empty(len(self.starts), np.int64)
-        hash_ranges(np.ascontiguousarray(self.starts), self.ends - self.starts, data, found)
-        return bool((found == self.checksums).all() and (self.starts <= self.bodies).all())
-
-    def some(self, groups: Matrix, column: int, slots: Matrix | int) -> Pages:
-        """Return those of one column, of pages as `Leaves.every` returns them."""
-        every = self.starts, self.bodies, self.ends, self.checksums
-        return Pages(*(part[groups, column, slots] for part in every))
-
-    def flat(self) -> Pages:
-        """Return the same ones in a row."""
-        return Pages(*(part.reshape(-1) for part in (self.starts, self.bodies, self.ends, self.checksums)))
+        found = np.empty(len(starts), np.int64)
+        hash_ranges(starts, ends - starts, data, found)
+        return bool((found == self.checksums.reshape(-1)).all() and (self.starts <= self.bodies).all())
 
 
 class Leaves:
@@ -306,37 +259,30 @@ class Leaves:
         places = np.repeat(np.arange(len(self.groups)), counts)
         return places, np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
 
-    def every(self) -> Pages:
-        """Return all pages of all columns, (row groups, columns, pages + 1): the first of each is what `dictionaries` returns."""
-        pages = self.index.pages
-        slots = self._numbers[:, pages * self.index.key :].reshape(len(self.groups), -1, 2 * pages + 3)
-        packed = slots[:, :, 1 : pages + 2]
-        ends = packed >> SIZES
-        starts = np.concatenate([slots[:, :, :1], ends[:, :, :-1]], axis=2)
-        return Pages(starts, starts + (packed & (1 << SIZES) - 1), ends, slots[:, :, pages + 2 :])
-
     def rows(self, places: Matrix, numbers: Matrix) -> Matrix:
         """Return how many rows some pages have."""
         found: Matrix = np.minimum(self.index.rows_of(self.groups)[places] - numbers * self.index.page, self.index.page)
         return found
 
-    def pages(self, column: int, places: Matrix, numbers: Matrix) -> Pages:
-        """Return these pages of a column."""
-        return self._slots(column, places, numbers + 1)
+    def pages(self, columns: Matrix, places: Matrix, numbers: Matrix) -> Pages:
+        """Return these pages of some columns."""
+        at, last = self._columns(columns), self.index.pages
+        starts = self._numbers[places, at + 1 + numbers] >> SIZES
+        packed = self._numbers[places, at + 2 + numbers]
+        checksums = self._numbers[places, at + last + 3 + numbers]
+        return Pages(starts, starts + (packed & (1 << SIZES) - 1), packed >> SIZES, checksums)
 
-    def dictionaries(self, column: int, places: Matrix) -> Pages:
-        """Return what lies before the pages of a column in some row groups: nothing, or its dictionary; first of all the magic."""
-        return self._slots(column, places, np.zeros(len(places), np.int64))
+    def dictionaries(self, columns: Matrix, places: Matrix) -> Pages:
+        """Return what lies before the pages of some columns in some row groups: nothing, or a dictionary; first of all the magic."""
+        at = self._columns(columns)
+        starts, packed = self._numbers[places, at], self._numbers[places, at + 1]
+        checksums = self._numbers[places, at + self.index.pages + 2]
+        return Pages(starts, starts + (packed & (1 << SIZES) - 1), packed >> SIZES, checksums)
 
-    def _slots(self, column: int, places: Matrix, slots: Matrix) -> Pages:
+    def _columns(self, columns: Matrix) -> Matrix:
+        """Return where the numbers of some columns begin, a row each."""
         pages = self.index.pages
-        at = pages * self.index.key + column * (2 * pages + 3)
-        starts = self._numbers[places, at + slots]
-        starts[slots > 0] >>= SIZES
-        packed = self._numbers[places, at + 1 + slots]
-        ends = packed >> SIZES
-        bodies = starts + (packed & (1 << SIZES) - 1)
-        return Pages(starts, bodies, ends, self._numbers[places, at + pages + 2 + slots])
+        return (pages * self.index.key + columns * (2 * pages + 3))[:, None]
 
 
 def _rows(keys: Matrix) -> Matrix:

@@ -12,12 +12,12 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.kernels.pages import NUMBERED, PLAIN, TEXT, find_rows, pick_texts, pick_values, split_texts
+from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN, TEXT, find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
 from ddcli.expressions.types import Type
 from ddcli.store.batch.page_file import read_pages, unpacked
-from ddcli.store.batch.page_index import OTHER, WORD, Leaves, Pages, row_checksums
+from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.state.verify import damaged, other_columns
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ class _PageReading:
         self._of = rows
         self._spared = spared
         self._given = 0
-        self._every: Pages | None = None
+        self._row: dict[int, int] = {}
+        self._own: dict[int, int] = {}
         self._mapped = mapped
         self._data: Data = np.frombuffer(mapped, np.uint8)
         index = rows.index
@@ -159,19 +160,19 @@ class _PageReading:
     def all(self, pool: Pool, room: Matrix | None) -> Matrix:
         """Return all rows, the first ones of `room` if it is given."""
         leaves, places, numbers = self.leaves, *self.leaves.all()
-        every = self._every = leaves.every()
-        self._check([every.flat()])
+        columns = range(len(self._of.index.columns))
+        self._find(columns, columns, places, numbers)
         sizes = leaves.rows(places, numbers)
         self._of.file.groups_read += len(leaves.groups)
         return self._fill(_Chosen(places, numbers, sizes, NOTHING, NOTHING), pool, room)
 
     def with_keys(self, leading: str, places: Matrix, numbers: Matrix, wanted: Matrix) -> _Chosen:
         """Return the rows of some pages whose leading column has one of the wanted numbers."""
-        self._check(self._slots(leading, places, numbers))
+        self._find_of([leading], places, numbers)
         sizes = self.leaves.rows(places, numbers)
         rows, counts = np.empty(int(sizes.sum()), np.int64), np.empty(len(sizes), np.int64)
         column = self._of.index.columns[self._of.columns[leading]]
-        table = self._table(column, places, numbers, sizes)
+        table = self._table(column, sizes)
         found = find_rows(self._data, table, wanted, *self._scratch, counts, rows, column.form)
         self._of.file.pages_read += len(places)
         if found < 0:
@@ -182,7 +183,7 @@ class _PageReading:
         """Return rows."""
         left_out = {*self._of.index.constants, *self._spared}
         names = [name for name in self._of.layout.stored if name not in left_out]
-        self._check([pages for name in names for pages in self._slots(name, chosen.places, chosen.numbers)])
+        self._find_of(names, chosen.places, chosen.numbers)
         return self._fill(chosen, pool)
 
     def _fill(self, chosen: _Chosen, pool: Pool, room: Matrix | None = None) -> Matrix:
@@ -206,7 +207,7 @@ class _PageReading:
     def _write(self, column: PageColumn, kind: Type, chosen: _Chosen, matrix: Matrix, lane: int, pool: Pool) -> None:
         """Write the lanes of a column whose pages a kernel reads."""
         if not column.form & PLAIN:
-            data, table = self._data, self._table(column, chosen.places, chosen.numbers, chosen.sizes)
+            data, table = self._data, self._table(column, chosen.sizes)
         else:
             data, table = self._unpacked(column, chosen)
         if not column.form & TEXT:
@@ -231,12 +232,13 @@ class _PageReading:
 
     def _numbered(self, column: PageColumn, kind: Type, chosen: _Chosen, numbers: Matrix, pool: Pool) -> Matrix:
         """Return the lanes of texts that dictionaries number, of each text once: only those are hashed that some row has."""
-        there, place = _distinct(chosen.places)
-        before = self._dictionaries(self._of.columns[column.name], there)
-        sizes = before.ends - before.bodies
+        there, place = self._there, self._place
+        own = self._own[self._of.columns[column.name]]
+        bodies, ends = self._before.bodies[own], self._before.ends[own]
+        sizes = ends - bodies
         starts, lengths = np.empty((2, int((sizes // 4).sum())), np.int64)
         firsts = np.zeros(len(there) + 1, np.int64)
-        for at, (start, end) in enumerate(zip(before.bodies.tolist(), before.ends.tolist(), strict=True)):
+        for at, (start, end) in enumerate(zip(bodies.tolist(), ends.tolist(), strict=True)):
             found = split_texts(self._data, start, end, starts[firsts[at] :], lengths[firsts[at] :])
             if found < 0:
                 raise damaged(self._of.file.path)
@@ -255,7 +257,7 @@ class _PageReading:
 
     def _unpacked(self, column: PageColumn, chosen: _Chosen) -> tuple[Data, Matrix]:
         """Return what compressed pages of a column hold, and where, as kernels take it."""
-        pages = self._pages(self._of.columns[column.name], chosen.places, chosen.numbers)
+        pages = self._pages_of(self._of.columns[column.name])
         table = np.zeros((len(chosen.places), 5), np.int64)
         try:
             data, table[:, :2] = unpacked(self._data, pages)
@@ -269,10 +271,7 @@ class _PageReading:
         import pyarrow as pa
 
         metadata = self._of.file.metadata
-        parts = [
-            (self._pages(at, chosen.places, chosen.numbers), metadata.row_group(0).column(at))
-            for at in self._of.numbers(name)
-        ]
+        parts = [(self._pages_of(at), metadata.row_group(0).column(at)) for at in self._of.numbers(name)]
         field = metadata.schema.to_arrow_schema().field(name)
         try:
             found = read_pages(self._data, parts, field, int(chosen.sizes.sum()))
@@ -280,46 +279,45 @@ class _PageReading:
             raise damaged(self._of.file.path) from None
         return found[chosen.positions()] if len(chosen.counts) else found
 
-    def _table(self, column: PageColumn, places: Matrix, numbers: Matrix, sizes: Matrix) -> Matrix:
-        """Return pages of a column as kernels take them."""
-        at, table = self._of.columns[column.name], np.zeros((len(places), 5), np.int64)
-        pages = self._pages(at, places, numbers)
-        table[:, 0], table[:, 1], table[:, 2] = pages.bodies, pages.ends, sizes
+    def _table(self, column: PageColumn, sizes: Matrix) -> Matrix:
+        """Return the pages of a column as kernels take them."""
+        at, table = self._of.columns[column.name], np.zeros((len(sizes), 5), np.int64)
+        row = self._row[at]
+        table[:, 0], table[:, 1], table[:, 2] = self._pages.bodies[row], self._pages.ends[row], sizes
         if column.form & NUMBERED:
-            before = self._dictionaries(at, places)
-            table[:, 3], table[:, 4] = before.bodies, before.ends
+            own = self._own[at]
+            table[:, 3], table[:, 4] = self._before.bodies[own][self._place], self._before.ends[own][self._place]
         return table
 
-    def _pages(self, at: int, places: Matrix, numbers: Matrix) -> Pages:
-        """Return these pages of a column."""
-        if self._every is None:
-            return self.leaves.pages(at, places, numbers)
-        return self._every.some(places, at, numbers + 1)
+    def _pages_of(self, at: int) -> Pages:
+        """Return the pages of a column that were found."""
+        row, pages = self._row[at], self._pages
+        return Pages(pages.starts[row], pages.bodies[row], pages.ends[row], pages.checksums[row])
 
-    def _dictionaries(self, at: int, places: Matrix) -> Pages:
-        """Return what lies before the pages of a column in these row groups."""
-        if self._every is None:
-            return self.leaves.dictionaries(at, places)
-        return self._every.some(places, at, 0)
+    def _find_of(self, names: Sequence[str], places: Matrix, numbers: Matrix) -> None:
+        """Find these pages of some columns, and the dictionaries that they refer to, and check them."""
+        columns = [at for name in names for at in self._of.numbers(name)]
+        forms = [self._of.index.columns[at].form for at in columns]
+        numbered = [at for at, form in zip(columns, forms, strict=True) if form != OTHER and form & NUMBERED]
+        self._find(columns, numbered, places, numbers)
 
-    def _slots(self, name: str, places: Matrix, numbers: Matrix) -> list[Pages]:
-        """Return these pages of a column, and the dictionaries that they refer to."""
-        found = []
-        for at in self._of.numbers(name):
-            form = self._of.index.columns[at].form
-            if form != OTHER and form & NUMBERED:
-                found.append(self.leaves.dictionaries(at, _distinct(places)[0]))
-            found.append(self.leaves.pages(at, places, numbers))
-        return found
-
-    def _check(self, slots: Sequence[Pages]) -> None:
-        """Refuse pages that are not what was written."""
+    def _find(self, columns: Sequence[int], numbered: Sequence[int], places: Matrix, numbers: Matrix) -> None:
+        """Find pages by the numbers of their columns, and what lies before those of the `numbered` ones; refuse what is not as it was written."""
+        self._there, self._place = _distinct(places)
+        self._pages = self.leaves.pages(np.array(columns, np.int64), places, numbers)
+        self._before = self.leaves.dictionaries(np.array(numbered, np.int64), self._there)
+        self._row = {at: row for row, at in enumerate(columns)}
+        self._own = {at: row for row, at in enumerate(numbered)}
         if self._of.file.is_checked:
             return
-        starts, ends = (np.concatenate([getattr(pages, name) for pages in slots]) for name in ("starts", "ends"))
+        found = self._pages, self._before
+        starts, ends = (
+            np.concatenate([part.reshape(-1) for part in parts])
+            for parts in zip(*((each.starts, each.ends) for each in found), strict=True)
+        )
         order = np.argsort(starts, kind="stable")
         self._of.file.fetch(self._mapped, starts[order], ends[order])
-        if not all(pages.sound(self._data) for pages in slots):
+        if not all(pages.sound(self._data) for pages in found):
             raise damaged(self._of.file.path)
 
 

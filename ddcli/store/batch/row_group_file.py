@@ -16,21 +16,21 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, POOLED, SIGN, float_values
-from ddcli.engine.kernels.page_headers import DELTAS, DICTIONARY_PAGE, NUMBERS
+from ddcli.engine.kernels.packing import BLOCK, HEAD, pack_deltas
+from ddcli.engine.kernels.page_headers import DELTAS, DICTIONARY_PAGE, NUMBERS, UNENCODED
 from ddcli.engine.kernels.pages import (
     FLIPPED,
     FLOAT,
     NARROW,
     NULLABLE,
     NUMBERED,
+    OTHER,
     TEXT,
     WIDTH,
 )
 from ddcli.expressions.types import FLAGGED
 from ddcli.store.batch import file
 from ddcli.store.batch.page_index import (
-    OTHER,
-    UNENCODED,
     PageColumn,
     PageIndex,
     decimal_width,
@@ -66,10 +66,10 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-BLOCK = 128
-"""Differences of a block, or several times as many."""
 LEVELS = 3
 """Parquet's number for the encoding of what is null."""
+NEXT, LATER, WITHIN = (bytes([step << 4 | kind]) for step, kind in ((1, I64), (2, I64), (1, STRUCT)))
+"""What a number of the next field of a struct begins with, of the next but one, and the struct of the next field."""
 INT32, INT64, DOUBLE, BYTES, FIXED = 1, 2, 5, 6, 7
 REQUIRED, OPTIONAL = 0, 1
 WRITER = b"ddcli"
@@ -100,9 +100,9 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
     rows, keys, page = len(matrix), layout.key.width, file.PAGE
     assert 0 < rows <= file.GROUP, "as many rows as a row group has"
     chunks = [_chunk(name, layout, matrix, pool, page) for name in _order(layout)]
-    body, at, described = [MAGIC], len(MAGIC), []
+    body, at, described, count = [MAGIC], len(MAGIC), [], number_bytes(rows)
     for chunk in chunks:
-        described.append(chunk.described(at, rows))
+        described.append(chunk.described(at, count))
         body.append(chunk.content)
         at += len(chunk.content)
     group = b"".join(body)
@@ -139,24 +139,27 @@ class _Chunk:
     content: bytes
     dictionary: int
 
-    def described(self, at: int, rows: int) -> bytes:
-        """Return what the footer says of it where it begins `at`."""
-        path = self.column.name.encode()
-        form, size = self.column.form, number_bytes(len(self.content))
-        encodings = [UNENCODED, NUMBERS, LEVELS] if form & NUMBERED else [DELTAS, LEVELS]
-        meta: Fields = {
-            1: (I32, number_bytes(_physical(form))),
-            2: (LIST, bytes([len(encodings) << 4 | I32]) + b"".join(map(number_bytes, encodings))),
-            3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
-            4: (I32, number_bytes(0)),
-            5: (I64, number_bytes(rows)),
-            6: (I64, size),
-            7: (I64, size),
-            9: (I64, number_bytes(at + self.dictionary)),
-        }
-        if form & NUMBERED:
-            meta[11] = (I64, number_bytes(at))
-        return struct_bytes({2: (I64, number_bytes(at)), 3: (STRUCT, struct_bytes(meta))})
+    def described(self, at: int, rows: bytes) -> bytes:
+        """Return what the footer says of it where it begins `at`, `rows` being the bytes of their number."""
+        begin, size = number_bytes(at), number_bytes(len(self.content))
+        first = number_bytes(at + self.dictionary)
+        numbered = (LATER, begin) if self.column.form & NUMBERED else ()
+        meta = (_meta(self.column), NEXT, rows, NEXT, size, NEXT, size, LATER, first, *numbered)
+        return b"".join((LATER, begin, WITHIN, *meta, b"\0\0"))
+
+
+@lru_cache(maxsize=1024)
+def _meta(column: PageColumn) -> bytes:
+    """Return the fields 1 to 4 of what a footer says of a column's pages: type, encodings, name and that nothing is compressed."""
+    encodings = [UNENCODED, NUMBERS, LEVELS] if column.form & NUMBERED else [DELTAS, LEVELS]
+    path = column.name.encode()
+    meta: Fields = {
+        1: (I32, number_bytes(_physical(column.form))),
+        2: (LIST, bytes([len(encodings) << 4 | I32]) + b"".join(map(number_bytes, encodings))),
+        3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
+        4: (I32, number_bytes(0)),
+    }
+    return struct_bytes(meta)[:-1]
 
 
 def _order(layout: BatchLayout) -> list[str]:
@@ -165,13 +168,19 @@ def _order(layout: BatchLayout) -> list[str]:
     return [*(name for name in layout.stored if name not in layout.hidden), *hidden]
 
 
+@lru_cache(maxsize=1024)
+def _column(name: str, kind: Type) -> tuple[PageColumn, bool]:
+    """Return a column of a file, and whether its rows have numbers of its values."""
+    numbered = _is_numbered(kind)
+    return PageColumn(name, str(kind), form_of(kind, numbered=numbered)), numbered
+
+
 def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int) -> _Chunk:
     """Return a column's pages."""
     kind = layout.columns[name]
     there, lanes = _lanes(name, kind, layout, matrix)
-    numbered = _is_numbered(kind)
-    form = form_of(kind, numbered=numbered)
-    column = PageColumn(name, str(kind), form)
+    column, numbered = _column(name, kind)
+    form = column.form
     pages: list[bytes] = []
     dictionary = 0
     if numbered:
@@ -275,19 +284,8 @@ def _differences(values: Matrix, *, narrow: bool) -> bytes:
     >>> list(_differences(np.array([7, 8, 8]), narrow=False)[:9])
     [128, 1, 1, 3, 14, 0, 8, 1, 0]
     """
-    own: Any = values.astype(np.int32 if narrow else np.int64)
-    count = len(own)
-    block = BLOCK * max(1, -(-(count - 1) // BLOCK))
-    head = varint_bytes(block) + b"\1" + varint_bytes(count) + number_bytes(int(own[0]) if count else 0)
-    if count < 2:
-        return head
-    steps = own[1:] - own[:-1]
-    least = steps.min()
-    above = np.zeros(block, own.dtype)
-    np.subtract(steps, least, out=above[: count - 1])
-    size = -(-int(above.view(f"u{above.itemsize}").max()).bit_length() // 8)
-    packed = above.view(np.uint8).reshape(block, -1)[:, :size].tobytes()
-    return head + number_bytes(int(least)) + bytes([8 * size]) + packed
+    out = np.empty(HEAD + 8 * (len(values) + BLOCK), np.uint8)
+    return out[: pack_deltas(values, narrow, out)].tobytes()
 
 
 def _footer(rows: int, elements: list[bytes], chunks: list[bytes], end: int) -> bytes:

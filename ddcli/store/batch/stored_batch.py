@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PART = 1 << 17
 """Rows of a part of a batch."""
+FEW = 1 << 11
+"""Rows of a batch that is read whole, once, whatever is looked for in it: finding pages takes longer than reading so few."""
 
 
 class StoredBatch:
@@ -49,7 +51,7 @@ class StoredBatch:
         self.file = BatchFile(path, entry, layout.record.width, there=matrix is None)
         self.pool = pool
         self._matrix = matrix
-        self._in_memory = False
+        self._in_memory = entry.rows <= FEW
         self._starts: dict[int, Strings] = {}
         self._reader: PagedRows | None = None
 
@@ -71,7 +73,7 @@ class StoredBatch:
     def stay_open(self, *, in_memory: bool) -> None:
         """Keep the file mapped from its first use on, or, `in_memory`, all updates."""
         self.file.stay_mapped()
-        self._in_memory = in_memory
+        self._in_memory = in_memory or self.rows <= FEW
 
     def move(self, path: Path, entry: FileEntry) -> None:
         """Learn that the file lies elsewhere now, by this entry: the same bytes."""
