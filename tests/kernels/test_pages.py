@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels import page_headers
+from ddcli.engine.kernels import packing, page_headers
 from ddcli.engine.kernels import pages as kernels
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
 from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
-from ddcli.engine.kernels.xxhash import NULL
-from ddcli.store.batch.page_index import decimal_width
+from ddcli.engine.kernels.xxhash import NULL, hash_ranges
+from ddcli.store.batch.page_index import decimal_width, leaf_length, leaf_of
 from tests.draws import many
 from tests.kernels.support import interpreted
 
@@ -114,6 +114,66 @@ def test_kernels_say_the_same_as_plain_python(column, size):
     compiled = picked(*written(kind, form, values, size), form)
     with interpreted():
         assert np.array_equal(picked(*written(kind, form, values, size), form), compiled)
+
+
+def packed(values, narrow):
+    """Return the bytes that numbers are packed into."""
+    out = np.full(packing.HEAD + 8 * (len(values) + packing.BLOCK), 255, np.uint8)
+    return out[: packing.pack_deltas(np.array(values, np.int64), narrow, out)].tobytes()
+
+
+PACKED = st.one_of(
+    st.tuples(st.just(0), st.lists(WIDE, max_size=300) | MORE),
+    st.tuples(st.just(NARROW), st.lists(NARROW_ONES, max_size=300)),
+    st.tuples(st.just(NARROW | UNSIGNED), st.lists(UNSIGNED_ONES, max_size=300)),
+)
+
+
+@given(PACKED)
+def test_packed_numbers_are_read_as_they_were(drawn):
+    form, values = drawn
+    content = packed(values, form & NARROW)
+    data = np.frombuffer(content + bytes(SLACK), np.uint8)
+    table = np.array([[0, len(content), len(values), 0, 0]])
+    assert picked(data, table, form).reshape(-1).tolist() == values
+
+
+@settings(max_examples=many(5))
+@given(PACKED)
+def test_plain_python_packs_numbers_as_kernels_do(drawn):
+    form, values = drawn
+    compiled = packed(values, form & NARROW)
+    with interpreted():
+        assert packed(values, form & NARROW) == compiled
+
+
+@settings(max_examples=many(5))
+@given(columns(), st.integers(1, 50), st.sampled_from([0, 4]))
+def test_pages_are_described_as_they_are(column, size, start):
+    """By kernels and plain Python alike; and those of other rows, or encoded in another way, are refused."""
+    kind, form, values = column
+    content, table = written(kind, form, values, size)
+    end = int(table[-1, 1])
+    data = content[start:end]
+    rows, keys = table[:, 2].copy(), np.arange(len(table) + 1).reshape(-1, 1)
+    length = leaf_length(len(rows) + 2, 1, 1)
+    leaf = leaf_of(data, start, [form], keys, rows, length)
+    with interpreted():
+        assert np.array_equal(leaf_of(data, start, [form], keys, rows, length), leaf)
+    wide = len(rows) + 2
+    assert leaf[:wide].tolist() == [*range(len(rows)), *[len(rows)] * 2]
+    ends = leaf[wide + 2 : 2 * wide + 2] >> packing.SIZES
+    assert ends.tolist() == [*table[:, 1].tolist(), end, end]
+    bodies = (leaf[wide + 1 : 2 * wide + 1] >> packing.SIZES) + (leaf[wide + 2 : 2 * wide + 2] & 255)
+    assert bodies[: len(rows)].tolist() == table[:, 0].tolist()
+    starts = leaf[wide + 1 : 2 * wide + 2] >> packing.SIZES
+    for at, (begin, finish) in enumerate(zip(starts[:-1].tolist(), ends.tolist(), strict=True)):
+        out = np.empty(1, np.int64)
+        hash_ranges(np.array([begin]), np.array([finish - begin]), content, out)
+        assert leaf[2 * wide + 3 + at] == out[0]
+    for wrong, others in ((form ^ NUMBERED, rows), (form, rows + 1), (form, rows[1:]), (form, np.append(rows, 1))):
+        with pytest.raises(AssertionError, match="other pages"):
+            leaf_of(data, start, [wrong], keys[: len(others) + 1], others, length)
 
 
 @given(st.lists(WIDE, min_size=1, max_size=90), st.lists(WIDE, max_size=20), st.integers(1, 30), st.booleans())

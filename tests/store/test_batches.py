@@ -64,6 +64,9 @@ def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False
     return batch_directory(directory.resolve(), "people", 0) / entry.name, entry
 
 
+pytestmark = pytest.mark.usefixtures("by_pages")
+
+
 @pytest.fixture
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("state")

@@ -21,6 +21,8 @@ from tests.draws import some
 from tests.secret import SECRET
 from tests.store.support import batch_bytes
 
+pytestmark = pytest.mark.usefixtures("by_pages")
+
 ROWS = 40
 LAYOUT = BatchLayout(Layout({"name": parse_type("string?")}), Layout({"age": parse_type("int64?")}), 1)
 

@@ -31,7 +31,7 @@ from ddcli.engine.trace.imported import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
 from ddcli.sources.imported import SharedReader
-from ddcli.store.batch import compaction, file, layout, paged_rows
+from ddcli.store.batch import compaction, file, layout, paged_rows, stored_batch
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
@@ -64,6 +64,7 @@ SMALL = [
     (policy, "MOST_RUNS", 2),
     (file, "GROUP", 2),
     (file, "PAGE", 1),
+    (stored_batch, "FEW", 2),
     (paged_rows, "TOGETHER", 4),
     (paged_rows, "LOOKED_INTO", 2),
     (layout, "BLOCK", 4),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def unsigned(value: int) -> np.uint64:
 
 
 @inline
-def narrowed(value: int, narrow: int) -> int:
+def narrowed(value: Any, narrow: int) -> Any:
     """Return the lowest bits of a number, 32 where it is narrow, with a sign."""
     if narrow:
         return integer(np.uint64(value) << U32) >> 32
