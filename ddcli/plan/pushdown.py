@@ -17,6 +17,7 @@ from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.logical import Node
+from ddcli.plan.padding import typed, without_padding
 from ddcli.plan.prune import arranged, side_name, sides
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ class _Moving:
         inputs = tuple(self.done[child.fingerprint] for child in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         found = node if same else replace(node, inputs=inputs)
-        if parts := _movable(found):
+        parts = _movable(found)
+        if not parts and type(found) is logical.Apply and isinstance(found.step, FilterStep):
+            found = self.over(found, (self.narrowed(inputs[0], found.step.condition),))
+        if parts:
             (child,) = inputs
             bare = {at: part for at, part in parts.items() if not part.columns()}
             below, left = self.through(child, {at: part for at, part in parts.items() if at not in bare})
@@ -140,6 +144,24 @@ class _Moving:
             return self.below(node, parts)
         finally:
             self._depth -= 1
+
+    def narrowed(self, node: Node, condition: Expression) -> Node:
+        """Return a node that is read once by a condition that may not sink: a left join as an inner one, if it drops what that pads."""
+        if any(each in self.several for each in self.written.get(node.fingerprint, ())):
+            return node
+        if isinstance(node, logical.Apply) and _is_certain_step(node):
+            (child,) = node.inputs
+            given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
+            return self.over(node, (self.narrowed(child, condition.substitute(given)),))
+        if not isinstance(node, logical.Join):
+            return node
+        inner = without_padding(node, [condition])
+        return node if inner is node else self._inner(node, inner)
+
+    def _inner(self, written: logical.Join, inner: Node) -> Node:
+        """Return an inner join in the place of a left one, with columns of its types."""
+        self._stand(inner, self.written.get(written.fingerprint, ()))
+        return typed(inner, written.schema)
 
     def landed(self, node: Node, parts: Parts) -> Node:
         """Return a node with conditions asked of it, or below it."""
@@ -185,6 +207,7 @@ class _Moving:
 
     @below.register
     def _(self, node: logical.Join, parts: Parts) -> tuple[Node, Parts]:
+        written, node = node, without_padding(node, parts.values())
         sides = ("left", "key"), ("right", "key")
         kept = node.how in ("inner", "left"), node.how in ("inner", "right")
         partner = dict(reversed(node.on))
@@ -205,7 +228,8 @@ class _Moving:
             wanted = {number: part.substitute(columns) for number, part in wanted.items()}
             inputs[at], rest = self.joined(child, [pair[at] for pair in node.on], wanted)
             left = {number: part for number, part in left.items() if number not in whole or number in rest}
-        return self.over(node, inputs), left
+        found = self.over(node, inputs)
+        return found if node is written else self._inner(written, found), left
 
     @below.register(logical.Semijoin)
     @below.register(logical.AsofJoin)

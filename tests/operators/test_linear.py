@@ -41,6 +41,19 @@ def test_dropping_a_column_makes_rows_equal():
     assert Permute([1, 0], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
 
 
+def test_rows_of_one_time_that_become_one_record_are_summed_as_they_come():
+    rows = [[5, 3, 2], [6, 3, -1], [7, 3, 4]]
+    constant = Permute([Constant(8)], 1)
+    assert constant.step([Delta(np.array(rows))], INTERVAL).updates.tolist() == [[8, 3, 5]]
+    assert constant.step([Delta(np.array([[5, 3, 2], [6, 3, -2]]))], INTERVAL).updates.shape == (0, 3)
+    several = [*rows, [5, 4, 1]]
+    assert constant.step([Delta(np.array(several))], INTERVAL).updates.tolist() == [[8, *row[1:]] for row in several]
+    large = np.array([[5, 3, 2**62], [6, 3, 2**62]])
+    assert len(constant.step([Delta(large)], INTERVAL).updates) == 2, (
+        "their sum is beyond a diff: whoever adds them up says so"
+    )
+
+
 def test_a_number_is_added_to_a_lane_and_a_sum_out_of_range_is_left_to_the_expression():
     class Refuse:
         def step(self, deltas, interval):

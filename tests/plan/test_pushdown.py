@@ -13,7 +13,13 @@ BELOW_JOIN = [
     ("join: {with: u, on: [k], as: x}", "(v = 1 and w = 2) or w > f", False),
     ("join: {with: u, on: [k], as: x}", "v > 1 and 1 / v > 0", False),  # may fail
     ("join: {with: u, on: [k], as: x, how: left}", "v > 1", True),
-    ("join: {with: u, on: [k], as: x, how: left}", "w > 1", False),
+    ("join: {with: u, on: [k], as: x, how: left}", "w > 1", True),  # drops what has no partner
+    ("join: {with: u, on: [k], as: x, how: left}", "w is not null or w > 5", True),
+    ("join: {with: u, on: [k], as: x, how: left}", "v > 2 * w", True),
+    ("join: {with: u, on: [k], as: x, how: left}", "w is null or w > 1", False),
+    ("join: {with: u, on: [k], as: x, how: left}", "coalesce(w, 2) > 1", False),
+    ("join: {with: u, on: [k], as: x, how: left}", "w > 2 * v", False),  # may fail where there is no partner
+    ("join: {with: u, on: [k], as: x, how: left}", "w / v > 1", False),
     ("join: {with: u, on: [k], as: x, how: full}", "v > 1", False),
     ("semijoin: {with: u, on: [k]}", "v > 1", True),
     ("antijoin: {with: u, on: [k]}", "v > 1", True),

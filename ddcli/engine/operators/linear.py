@@ -108,15 +108,28 @@ class Permute(Stateless):
         # Adding a number to a lane keeps different rows different.
         kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
+        self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
+        if self.tail == 2 and len(self._record) == len(self.lanes) and (found := self._one_row(delta)):
+            return found
         keeps_all = len(self._lanes_kept) == delta.updates.shape[1] - self.tail
         try:
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:
             assert self.refuse is not None
             return self.refuse.step(deltas, interval)
+
+    def _one_row(self, delta: Delta) -> Delta | None:
+        """Return the one record that all rows become as one update, where they are of one time, as in a load; else None."""
+        count = len(delta.updates)
+        times, diffs = delta.updates[:, -2].copy(), delta.updates[:, -1].copy()
+        if not count or not (times == times[0]).all() or max(-int(diffs.min()), int(diffs.max())) > GREATEST // count:
+            return None
+        total = int(diffs.sum())
+        rows = [[*self._record, int(times[0]), total]] if total else []
+        return Delta(np.array(rows, np.int64).reshape(len(rows), len(self._record) + 2), distinct=True)
 
 
 class Linear(Stateless):

@@ -296,6 +296,13 @@ def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expr
     return expression.with_children(tuple(_replaced(child, by_text) for child in expression.children))
 
 
+def is_semijoin(condition: exp.Expr) -> bool:
+    """Say whether a condition is just `[not] exists` or `in`, as syntax."""
+    while isinstance(condition, exp.Not | exp.Paren):
+        condition = condition.this
+    return isinstance(condition, exp.Exists | exp.In)
+
+
 def split(condition: exp.Expr, statement: QueryLowering) -> list[exp.Expr]:
     """Return the conditions that `and` connects, as syntax."""
     left, found = [condition], []

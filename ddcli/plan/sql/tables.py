@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.block import Block, split
+from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.joins import Joins
 from ddcli.plan.sql.reader import contains_query
 
@@ -39,7 +39,8 @@ class From(Joins):
                     self.whole.conditions.append(self.reader(self.whole).condition(part, "a condition"))
         later = [part for part in later if not self.asked_early(part)]
         found = Block(self.statement, self.environment, self.scope(self.whole), self.flushed(self.whole, node))
-        for part in later:
+        # A semijoin only takes records away: a value is then looked up for fewer.
+        for part in sorted(later, key=lambda part: not is_semijoin(part)):
             found.where(part)
         return found
 
