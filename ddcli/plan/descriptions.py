@@ -10,6 +10,7 @@ from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import loops, physical, windows
 from ddcli.plan.reductions import ALL, RECORDS, finished
+from ddcli.plan.work import in_order_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -281,8 +282,10 @@ def _(node: physical.WindowedGroup) -> list[str]:
     order = ", ".join(_plain(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by)
     calls = ", ".join(_in_words(call.text(), texts) for call in node.calls)
     rows = "row" if node.reach == 1 else "rows"
-    read = "reads whole partitions" if node.reach is None else f"reads {node.reach} {rows} on each side of a change"
-    if isinstance(node, physical.RunningGroup):
+    read = f"reads {node.reach} {rows} on each side of a change"
+    if not in_order_of_time(node) or (node.reach is None and not isinstance(node, physical.RunningGroup)):
+        read = "reads whole partitions"
+    elif isinstance(node, physical.RunningGroup):
         read = f"reads {'back' if node.backwards else 'on'} from a change as far as it reaches"
     return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), read, calls]
 

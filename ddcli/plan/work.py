@@ -49,10 +49,14 @@ def _(node: physical.EquiJoin) -> str:
     return "everything" if alike else "output"
 
 
-@work.register(physical.AsofGroup)
-@work.register(physical.RowLookup)
-def _(_node: Node) -> str:
+@work.register
+def _(_node: physical.RowLookup) -> str:
     return "output"
+
+
+@work.register
+def _(node: physical.AsofGroup) -> str:
+    return "output" if in_order_of_time(node) else _of_all(node) or "groups"
 
 
 @work.register(physical.Group)
@@ -65,7 +69,16 @@ def _(node: physical.Group | physical.PythonGroup | physical.Top) -> str:
 @work.register
 def _(node: physical.WindowedGroup) -> str:
     bounded = "output" if isinstance(node, physical.RunningGroup) else None if node.reach is None else "change"
-    return bounded or _of_all(node) or "partition"
+    return (bounded if in_order_of_time(node) else None) or _of_all(node) or "partition"
+
+
+def in_order_of_time(node: Node) -> bool:
+    """Say whether the times of a node are totally ordered: one coordinate, outside of loops. Elsewhere windows and as-of joins read whole groups."""
+    if node.free:
+        return False
+    while node.inputs:
+        node = node.inputs[0]
+    return not isinstance(node, physical.Scan) or node.nt == 1
 
 
 def _of_all(node: Node) -> str | None:

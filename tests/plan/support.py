@@ -1,5 +1,7 @@
 """Short ways from the text of a pipeline to its plan."""
 
+import re
+
 from ddcli.errors import DdError, SpecErrors
 from ddcli.expressions.types import parse_type
 from ddcli.plan import physical
@@ -23,7 +25,9 @@ def chain(*operators, source="t", name="c"):
 
 def logical(collections, outputs="{c: out/}", time=("int64",)):
     """Return the logical graph of a file with these collections, or raise what is wrong with it."""
-    spec = parse_spec(f"{HEAD}{collections}outputs: {outputs}\n", "p.yaml")
+    named = f"{{path: \\1/, time: [{', '.join(f't{at}' for at in range(len(time)))}]}}"
+    head = HEAD if len(time) == 1 else re.sub(r"(\w)/", named, HEAD)
+    spec = parse_spec(f"{head}{collections}outputs: {outputs}\n", "p.yaml")
     schemas = {name: {c: parse_type(kind) for c, kind in columns.items()} for name, columns in SCHEMAS.items()}
     return build(spec, schemas, [parse_type(kind) for kind in time])
 

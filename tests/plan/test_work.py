@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ddcli.plan import physical
+from ddcli.plan.descriptions import says
+from ddcli.plan.lower import lower
 from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
-from tests.plan.support import planned
+from tests.plan.support import chain, logical, planned
 
 
 def classes(graph):
@@ -46,3 +49,29 @@ def classes(graph):
 )  # fmt: skip
 def test_classes(operators, found):
     assert classes(planned(*operators)) == found
+
+
+LOOP = "  c: {{iterate: {{variables: {{x: s}}, body: {{x: {{from: x, apply: [{operator}, {project}, {{concat: s}}, distinct]}}}}, result: x}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("operator", "alone", "elsewhere"),
+    [
+        ("window: {by: [k], order_by: [v], columns: {l: lag(v)}}", "change", "partition"),
+        ("window: {by: [k], order_by: [v], columns: {r: row_number()}}", "output", "partition"),
+        ("window: {order_by: [v], columns: {r: row_number()}}", "output", "everything"),
+        ("asof_join: {with: u, as: other, at: {v: w}, on: [k]}", "output", "groups"),
+    ],
+)
+def test_whole_groups_are_read_where_times_are_not_in_order(operator, alone, elsewhere):
+    project = "project: [k, v]"
+    start = chain(project, "distinct", name="s")
+    for collections, time, found in (
+        (chain(operator), ("int64",), alone),
+        (chain(operator), ("int64", "int64"), elsewhere),
+        (start + LOOP.format(operator=operator, project=project), ("int64",), elsewhere),
+    ):
+        graph = lower(logical(collections, time=time))
+        (node,) = [node for node in graph.nodes if isinstance(node, physical.WindowedGroup | physical.AsofGroup)]
+        assert work(node) == found
+        assert (found in ("partition", "everything")) == ("reads whole partitions" in says(node))
