@@ -9,6 +9,7 @@
 * descriptions: names and short descriptions of physical nodes
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
+* estimates: how many rows operators are expected to put out
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
 * join: the columns that a join pairs and returns

@@ -108,7 +108,7 @@ def words_of(view: View, operator: OperatorView) -> BoxText:
     count = view.counts().get(operator.id)
     kind = f"{operator.kind}, shared by {len(operator.readers)}" if operator.shared else operator.kind
     name = clipped(", ".join(operator.names), MOST - cells(kind) - 2)
-    counted = [flow(count)] if count and (count.rows_in or count.rows_out) else []
+    counted = [flow(count, operator)] if count and (count.rows_in or count.rows_out) else []
     if words := spent(count, operator.held):
         counted.append(words)
     if view.run and not counted and operator.kind != "output":

@@ -178,6 +178,8 @@ def _details(drawing: Drawing) -> str:
         if each.held:
             files = f"{each.held.files} {plural(each.held.files, 'file')}"
             facts.append(("state", f"{each.held.rows:,} rows, {size_of(each.held.bytes)} in {files}"))
+        if each.estimated is not None:
+            facts.append(("expected", f"{each.estimated:,} rows out of the last run"))
         rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
         head = markup(each.kind) + (f" <b>{markup(names)}</b>" if names else "")
         parts.append(

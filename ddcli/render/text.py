@@ -87,11 +87,8 @@ def _rows(view: View) -> Iterator[_Row]:
             operator, count = operators[name], counts.get(name)
             beside = lanes.enter(operator)
             words = [_head(operator)]
-            if counted := " · ".join(
-                filter(
-                    None, [flow(count) if count and count.rows_out + count.rows_in else "", spent(count, operator.held)]
-                )
-            ):
+            flowed = flow(count, operator) if count and count.rows_out + count.rows_in else ""
+            if counted := " · ".join(filter(None, [flowed, spent(count, operator.held)])):
                 words.append([(counted, "counted")])
             if name in becomes:
                 words.append([(f"↻ is {', '.join(operators[becomes[name]].names)} in the next round", "loop")])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddcli.engine.counts import RowCounts
-    from ddcli.render.view import HeldState, LoopView
+    from ddcli.render.view import HeldState, LoopView, OperatorView
 
 
 def cells(text: str) -> int:
@@ -82,17 +82,19 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-def flow(count: RowCounts) -> str:
+def flow(count: RowCounts, operator: OperatorView) -> str:
     """Return what went into and came out of an operator: rows, and of those that came out how many insert and retract.
 
-    And how many it read of earlier ones, for each that went in.
+    And how many were expected, of what doesn't only arrange them; and how many it read of earlier ones, for each that went in.
     """
     into = f"{amount(count.rows_in)} → " if count.rows_in else ""
     read = ""
     if count.rows_read and count.rows_in:
         each = count.rows_read / count.rows_in
         read = f", read {amount(count.rows_read)}, {amount(each) if each >= 100 else f'{each:.1f}'} a row"
-    return f"{into}{amount(count.rows_out)} rows  +{amount(count.inserted)} -{amount(count.retracted)}{read}"
+    known = operator.estimated is not None and operator.kind not in ("input", "arrange")
+    expected = f" ({amount(operator.estimated or 0)} expected)" if known else ""
+    return f"{into}{amount(count.rows_out)} rows{expected}  +{amount(count.inserted)} -{amount(count.retracted)}{read}"
 
 
 def spent(count: RowCounts | None, held: HeldState | None) -> str:

@@ -14,15 +14,17 @@ from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import keeps_state
 from ddcli.plan.descriptions import columns, kind, says
+from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
 from ddcli.plan.work import work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.plan.generations import Plan
     from ddcli.plan.logical import Node
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.runs import RunRecord
 
@@ -42,7 +44,8 @@ class OperatorView:
 
     `names` are what the pipeline file calls its collection, `says` how it does what its `kind` says, `loop` the innermost loop
     that it is in. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state. `work` is what
-    bounds its work for a change, a class of `plan.work`.
+    bounds its work for a change, a class of `plan.work`. `estimated` are the rows that it was expected to put out in the last run, by what was
+    known before.
     """
 
     id: str
@@ -56,6 +59,7 @@ class OperatorView:
     keeps: bool = False
     held: HeldState | None = None
     work: str | None = None
+    estimated: int | None = None
 
     @property
     def shared(self) -> bool:
@@ -173,6 +177,8 @@ def view_of(
             readers[source].append(reader)
     for output, node in outputs.items():
         readers[node.fingerprint].append(OUTPUT + output)
+    records = tuple(runs)
+    expected = _expected(graph, manifest, records)
     operators = [
         OperatorView(
             id=node.fingerprint,
@@ -186,6 +192,7 @@ def view_of(
             loop=_loop_of(node, around),
             keeps=keeps_state(node, times),
             held=_held(node.fingerprint, manifest),
+            estimated=expected.get(node.fingerprint),
         )
         for node in shown
     ]
@@ -194,7 +201,25 @@ def view_of(
         for output, node in outputs.items()
     ]
     found = [_loop(node, graph.nodes, around) for node in around.values()]
-    return View(name, tuple(operators), tuple(found), {each: OUTPUT + each for each in outputs}, tuple(runs))
+    return View(name, tuple(operators), tuple(found), {each: OUTPUT + each for each in outputs}, records)
+
+
+def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[RunRecord]) -> dict[str, int]:
+    """Return the rows that each operator was expected to put out in the last run, by what was known before it."""
+    if manifest is None or not runs or runs[-1].number != manifest.number:
+        return {}
+    held = {name: sum(file.rows for shard in entry.shards for file in shard) for name, entry in manifest.arrangements.items()}
+    past: list[PastRun] = []
+    for run in reversed(runs):
+        for name, count in run.operators.items():
+            if name in held:
+                held[name] = max(0, held[name] - count.inserted + count.retracted)
+        past.append(PastRun({name: (count.rows_in, count.rows_out) for name, count in run.operators.items()}, dict(held)))
+    last = runs[-1].operators
+    scans = graph.scans()
+    taken = {name: last[scan.fingerprint].rows_out if scan.fingerprint in last else 0 for name, scan in scans.items()}
+    found = estimated_rows(graph, taken, past[0].held, past[1:])
+    return {name: round(rows) for name, rows in found.items() if name in last}
 
 
 def _bound(node: Node) -> list[str]:

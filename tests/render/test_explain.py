@@ -87,6 +87,7 @@ def test_json(orders):
             "keeps",
             "held",
             "work",
+            "estimated",
             "shared",
             "counts",
         ]
@@ -108,6 +109,30 @@ def test_json(orders):
         "rows_read, rows_written, state_bytes",
     ):
         assert field in help_text
+
+
+def test_what_was_expected_is_beside_what_came(shop):
+    """Before the first run by rules, then by what the runs before have measured."""
+    text = SHARING.replace("apply: [{arrange: {by: [k]}}]", "apply: [{filter: v > 1}, {arrange: {by: [k]}}]")
+    path = shop.write("p.yaml", text)
+    rows = [(at, at, 0, 1) for at in range(12)]
+    types = {"k": pl.Int64, "v": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+    shop.log("a/1.parquet", rows, **types)
+    shop.log("b/1.parquet", rows, **{"w" if name == "v" else name: kind for name, kind in types.items()})
+    assert shop("run", "p.yaml").code == 0
+
+    def expected(*names):
+        view = explain(path)
+        counts = view.counts()
+        return [
+            (each.kind, each.estimated, counts[each.id].rows_out) for each in view.operators if each.names == names
+        ]
+
+    assert expected("one") == [("join", 4, 10), ("output", None, 10)]
+    shop.log("a/2.parquet", [(at, at, 1, 1) for at in range(8)], **types)
+    assert shop("run", "p.yaml").code == 0
+    assert expected("one")[0] == ("join", 7, 6)
+    assert "6 rows (7 expected)" in shop("explain", "p.yaml").out
 
 
 def test_a_loop_in_json(shop, root):

@@ -1,0 +1,181 @@
+"""How many rows each operator is expected to put out in a run: by the rows of its inputs, what the state holds, and what earlier runs measured.
+
+Of a join it is the share of all pairs of new rows with those of the other side that matched in earlier runs; of anything else the rows out for each
+row in. Where nothing was measured there are rules of thumb, the oldest of all planners': a condition `=` leaves a tenth, a comparison a third, and a
+group has ten rows; of a join each row of the larger side has one partner, if no filter has left that out. Nothing is expected of what is in a loop, or behind one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.tree import Call, Literal
+from ddcli.plan import loops, physical
+from ddcli.plan.conditions import alternatives, conjuncts
+from ddcli.plan.reductions import ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.plan.logical import Node
+
+Pair = tuple[float, float]
+SHARES = {"=": 0.1, "is not distinct from": 0.1, "<>": 0.9, "is distinct from": 0.9, "is null": 0.0}
+SHARES |= dict.fromkeys(("like", "ilike", "starts_with", "ends_with", "contains"), 0.1)
+NONE = (0, 0)
+OTHERS = 1 / 3
+"""The share of rows for which a condition is expected to be true, by its function, and of all others."""
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run as it was: the rows that went into operators and came out, by fingerprint, and the rows that each had in the state before."""
+
+    rows: Mapping[str, tuple[int, int]]
+    held: Mapping[str, int]
+
+
+def estimated_rows(
+    graph: physical.PhysicalGraph,
+    taken: Mapping[str, float],
+    held: Mapping[str, int],
+    earlier: Sequence[PastRun] = (),
+) -> dict[str, float]:
+    """Return the rows that operators are expected to put out, by fingerprint, in a run that takes so many rows from inputs, by name.
+
+    `held` are the rows that are in the state before that run, by fingerprint. Of an input that is not `taken`, and what is made of it, nothing is expected.
+    """
+    expecting = _Expecting(taken, held, earlier)
+    for node in graph.nodes:
+        expecting.take(node)
+    return expecting.found
+
+
+@dataclass
+class _Expecting:
+    taken: Mapping[str, float]
+    held: Mapping[str, int]
+    earlier: Sequence[PastRun]
+    found: dict[str, float] = field(default_factory=dict)
+    unfiltered: dict[str, float] = field(default_factory=dict)
+    """How many rows there would be in all if no condition were asked, of what is known."""
+
+    def take(self, node: Node) -> None:
+        """Note what is expected of a node, if anything is."""
+        rows = None if node.free else self.rows(node)
+        if rows is not None:
+            held = self.held.get(node.fingerprint, 0) if isinstance(node, physical.Arrangement) else 0
+            self.found[node.fingerprint] = rows
+            below = [self.unfiltered[child.fingerprint] for child in node.inputs]
+            self.unfiltered[node.fingerprint] = max([held + rows, *below])
+
+    def rows(self, node: Node) -> float | None:
+        """Return the rows that a node puts out; None if something that it reads is not known."""
+        if isinstance(node, physical.Scan):
+            return self.taken.get(node.name)
+        if isinstance(node, loops.OfLoop | loops.Leave):
+            return None
+        inputs = [self.found.get(child.fingerprint) for child in node.inputs]
+        known = [each for each in inputs if each is not None]
+        return self.out(node, known) if len(known) == len(inputs) else None
+
+    @singledispatchmethod
+    def out(self, node: Node, inputs: Sequence[float]) -> float:
+        """Return the rows that a node puts out for so many of each input."""
+        return sum(inputs) * self._measured(node, 1.0)
+
+    @out.register(physical.Arrangement)
+    @out.register(physical.SignedSum)
+    @out.register(physical.DeltaJoin)
+    def _(self, node: Node, inputs: Sequence[float]) -> float:  # noqa: ARG002
+        return sum(inputs)
+
+    @out.register(physical.Filtered)
+    def _(self, node: physical.Filtered, inputs: Sequence[float]) -> float:
+        return inputs[0] * self._measured(node, _share_of_all(node.conditions))
+
+    @out.register(physical.Linear)
+    def _(self, node: physical.Linear, inputs: Sequence[float]) -> float:
+        conditions = [step.condition for step in node.steps if isinstance(step, FilterStep)]
+        return inputs[0] * self._measured(node, _share_of_all(conditions))
+
+    @out.register(physical.Accumulate)
+    @out.register(physical.Group)
+    @out.register(physical.PythonGroup)
+    def _(self, node: physical.Accumulate | physical.Group | physical.PythonGroup, inputs: Sequence[float]) -> float:
+        groups = float(self.held.get(node.fingerprint, 0))
+        met = groups * -math.expm1(-inputs[0] / groups) if groups else 0.0
+        found = max(2 * met, inputs[0] * self._measured(node, SHARES["="]))
+        return found if [*node.by] != [ALL] else min(found, 2.0)
+
+    @out.register(physical.EquiJoin)
+    def _(self, node: physical.EquiJoin, inputs: Sequence[float]) -> float:
+        left, right = (child.fingerprint for child in node.inputs)
+        before = self.held.get(left, 0), self.held.get(right, 0)
+        met = _pairs((inputs[0], inputs[1]), before)
+        return met * self._matched(node, _pairs)
+
+    @out.register(physical.HalfJoin)
+    def _(self, node: physical.HalfJoin, inputs: Sequence[float]) -> float:
+        def pairs(new: Pair, before: Pair) -> float:
+            return new[0] * (before[1] + (new[1] if node.new else 0.0))
+
+        held = self.held.get(node.arranged.fingerprint, 0)
+        return pairs((inputs[0], inputs[1]), (0.0, held)) * self._matched(node, pairs)
+
+    @out.register(physical.RowCount)
+    def _(self, node: physical.RowCount, inputs: Sequence[float]) -> float:
+        return inputs[0] if node.new or self.held.get(node.arranged.fingerprint) else 0.0
+
+    def _matched(self, node: Node, pairs: Callable[[Pair, Pair], float]) -> float:
+        """Return the share of pairs that matched in earlier runs; otherwise each row has one partner on the smaller side, before any filter."""
+        left, right = (child.fingerprint for child in node.inputs)
+        matched = met = 0.0
+        for run in self.earlier:
+            if node.fingerprint in run.rows:
+                new = run.rows.get(left, NONE)[1], run.rows.get(right, NONE)[1]
+                met += pairs(new, (run.held.get(left, 0), run.held.get(right, 0)))
+                matched += run.rows[node.fingerprint][1]
+        return matched / met if met else 1 / max(1.0, min(self.unfiltered[left], self.unfiltered[right]))
+
+    def _measured(self, node: Node, otherwise: float) -> float:
+        """Return the rows out for each row in of earlier runs."""
+        runs = [run.rows[node.fingerprint] for run in self.earlier if node.fingerprint in run.rows]
+        into = sum(rows for rows, _ in runs)
+        return sum(rows for _, rows in runs) / into if into else otherwise
+
+
+def _pairs(new: Pair, before: Pair) -> float:
+    """Return how many pairs of rows a join has to do with: new ones of one side with all of the other."""
+    return new[0] * (before[1] + new[1]) + before[0] * new[1]
+
+
+def _share_of_all(conditions: Sequence[Expression]) -> float:
+    share = 1.0
+    for condition in conditions:
+        for part in conjuncts(condition):
+            share *= _share(part)
+    return share
+
+
+def _share(condition: Expression) -> float:
+    """Return the share of rows for which a condition is expected to be true."""
+    others = alternatives(condition)
+    if len(others) > 1:
+        none = 1.0
+        for each in others:
+            none *= 1 - _share_of_all([each])
+        return 1 - none
+    if isinstance(condition, Call):
+        if condition.function == "not":
+            return 1 - _share_of_all([condition.args[0]])
+        if condition.function == "in":
+            return min(0.5, SHARES["="] * (len(condition.args) - 1))
+        return SHARES.get(condition.function, OTHERS)
+    return float(condition.value is True) if isinstance(condition, Literal) else OTHERS
