@@ -14,12 +14,14 @@ from ddcli.job.summary import plural, size_of
 from ddcli.store.state.outputs import check_outputs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ddcli.job.input_files import InputFiles
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.changes import PlanChanges
+    from ddcli.plan.choices import PlanChoice
     from ddcli.plan.generations import Plan
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
@@ -38,12 +40,16 @@ class InputWork:
 
 @dataclass(frozen=True, slots=True)
 class ArrangementWork:
-    """An arrangement that is kept (with what it holds), built, or dropped (then nobody knows any more of what it is); and why."""
+    """An arrangement that is kept (with what it holds), built, or dropped (then nobody knows any more of what it is); and why.
+
+    One that is built in a new state has an estimate of its rows.
+    """
 
     of: str
     rows: int = 0
     bytes: int = 0
     why: tuple[str, ...] = ()
+    estimated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ class Preview:
     """Collections whose operators may do more work for a change than the last run's, each at its place."""
     inferred: dict[str, str] = field(default_factory=dict)
     """Of inputs whose columns are inferred what is known of these."""
+    choices: tuple[PlanChoice, ...] = ()
+    """What the plan has chosen, and why."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -100,7 +108,7 @@ class Preview:
             lines.append(
                 f"  keep    {count}, {rows:,} {plural(rows, 'row')}, {size_of(sum(e.bytes for e in self.kept))}"
             )
-        lines += [f"  build   {each.of}{_because(each.why)}" for each in self.built]
+        lines += [f"  build   {each.of}{_about(each.estimated)}{_because(each.why)}" for each in self.built]
         if self.dropped:
             count = f"{len(self.dropped)} {plural(len(self.dropped), 'arrangement')}"
             lines.append(f"  drop    {count}, {size_of(sum(each.bytes for each in self.dropped))}")
@@ -110,9 +118,15 @@ class Preview:
                 rest = "; its files stay" if output.change == "removed" else ""
                 lines.append(f"  {words[output.change]:7} {name}{_because(output.why)}{rest}")
         lines += [f"  work    {line}" for line in self.worsened]
+        if self.built:
+            lines += [f"  choose  {each.kind}: {each.at}: {each.chosen}; {each.why}" for each in self.choices]
         if self.needs_apply:
             lines.append("  `dd run --apply` writes the difference to the outputs that change, from the frontier on")
         return lines
+
+
+def _about(rows: int | None) -> str:
+    return "" if rows is None else f", about {rows:,} {plural(rows, 'row')}"
 
 
 def _because(why: tuple[str, ...]) -> str:
@@ -138,6 +152,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.prepare import amending, prepare
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
+    from ddcli.plan.choices import plan_choices
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
@@ -178,7 +193,8 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
             for name, reader in ready.readers.items()
             if isinstance(reader, LogReader) and reader.pinned is not None
         },
-        **_state_work(wanted, changes, manifest),
+        choices=tuple(plan_choices(ready.bound, wanted)),
+        **_state_work(wanted, changes, manifest, {name: each.rows for name, each in inputs.items()}),
     )
 
 
@@ -200,15 +216,25 @@ def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[st
     return {name: (len(each), sum(file.size for file in each)) for name, each in files.items() if each}
 
 
-def _state_work(wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None) -> dict[str, Any]:
-    """Return what becomes of the arrangements and the outputs."""
+def _state_work(
+    wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, taken: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return what becomes of the arrangements and the outputs; a new state takes so many rows of inputs."""
     from ddcli.plan.changes import describe, keeps_state
+    from ddcli.plan.estimates import estimated_rows
     from ddcli.plan.logical import EXPORT
     from ddcli.plan.physical import WAITING
 
     if manifest is None:
         times = next((node.nt for node in wanted.graph.scans().values()), 1)
-        built = [ArrangementWork(describe(node)) for node in wanted.graph.nodes if keeps_state(node, times)]
+        rows = estimated_rows(wanted.graph, taken, {})
+        built = [
+            ArrangementWork(
+                describe(node), estimated=round(rows[node.fingerprint]) if node.fingerprint in rows else None
+            )
+            for node in wanted.graph.nodes
+            if keeps_state(node, times)
+        ]
         outputs = {name: OutputWork("new") for name in wanted.graph.outputs if not name.startswith(EXPORT)}
         return {"built": tuple(built), "outputs": outputs}
     if changes is None:

@@ -4,6 +4,7 @@
 * bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once
 * changes: what a changed pipeline means for its state
+* choices: what a plan has chosen, and why, for people
 * conditions: those that `and` connects, and which of them fail on no record
 * delta: joins of a collection with itself that keep nothing of what lies between
 * descriptions: names and short descriptions of physical nodes

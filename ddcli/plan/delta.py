@@ -41,11 +41,11 @@ MOST, MOST_ARRANGED = 6, 4
 
 
 def delta_joins(
-    outputs: Mapping[str, Node], wanted: Callable[[str], bool], engines: Collection[str] = ()
+    outputs: Mapping[str, Node], wanted: Callable[[Node], bool], engines: Collection[str] = ()
 ) -> dict[str, Node]:
     """Return the delta joins to take, by the fingerprints of the joins that they stand for.
 
-    `wanted` is asked with the identity of each that there may be. One whose parts have a wish in `engines` stays as it is.
+    `wanted` is asked with each join that may be one. One whose parts have a wish in `engines` stays as it is.
     """
     nodes = Graph({**outputs}).nodes()
     readers = Counter(child.fingerprint for node in nodes for child in node.inputs)
@@ -57,7 +57,7 @@ def delta_joins(
             join = _Joined(readers)
             join.add(node)
             other = join.delta() if join.parts.isdisjoint(engines) else None
-            if other is not None and wanted(identity(node)):
+            if other is not None and wanted(node):
                 found[node.fingerprint] = other
                 taken |= join.parts
     return found

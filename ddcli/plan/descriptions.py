@@ -179,7 +179,7 @@ def _step(step: Step, texts: dict[str, str]) -> str:
     """Return a step for people: of a map only the columns that are not as they were. `texts` learns what those of ours are."""
 
     def text(expression: Expression) -> str:
-        return _plain(_in_words(expression.text(), texts))
+        return without_parentheses(_in_words(expression.text(), texts))
 
     if isinstance(step, FilterStep):
         return f"where {text(step.condition)}"
@@ -215,7 +215,7 @@ def _(node: physical.Arrangement) -> list[str]:
 
 @says.register
 def _(node: physical.Filtered) -> list[str]:
-    return [f"where {_plain(condition.text())}" for condition in node.conditions]
+    return [f"where {without_parentheses(condition.text())}" for condition in node.conditions]
 
 
 @says.register
@@ -263,7 +263,7 @@ def _(node: physical.PythonGroup) -> list[str]:
 
 @says.register
 def _(node: physical.Multiplicity) -> list[str]:
-    return [_plain(node.function.text())] if node.function else []
+    return [without_parentheses(node.function.text())] if node.function else []
 
 
 @says.register
@@ -279,7 +279,7 @@ def _(node: physical.WindowedGroup) -> list[str]:
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
     texts = _arguments(node)
-    order = ", ".join(_plain(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by)
+    order = ", ".join(without_parentheses(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by)
     calls = ", ".join(_in_words(call.text(), texts) for call in node.calls)
     rows = "row" if node.reach == 1 else "rows"
     read = f"reads {node.reach} {rows} on each side of a change"
@@ -323,10 +323,10 @@ def _copied(name: str, key: Sequence[str]) -> str:
     return name.rpartition("$")[0] if _is_copy(name, key) else name
 
 
-def _plain(text: str) -> str:
+def without_parentheses(text: str) -> str:
     """Return an expression as a person would write it, without the parentheses around all of it.
 
-    >>> _plain("(a + b)"), _plain("(a) + (b)"), _plain("(not (x is null))")
+    >>> without_parentheses("(a + b)"), without_parentheses("(a) + (b)"), without_parentheses("(not (x is null))")
     ('a + b', '(a) + (b)', 'x is not null')
     """
     depth = 0

@@ -18,7 +18,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
-from ddcli.plan.delta import delta_joins, with_delta_joins
+from ddcli.plan.delta import delta_joins, identity, with_delta_joins
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
@@ -189,9 +189,10 @@ class Generation:
         """Return the generation that knows which joins of its graph are delta joins: those that are `known` as they were, others by `deltas`."""
         chosen: dict[str, bool] = {}
 
-        def wanted(join: str) -> bool:
-            chosen[join] = known.get(join, deltas)
-            return chosen[join]
+        def wanted(join: Node) -> bool:
+            name = identity(join)
+            chosen[name] = known.get(name, deltas)
+            return chosen[name]
 
         delta_joins(lowered.outputs, wanted, lowered.engines)
         return replace(self, deltas=chosen)
@@ -202,7 +203,7 @@ class Generation:
             return {**nodes}
         deltas = self.deltas or {}
         return with_delta_joins(
-            nodes, delta_joins(lowered.outputs, lambda join: deltas.get(join, False), lowered.engines)
+            nodes, delta_joins(lowered.outputs, lambda join: deltas.get(identity(join), False), lowered.engines)
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -57,10 +57,13 @@ def test_a_plan_before_the_first_run_says_what_there_is_to_do(orders):
         "needs_apply": False,
         "inputs": {"orders": {"rows": 4, "new_files": 1, "waiting_files": 0, "again_files": 0, "again_bytes": 0}},
         "kept": [],
-        "built": [{"of": "accumulate by region of orders", "rows": 0, "bytes": 0, "why": []}],
+        "built": [
+            {"of": "accumulate by region of orders", "rows": 0, "bytes": 0, "why": [], "estimated": 0},
+        ],
         "dropped": [],
         "worsened": [],
         "inferred": {},
+        "choices": [],
         "outputs": {"totals": {"change": "new", "why": []}},
     }
     assert orders("plan", "orders.yaml", "--exit-code").code == 10

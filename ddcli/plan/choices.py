@@ -1,0 +1,146 @@
+"""What a plan has chosen, and why, for people: filters and columns, the order of joins, delta joins, what is shared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.steps import FilterStep
+from ddcli.plan import logical, physical
+from ddcli.plan.changes import describe, keeps_state
+from ddcli.plan.delta import delta_joins, identity
+from ddcli.plan.descriptions import without_parentheses
+from ddcli.plan.generations import place
+from ddcli.plan.logical import Graph
+from ddcli.plan.places import places
+from ddcli.plan.reordering import MUCH, reordered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.generations import Generation, Plan
+    from ddcli.plan.logical import Join, Node
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """A choice of a plan: its kind, the path in the file or the input that it is about, what was chosen, and why, with figures where these decide."""
+
+    kind: str
+    at: str
+    chosen: str
+    why: str
+
+
+def plan_choices(bound: BoundPipeline, plan: Plan) -> list[PlanChoice]:
+    """Return what a plan has chosen, by kind."""
+    found = [*_columns(bound, plan), *_shared(plan)]
+    for generation, part in zip(plan.generations, plan.parts, strict=True):
+        found += [*_filters(generation, part), *_orders(bound, generation, part), *_deltas(bound, plan, generation, part)]
+    return sorted(found, key=lambda each: (KINDS.index(each.kind), each.at))
+
+
+KINDS = ("columns", "filter", "join order", "delta join", "shared")
+
+
+def _columns(bound: BoundPipeline, plan: Plan) -> Iterator[PlanChoice]:
+    for name, scan in plan.graph.scans().items():
+        there = len(bound.schemas[name])
+        if len(scan.schema) < there:
+            yield PlanChoice("columns", f"inputs.{name}", f"reads {len(scan.schema)} of {there} columns", "nothing reads the others")
+
+
+def _shared(plan: Plan) -> Iterator[PlanChoice]:
+    times = next((scan.nt for scan in plan.graph.scans().values()), 1)
+    readers = Counter(child.fingerprint for node in plan.graph.nodes for child in node.inputs)
+    for node in plan.graph.nodes:
+        if readers[node.fingerprint] > 1 and keeps_state(node, times):
+            why = f"{readers[node.fingerprint]} operators read the same"
+            yield PlanChoice("shared", "collections", f"{describe(node)} is kept once", why)
+
+
+def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
+    """Yield the filters that are asked somewhere else than they are written."""
+    moved = generation.moved(part)
+    stand = {node.fingerprint for node in moved.operators.values()}
+    for node in moved.graph.nodes():
+        if isinstance(node, logical.Apply) and isinstance(node.step, FilterStep) and node.fingerprint not in stand:
+            names = inputs_of(node)
+            of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
+            words = f"asks {without_parentheses(node.step.condition.text())} of {_listed(names)}"
+            yield PlanChoice("filter", of, words, "it fails on no record, and nobody else reads what it passes")
+
+
+def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterator[PlanChoice]:
+    """Yield the joins that have been put before the one before them, or might be."""
+    pairs: list[tuple[Join, Join, bool]] = []
+
+    def turned(node: Join, first: Join) -> bool:
+        found = generation.joins.get(place(node), False)
+        pairs.append((node, first, found))
+        return found
+
+    reordered(part, turned)  # it asks of all
+    sizes, paths = bound.sizes(), _paths(bound, part)
+    for node, first, found in pairs:
+        large, small, other = (inputs_of(each) for each in (*first.inputs, node.right))
+        words = f"joins {_listed(small)} with {_listed(other)} first, then {_listed(large)} with that"
+        if not found:
+            words = f"joins {_listed(large)} with {_listed(small)}, then with {_listed(other)}, as it is written"
+        yield PlanChoice("join order", paths.get(node.fingerprint, "collections"), words, _compared(sizes, large, small, other))
+
+
+def _compared(sizes: Mapping[str, int], *names: list[str]) -> str:
+    """Return the figures by which an order is chosen; a state keeps it whatever they are by now."""
+    if not {name for each in names for name in each} <= sizes.keys():
+        return "how large the inputs are is not known"
+    large, *others = (max(sizes[name] for name in each) for each in names)
+    ratio = large / max(others)
+    times = f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+    figures = " and ".join(f"{each:,}" for each in others)
+    return f"{large:,} bytes of files against {figures}, {times} times as much; {MUCH} times is worth it"
+
+
+def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Graph) -> Iterator[PlanChoice]:
+    """Yield the joins that may be delta joins."""
+    lowered = generation.lowered(part)
+    asked: list[Node] = []
+
+    def wanted(join: Node) -> bool:
+        asked.append(join)
+        return (generation.deltas or {}).get(identity(join), False)
+
+    found = delta_joins(lowered.outputs, wanted, lowered.engines)
+    at = places(bound, plan)
+    for join in asked:
+        delta = found.get(join.fingerprint)
+        if delta is None:
+            yield PlanChoice("delta join", "collections", f"joins {_listed(inputs_of(join))} two by two", "the state was made so")
+            continue
+        kept = {node.arranged.fingerprint for node in physical.physical_graph({"": delta}).nodes if isinstance(node, physical.RowLookup)}
+        path = at[delta.fingerprint].path if delta.fingerprint in at else "collections"
+        words = f"keeps nothing of what lies between joins of {_listed(inputs_of(join))}"
+        why = f"{len(kept)} {'arrangement' if len(kept) == 1 else 'arrangements'} of its sides are enough for all lookups"
+        yield PlanChoice("delta join", path, words, why)
+
+
+def _paths(bound: BoundPipeline, part: Graph) -> dict[str, str]:
+    """Return the path in the file of each logical node, by fingerprint; of what a query is made of, that of the first to compute it."""
+    found: dict[str, str] = {}
+    for node in part.nodes():  # inputs come before their readers
+        if node.fingerprint in bound.graph.places:
+            path, _ = bound.graph.places[node.fingerprint]
+            for each in logical.below(node, lambda known: known.fingerprint in found):
+                found[each.fingerprint] = path
+    return found
+
+
+def inputs_of(node: Node) -> list[str]:
+    """Return the names of the inputs that a node is made of."""
+    return sorted({each.name for each in Graph({"": node}).nodes() if isinstance(each, logical.Source | physical.Scan)})
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

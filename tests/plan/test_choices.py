@@ -1,0 +1,64 @@
+"""What a plan says of its choices: each that was made, those that were not, and by which figures."""
+
+from __future__ import annotations
+
+from ddcli.expressions.types import parse_type
+from ddcli.plan import generations
+from ddcli.plan.bound import BoundPipeline
+from ddcli.plan.choices import plan_choices
+from ddcli.spec import parse_spec
+from tests.plan.support import HEAD, SCHEMAS, chain
+from tests.plan.test_delta import triangles
+from tests.plan.test_reordering import LOOKED_UP
+
+
+def choices(collections, sizes=None, known=None, outputs="{c: out/}"):
+    """Return what is chosen, as (kind, at, what, why), and the plan, for inputs of these sizes."""
+    spec = parse_spec(f"{HEAD}{collections}outputs: {outputs}\n", "p.yaml")
+    schemas = {name: {c: parse_type(kind) for c, kind in columns.items()} for name, columns in SCHEMAS.items()}
+    bound = BoundPipeline(spec, schemas, {"time": parse_type("int64")}, sizes=lambda: sizes or {})
+    plan = bound.plan(known)
+    return [(each.kind, each.at, each.chosen, each.why) for each in plan_choices(bound, plan)], plan
+
+
+def of(kind, found):
+    return [each[1:] for each in found if each[0] == kind]
+
+
+def test_columns_filters_and_what_is_shared():
+    text = chain("filter: v > 3", "{join: {with: u, as: o, on: [k]}}", "filter: v < 9 and o.w = 1 and v <> o.w", "map: {k: k, w: o.w, v: v}")
+    again = chain("{join: {with: c, as: x, on: [k]}}", "map: {k: k}", source="c", name="d")
+    found, _ = choices(text + again, outputs="{c: c/, d: d/}")
+    assert of("columns", found) == [
+        ("inputs.t", "reads 2 of 6 columns", "nothing reads the others"),
+        ("inputs.u", "reads 2 of 3 columns", "nothing reads the others"),
+    ]
+    why = "it fails on no record, and nobody else reads what it passes"
+    assert of("filter", found) == [("inputs.t", "asks v < 9 of t", why), ("inputs.u", "asks w = 1 of u", why)]
+    assert of("shared", found) == [("collections", "t, u by k is kept once", "2 operators read the same")]
+    assert not of("join order", found) + of("delta join", found)
+
+
+def test_the_order_of_joins_has_the_sizes_by_which_it_was_chosen():
+    at = "collections.c.apply[1].join"
+    first, written = "joins u with m first, then t with that", "joins t with u, then with m, as it is written"
+    for sizes, chosen, why in (
+        ({"t": 6400, "u": 100, "m": 10}, first, "6,400 bytes of files against 100 and 10, 64 times as much; 32 times is worth it"),
+        ({"t": 250, "u": 100, "m": 10}, written, "250 bytes of files against 100 and 10, 2.5 times as much; 32 times is worth it"),
+        ({"t": 6400, "u": 100}, written, "how large the inputs are is not known"),
+    ):
+        found, plan = choices(LOOKED_UP, sizes)
+        assert of("join order", found) == [(at, chosen, why)]
+        later, _ = choices(LOOKED_UP, {"t": 1, "u": 1, "m": 1}, plan.to_json())
+        assert [each[:2] for each in of("join order", later)] == [(at, chosen)]
+
+
+def test_delta_joins():
+    found, _ = choices(triangles())
+    words = "keeps nothing of what lies between joins of t"
+    assert of("delta join", found) == [("collections.c.sql", words, "2 arrangements of its sides are enough for all lookups")]
+    spec = triangles()
+    _, plan = choices(spec)
+    kept = generations.plan(plan.logical, deltas=False).to_json()
+    found, _ = choices(spec, known=kept)
+    assert of("delta join", found) == [("collections", "joins t two by two", "the state was made so")]
