@@ -38,7 +38,11 @@ def plan_choices(bound: BoundPipeline, plan: Plan) -> list[PlanChoice]:
     """Return what a plan has chosen, by kind."""
     found = [*_columns(bound, plan), *_shared(plan)]
     for generation, part in zip(plan.generations, plan.parts, strict=True):
-        found += [*_filters(generation, part), *_orders(bound, generation, part), *_deltas(bound, plan, generation, part)]
+        found += [
+            *_filters(generation, part),
+            *_orders(bound, generation, part),
+            *_deltas(bound, plan, generation, part),
+        ]
     return sorted(found, key=lambda each: (KINDS.index(each.kind), each.at))
 
 
@@ -49,7 +53,9 @@ def _columns(bound: BoundPipeline, plan: Plan) -> Iterator[PlanChoice]:
     for name, scan in plan.graph.scans().items():
         there = len(bound.schemas[name])
         if len(scan.schema) < there:
-            yield PlanChoice("columns", f"inputs.{name}", f"reads {len(scan.schema)} of {there} columns", "nothing reads the others")
+            yield PlanChoice(
+                "columns", f"inputs.{name}", f"reads {len(scan.schema)} of {there} columns", "nothing reads the others"
+            )
 
 
 def _shared(plan: Plan) -> Iterator[PlanChoice]:
@@ -89,7 +95,9 @@ def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterat
         words = f"joins {_listed(small)} with {_listed(other)} first, then {_listed(large)} with that"
         if not found:
             words = f"joins {_listed(large)} with {_listed(small)}, then with {_listed(other)}, as it is written"
-        yield PlanChoice("join order", paths.get(node.fingerprint, "collections"), words, _compared(sizes, large, small, other))
+        yield PlanChoice(
+            "join order", paths.get(node.fingerprint, "collections"), words, _compared(sizes, large, small, other)
+        )
 
 
 def _compared(sizes: Mapping[str, int], *names: list[str]) -> str:
@@ -117,12 +125,20 @@ def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Grap
     for join in asked:
         delta = found.get(join.fingerprint)
         if delta is None:
-            yield PlanChoice("delta join", "collections", f"joins {_listed(inputs_of(join))} two by two", "the state was made so")
+            yield PlanChoice(
+                "delta join", "collections", f"joins {_listed(inputs_of(join))} two by two", "the state was made so"
+            )
             continue
-        kept = {node.arranged.fingerprint for node in physical.physical_graph({"": delta}).nodes if isinstance(node, physical.RowLookup)}
+        kept = {
+            node.arranged.fingerprint
+            for node in physical.physical_graph({"": delta}).nodes
+            if isinstance(node, physical.RowLookup)
+        }
         path = at[delta.fingerprint].path if delta.fingerprint in at else "collections"
         words = f"keeps nothing of what lies between joins of {_listed(inputs_of(join))}"
-        why = f"{len(kept)} {'arrangement' if len(kept) == 1 else 'arrangements'} of its sides are enough for all lookups"
+        why = (
+            f"{len(kept)} {'arrangement' if len(kept) == 1 else 'arrangements'} of its sides are enough for all lookups"
+        )
         yield PlanChoice("delta join", path, words, why)
 
 

@@ -279,7 +279,9 @@ def _(node: physical.WindowedGroup) -> list[str]:
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
     texts = _arguments(node)
-    order = ", ".join(without_parentheses(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by)
+    order = ", ".join(
+        without_parentheses(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by
+    )
     calls = ", ".join(_in_words(call.text(), texts) for call in node.calls)
     rows = "row" if node.reach == 1 else "rows"
     read = f"reads {node.reach} {rows} on each side of a change"

@@ -93,7 +93,7 @@ class _Expecting:
     @out.register(physical.Arrangement)
     @out.register(physical.SignedSum)
     @out.register(physical.DeltaJoin)
-    def _(self, node: Node, inputs: Sequence[float]) -> float:  # noqa: ARG002
+    def _(self, node: Node, inputs: Sequence[float]) -> float:
         return sum(inputs)
 
     @out.register(physical.Filtered)

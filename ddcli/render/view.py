@@ -208,13 +208,18 @@ def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[Ru
     """Return the rows that each operator was expected to put out in the last run, by what was known before it."""
     if manifest is None or not runs or runs[-1].number != manifest.number:
         return {}
-    held = {name: sum(file.rows for shard in entry.shards for file in shard) for name, entry in manifest.arrangements.items()}
+    held = {
+        name: sum(file.rows for shard in entry.shards for file in shard)
+        for name, entry in manifest.arrangements.items()
+    }
     past: list[PastRun] = []
     for run in reversed(runs):
         for name, count in run.operators.items():
             if name in held:
                 held[name] = max(0, held[name] - count.inserted + count.retracted)
-        past.append(PastRun({name: (count.rows_in, count.rows_out) for name, count in run.operators.items()}, dict(held)))
+        past.append(
+            PastRun({name: (count.rows_in, count.rows_out) for name, count in run.operators.items()}, dict(held))
+        )
     last = runs[-1].operators
     scans = graph.scans()
     taken = {name: last[scan.fingerprint].rows_out if scan.fingerprint in last else 0 for name, scan in scans.items()}

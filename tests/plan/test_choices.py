@@ -26,7 +26,12 @@ def of(kind, found):
 
 
 def test_columns_filters_and_what_is_shared():
-    text = chain("filter: v > 3", "{join: {with: u, as: o, on: [k]}}", "filter: v < 9 and o.w = 1 and v <> o.w", "map: {k: k, w: o.w, v: v}")
+    text = chain(
+        "filter: v > 3",
+        "{join: {with: u, as: o, on: [k]}}",
+        "filter: v < 9 and o.w = 1 and v <> o.w",
+        "map: {k: k, w: o.w, v: v}",
+    )
     again = chain("{join: {with: c, as: x, on: [k]}}", "map: {k: k}", source="c", name="d")
     found, _ = choices(text + again, outputs="{c: c/, d: d/}")
     assert of("columns", found) == [
@@ -43,8 +48,16 @@ def test_the_order_of_joins_has_the_sizes_by_which_it_was_chosen():
     at = "collections.c.apply[1].join"
     first, written = "joins u with m first, then t with that", "joins t with u, then with m, as it is written"
     for sizes, chosen, why in (
-        ({"t": 6400, "u": 100, "m": 10}, first, "6,400 bytes of files against 100 and 10, 64 times as much; 32 times is worth it"),
-        ({"t": 250, "u": 100, "m": 10}, written, "250 bytes of files against 100 and 10, 2.5 times as much; 32 times is worth it"),
+        (
+            {"t": 6400, "u": 100, "m": 10},
+            first,
+            "6,400 bytes of files against 100 and 10, 64 times as much; 32 times is worth it",
+        ),
+        (
+            {"t": 250, "u": 100, "m": 10},
+            written,
+            "250 bytes of files against 100 and 10, 2.5 times as much; 32 times is worth it",
+        ),
         ({"t": 6400, "u": 100}, written, "how large the inputs are is not known"),
     ):
         found, plan = choices(LOOKED_UP, sizes)
@@ -56,7 +69,9 @@ def test_the_order_of_joins_has_the_sizes_by_which_it_was_chosen():
 def test_delta_joins():
     found, _ = choices(triangles())
     words = "keeps nothing of what lies between joins of t"
-    assert of("delta join", found) == [("collections.c.sql", words, "2 arrangements of its sides are enough for all lookups")]
+    assert of("delta join", found) == [
+        ("collections.c.sql", words, "2 arrangements of its sides are enough for all lookups")
+    ]
     spec = triangles()
     _, plan = choices(spec)
     kept = generations.plan(plan.logical, deltas=False).to_json()

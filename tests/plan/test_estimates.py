@@ -66,7 +66,9 @@ def test_by_what_was_measured():
             found = estimated_rows(graph, taken, held, earlier)
             assert found[left] == pytest.approx(new[0])
             assert found[join.fingerprint] == pytest.approx(came, rel=0.01)
-        (passed,) = {node.fingerprint: (new[0] * 4, new[0]) for node in graph.nodes if node is join.inputs[0].inputs[0]}.items()
+        (passed,) = {
+            node.fingerprint: (new[0] * 4, new[0]) for node in graph.nodes if node is join.inputs[0].inputs[0]
+        }.items()
         rows = {left: (new[0], new[0]), right: (new[1], new[1]), join.fingerprint: (sum(new), came)}
         earlier.append(PastRun(rows | dict([passed]), dict(held)))
         held = {left: held[left] + new[0], right: held[right] + new[1]}

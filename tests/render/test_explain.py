@@ -124,9 +124,7 @@ def test_what_was_expected_is_beside_what_came(shop):
     def expected(*names):
         view = explain(path)
         counts = view.counts()
-        return [
-            (each.kind, each.estimated, counts[each.id].rows_out) for each in view.operators if each.names == names
-        ]
+        return [(each.kind, each.estimated, counts[each.id].rows_out) for each in view.operators if each.names == names]
 
     assert expected("one") == [("join", 4, 10), ("output", None, 10)]
     shop.log("a/2.parquet", [(at, at, 1, 1) for at in range(8)], **types)
