@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.circuit.traces import StateTraces
+from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
-from ddcli.store.batch.layout import append, write_batch
+from ddcli.job.sizes import Sizes
 from ddcli.store.state.directory import State
-from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.manifest import Manifest
-from tests.bench.batches import LAYOUT
+from tests.bench.batches import INT64, LAYOUT
 from tests.bench.processes import measure, python
 from tests.bench.table import Asked, Figure
 
 if TYPE_CHECKING:
-    from ddcli.store.state.entries import FileEntry
     from tests.bench.files import Session
 
 ARRANGEMENTS = 132
@@ -37,28 +37,22 @@ MORE = 40e-3
 
 
 def committed(folder: Path, arrangements: int) -> float:
-    """Return how long a commit takes with a new batch for each arrangement; the median of some."""
-    rows, taken = np.zeros((ROWS, LAYOUT.width), np.int64), []
-    rows[:, 0], rows[:, -1] = np.arange(ROWS), 1
-    kept: dict[str, tuple[FileEntry, ...]] = {f"a{at}": () for at in range(arrangements)}
-    columns = {"key": "int64", "a": "int64", "b": "int64"}
-    manifest = Manifest("commits", ((0,),))
+    """Return how long a commit takes with new rows of each arrangement, taken in and written as by a run; the median of some."""
+    key, value, taken = LAYOUT.key, Layout({"a": INT64, "b": INT64}), []
     with State.open(folder, {}) as state:
         for turn in range(TURNS):
+            rows = np.zeros((ROWS, LAYOUT.width), np.int64)
+            rows[:, 0], rows[:, -2], rows[:, -1] = np.arange(ROWS), turn, 1
             lower, upper = Frontier([(turn,)]), Frontier([(turn + 1,)])
-            rows[:, -2] = turn
             begin = time.perf_counter()
-            with state.begin() as transaction:
-                for name, before in kept.items():
-                    writer = LAYOUT.writer()
-                    append(writer, rows, LAYOUT, Pool(PUBLIC))
-                    entry = write_batch(transaction, name, 0, writer.finish(), ROWS, lower, upper, Frontier([(0,)]))
-                    kept[name] = (*before, entry)
-                entries = {
-                    name: ArrangementEntry(name, ((0,),), upper.elements, ("key",), columns, (files,))
-                    for name, files in kept.items()
-                }
-                transaction.commit(replace(manifest, upper=upper.elements, arrangements=entries))
+            kept = StateTraces(folder, state.manifest, [Pool(PUBLIC)], lower, Sizes(1, 1, 1))
+            traces = [kept.trace(f"a{at}", key, value, 1, 0) for at in range(arrangements)]
+            with state.begin(batches=kept.files) as transaction:
+                for trace in traces:
+                    trace.insert(rows.copy(), upper)
+                    kept.write(trace, transaction, upper, frozenset())
+                manifest = state.manifest or Manifest("commits", ((0,),))
+                transaction.commit(replace(manifest, upper=upper.elements, arrangements=kept.entries(upper)))
             taken.append(time.perf_counter() - begin)
     return statistics.median(taken[1:])
 
