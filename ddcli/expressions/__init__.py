@@ -11,6 +11,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * coerce: which types go together
 * definition: a Python function's definition, read from its text
 * differences: what DuckDB and Spark answer differently
+* elsewhere: what to write instead of functions of other databases
 * execute: runs a stage: values and checks in one query
 * foreign: Python functions in a stage
 * function: one function of the table

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
+from ddcli.expressions.moment_format import FormatError, parts_of
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ALIASES, SIMPLE
 
@@ -114,13 +115,8 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
             raise Mismatch("a date has no " + unit, args[0], "cast it to timestamp")
     if function == "time_bucket" and constants[0] <= timedelta():  # type: ignore[operator]
         raise Mismatch("a bucket has a width of more than nothing", args[0])
-    if function == "strftime":
-        wrong = [
-            each for each in re.findall(r"%(.?)", str(constants[1]), re.DOTALL) if not each or each not in STRFTIME
-        ]
-        if wrong:
-            hint = f"one of {', '.join(f'%{letter}' for letter in STRFTIME)}"
-            raise Mismatch(f"strftime knows no `%{wrong[0]}`", args[1], hint)
+    if function in ("strftime", "strptime", "try_strptime"):
+        _check_format(function, str(constants[1]), args[1])
     if function in ("like", "ilike"):
         like_pattern(str(constants[1]), str(constants.get(2, "")), args)
     if function.startswith("regexp_"):
@@ -135,6 +131,22 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
             wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
             if wanted and max(wanted) > groups:
                 raise Mismatch(f"the pattern has no group {max(wanted)}", args[2], f"it has {groups}")
+
+
+def _check_format(function: str, text: str, arg: Expression) -> None:
+    """Check the format of a date or timestamp; raises Mismatch."""
+    if function == "strftime":
+        wrong = [each for each in re.findall(r"%(.?)", text, re.DOTALL) if not each or each not in STRFTIME]
+        if wrong:
+            hint = f"one of {', '.join(f'%{letter}' for letter in STRFTIME)}"
+            raise Mismatch(f"strftime knows no `%{wrong[0]}`", arg, hint)
+        return
+    try:
+        letters = {letter for letter, _ in parts_of(text)}
+    except FormatError as error:
+        raise Mismatch(f"{function}: the format {error}", arg, "as in '%d.%m.%Y %H:%M'") from None
+    if "z" in letters:
+        raise Mismatch(f"{function} returns a timestamp without zone, so its format has no `%z`", arg)
 
 
 def _check_regex(pattern: str, arg: Expression) -> int:

@@ -138,7 +138,7 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
         full = pl.when(text.str.len_chars() == len("00:00")).then(text + ":00").otherwise(text)
         result = pl.when(text.str.contains(TIME)).then(full.str.to_time("%H:%M:%S%.f", strict=False))
     else:
-        result = _dated(_text_to_moment(text, target), target)
+        result = moment_in(text, target)
     _fail(low, cast, text.is_not_null() & result.is_null(), "is no")
     return result
 
@@ -146,6 +146,11 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
 def _dated(value: pl.Expr, target: Type) -> pl.Expr:
     """Return dates or timestamps in the years 1 to 9999, null for others: four digits may say 0000."""
     return pl.when(~outside(value.to_physical(), target)).then(value)
+
+
+def moment_in(text: pl.Expr, target: Type) -> pl.Expr:
+    """Return the timestamps that text says as ISO 8601 has it, in the years 1 to 9999; null for other text."""
+    return _dated(_text_to_moment(text, target), target)
 
 
 def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:

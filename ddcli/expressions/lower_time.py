@@ -9,8 +9,9 @@ import polars as pl
 
 from ddcli.expressions.casts import DIFF_UNITS, MONTHS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
-from ddcli.expressions.lower_cast import PER_SECOND
+from ddcli.expressions.lower_cast import PER_SECOND, moment_in
 from ddcli.expressions.lower_number import arithmetic, integer
+from ddcli.expressions.moment_format import iso
 from ddcli.expressions.operators import MOST_DAYS
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.years import RANGE, outside
@@ -175,6 +176,18 @@ def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 PARTS = ("year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second")
+
+
+def _strptime(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    form = call.args[1]
+    assert isinstance(form, Literal)
+    result = moment_in(iso(args[0], str(form.value)), call.type)
+    if call.function == "strptime":
+        problem = f"a text is no date in the format {form.text()}"
+        low.fail(call, args[0].is_not_null() & result.is_null(), problem, "use try_strptime for null")
+    return result
+
+
 LOWER: dict[str, Lower] = {
     **dict.fromkeys(SIGNS, _arithmetic),
     **{name: _part(name) for name in PARTS},
@@ -186,6 +199,8 @@ LOWER: dict[str, Lower] = {
     "add_days": _add_days,
     "last_day": lambda _, __, args: args[0].cast(pl.Date).dt.month_end(),
     "time_bucket": _time_bucket,
+    "strptime": _strptime,
+    "try_strptime": _strptime,
     "add_months": _add_months,
     "try_add_months": _add_months,
 }

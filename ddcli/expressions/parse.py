@@ -23,6 +23,7 @@ from ddcli.expressions.coerce import (
     convert,
     unify,
 )
+from ddcli.expressions.elsewhere import INSTEAD
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
 from ddcli.expressions.nested import fields_of, nested, struct_of
@@ -54,9 +55,6 @@ CHANGING = {"now", "random", "uuid", "gen_random_uuid", "today", "current_user"}
 CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 """Names of what databases answer differently each time, as functions or as words."""
 SAME = "an expression must return the same value for the same row"
-FORMATS = {"to_char", "date_format", "format_date", "format_datetime", "format_timestamp"}
-FORMATTING = "write strftime(day, '%d.%m.%Y'); `cast(day as string)` is '2024-01-31'"
-"""What to write instead of functions that format dates."""
 
 
 def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
@@ -349,7 +347,7 @@ class ExpressionReader:
         if name in WINDOW_FUNCTIONS:
             self.window_alone(node, name)
         meant = did_you_mean(name, known, cutoff=0.7)
-        hint = FORMATTING if name in FORMATS else f"did you mean `{meant}`?" if meant else None
+        hint = INSTEAD.get(name) or (f"did you mean `{meant}`?" if meant else None)
         self.fail(node, f"no function is named `{name}`", hint)
 
     def window_alone(self, node: exp.Anonymous, name: str) -> NoReturn:

@@ -170,6 +170,18 @@ TIME = [
         "date_diff('microsecond', timestamp '1970-01-01 00:00:00', x)",
     ),
     plain(
+        "strptime(text: string, format: constant string) -> timestamp",
+        "Text written so as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%F`, `%T`, `%R`, `%%`; text written otherwise is an error. A day: `cast(strptime(...) as date)`.",
+        "strptime('01.02.2024', '%d.%m.%Y')",
+        "timestamp '2024-02-01 00:00:00'",
+    ),
+    plain(
+        "try_strptime(text: string, format: constant string) -> timestamp?",
+        "The same; of text written otherwise null.",
+        "try_strptime('1 Feb 2024', '%d.%m.%Y')",
+        "null",
+    ),
+    plain(
         "time_bucket(width: constant duration, x: timestamp) -> x",
         "The beginning of its bucket: buckets are as wide as the interval, from Monday, 2000-01-03 on.",
         "time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00')",

@@ -381,6 +381,11 @@ FORMS = {
         "time_bucket(interval '15' minute, {moment})",
         "time_bucket(interval '11' day, {date})",
         "date_trunc('week', {moment})",
+        "strptime(strftime({moment}, '%d.%m.%Y %H:%M:%S.%f'), '%d.%m.%Y %H:%M:%S.%f')",
+        "strptime(strftime({moment}, '%y %b %d, %I%p'), '%y %b %d, %I%p')",
+        "strptime({text}, '%Y%m%d')",
+        "try_strptime(cast({moment} as string), '%F %T')",
+        "try_strptime(cast({int} as string) || '-' || cast({int} as string) || '-2024', '%m-%d-%Y')",
     ],
     "clock": [*_forms("clock", ANY), "cast({moment} as time)", "try_cast({text} as time)"],
     "span": [

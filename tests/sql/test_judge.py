@@ -111,6 +111,7 @@ STATEMENTS = [
     "select a from t where a = any(list_append([b], 1)) and not 2 <> all([b])",
     "select s, count_if(a > 1) as n, approx_count_distinct(b) as m from t group by s having count_if(b is null) < 2",
     "select concat_ws('-', s, a, b) as x, md5(s) as y, repeat(s, b) as z, translate(s, 'xy', 'ab') as w from t",
+    "select strptime(strftime(d, '%d/%m/%y'), '%d/%m/%y') as a, try_strptime(strftime(d, '%B %d, %Y'), '%b %d, %Y') as b, try_strptime(strftime(d, '%m-%d-%Y'), '%d-%m-%Y') as c from u",
     "select date_part('year', d) as y, cast(date_add(d, interval '1' day) as date) as n, last_day(d) as l, dayname(d) as w, strftime(d, '%d.%m.%Y') as s from u",
     "select date_sub('day', d, date '2020-02-01') as y, date_sub('week', d, date '2020-03-01') as w, epoch_ms(d) as e, time_bucket(interval '2' day, d::timestamp) as b from u",
     "select list_sort(list_distinct([a, b, 1])) as l, list_min([a, b]) as m, list_max([a, b]) as n, list_has_any([a], [b, 1]) as h, list_concat([a], [b]) as c from t",

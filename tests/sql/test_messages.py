@@ -125,6 +125,8 @@ WRONG = {
     "select {'': a} as x from t": ("1:13", "the name of a field is a constant text"),
     "select {'a\0b': a} as x from t": (None, "the name of a field is a constant text"),
     "select array_to_string([a], ',') as x from t": ("1:25", "array_to_string joins texts, got list[int64?]"),
+    "select strptime(s, '%d.%m') as x from t": ("1:20", "strptime: the format wants one year: %Y or %y"),
+    "select strptime(s, '%d.%m.%Y %z') as x from t": ("1:20", "so its format has no `%z`"),
     "select a, strftime(d, null) as x from u": ("1:11", "strftime: `format` can't be null"),
     "pivot t on a using sum(b)": (None, "`pivot` and `unpivot` are not supported"),
     "select a from t join using on a = b": ("1:22", "expected a table name near `using`"),
@@ -149,6 +151,9 @@ def test_a_hint_says_what_to_write():
         "select decode(s) from t": None,
         "select lenth(s) from t": "did you mean `length`?",
         "select to_char(c, 'YYYY') from u": "write strftime(",
+        "select to_date(s, 'YYYY') from t": "write cast(strptime(",
+        "select approx_quantile(a, 0.5) from t": "results here are exact",
+        "select list_transform(l, 1) from t": "put the elements into rows",
         "select `a` from t": 'names go in double quotes: "name"',
         "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',
     }

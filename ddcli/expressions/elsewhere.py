@@ -1,0 +1,35 @@
+"""What to write instead of functions that other databases have and the table has not, by their names."""
+
+from __future__ import annotations
+
+WRITTEN = "write strftime(day, '%d.%m.%Y'); `cast(day as string)` is '2024-01-31'"
+READ = "write cast(strptime(text, '%d.%m.%Y') as date), or cast(text as date) where it is '2024-01-31'"
+TOLD = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) where it is '2024-01-31 10:20:30'"
+COUNTED = "write timestamp '1970-01-01 00:00:00' + interval '1' second * n, and of a timestamp epoch(t)"
+EACH = "put the elements into rows: `from t, unnest(t.list) as e(x)`, then sum(x) or array_agg(x order by x) by the key"
+JSON = "declare the column as a struct, or read the text as NDJSON: fields are `s.a` and elements `l[1]`"
+EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinct x)"
+
+INSTEAD: dict[str, str] = {
+    **dict.fromkeys(["to_char", "date_format", "format_date", "format_datetime", "format_timestamp"], WRITTEN),
+    **dict.fromkeys(["to_date", "str_to_date", "parse_date"], READ),
+    **dict.fromkeys(["to_timestamp", "parse_timestamp", "parse_datetime"], TOLD),
+    **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
+    **dict.fromkeys(["list_transform", "array_transform", "transform", "list_apply", "list_filter", "filter"], EACH),
+    **dict.fromkeys(["array_filter", "list_reduce", "list_aggregate", "list_aggr", "list_sum", "list_avg"], EACH),
+    **dict.fromkeys(["json_extract", "json_extract_string", "json_extract_path_text", "get_json_object"], JSON),
+    **dict.fromkeys(["json_value", "json_query", "from_json", "json_array_length", "parse_json"], JSON),
+    **dict.fromkeys(["approx_quantile", "approx_percentile", "percentile_approx", "approx_top_k"], EXACT),
+    **dict.fromkeys(["collect_list", "array_collect"], "write array_agg(x order by y)"),
+    "collect_set": "take the distinct rows first, then write array_agg(x order by x)",
+    "quantile": "write quantile_cont(x, 0.5), which interpolates, or quantile_disc(x, 0.5), one of the values",
+    **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
+    **dict.fromkeys(["timestampdiff", "days_between", "months_between", "age"], "write date_diff('day', a, b)"),
+    **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
+    "sum_if": "write sum(x) filter (where condition)",
+    "avg_if": "write avg(x) filter (where condition)",
+    "regexp_full_match": "write regexp_like(text, '^(?:pattern)$')",
+    "regexp_substr": "write regexp_extract(text, pattern)",
+    "zeroifnull": "write coalesce(x, 0)",
+    "typeof": "`dd check --output json` prints the types of columns",
+}
