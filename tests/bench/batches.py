@@ -19,8 +19,9 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import Type
-from ddcli.store.batch.layout import BatchLayout, append, write_batch
+from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.batch.writers import append, writer_of
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
@@ -46,7 +47,7 @@ def make(folder: Path, rows: int) -> None:
     """Write a state with one batch: each key once, its values random."""
     rng = np.random.default_rng(1)
     with State.open(folder, {}) as state, state.begin() as transaction:
-        writer = LAYOUT.writer()
+        writer = writer_of(LAYOUT)
         for at in range(0, rows, PART):
             count = min(PART, rows - at)
             matrix = np.zeros((count, LAYOUT.width), np.int64)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels import packing, page_headers
+from ddcli.engine.kernels import packing, page_headers, page_writer
 from ddcli.engine.kernels import pages as kernels
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
 from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
@@ -353,3 +353,46 @@ def test_texts_of_a_dictionary(values):
     assert kernels.split_texts(content, start, end, starts[1:], lengths[1:]) == -1
     assert kernels.split_texts(content, start, end - 1, starts, lengths) == -1
     assert kernels.split_texts(content, start, len(content), starts, lengths) == -1
+
+
+@given(columns(), st.integers(1, 50))
+def test_integers_that_were_packed_are_read(column, page):
+    """By us, of all pages; interpreted, the same bytes are packed."""
+    _, form, values = column
+    lanes = np.array([[NULL if value is None else value, 7] for value in values], np.int64)
+    values = [None if form & NULLABLE and value == NULL else value for value in values]
+    numbered, rows = form & NUMBERED, len(values)
+
+    def packed():
+        words = np.zeros(2 * rows + page_writer.PAGE_BYTES // 8 * (2 + -(-rows // page)), np.uint64)
+        there, found, numbers, steps = (np.empty(max(rows, 128), np.int64) for _ in range(4))
+        known, out = np.empty(rows, np.int64), words.view(np.uint8)
+        if not numbered:
+            return out[: page_writer.pack_differences(lanes, 0, form, page, there, found, steps, out, words)].copy(), 0
+        table = np.zeros(2 << rows.bit_length(), np.uint32)
+        distinct = page_writer.number_values(lanes, 0, form, there, found, numbers, known, table)
+        assert distinct == len({value for value in values if value is not None})
+        size = page_writer.pack_numbers(rows, form, page, there, numbers, known, distinct, out, words)
+        return out[:size].copy(), int(known[0])
+
+    content, dictionary = packed()
+    with interpreted():
+        assert np.array_equal(packed()[0], content)
+    found = np.zeros((rows + 1, page_headers.SIZE + 1), np.int64)
+    count = page_headers.walk_pages(content, 0, len(content), found)
+    assert count == -(-rows // page) + bool(numbered)
+    pages, begin, table = found[:count].tolist(), 0, []
+    before = (0, 0)
+    for row in pages:
+        body = begin + row[HEADER], row[END]
+        begin = row[END]
+        if row[PAGE] == page_headers.DICTIONARY_PAGE:
+            assert row[END] == dictionary
+            before = body
+        else:
+            table.append((*body, row[VALUES], *before))
+    assert begin == len(content)
+    padded = np.concatenate([content, np.zeros(SLACK, np.uint8)])
+    out = picked(padded, np.array(table, np.int64), form)
+    assert out is not None
+    assert out[:, 0].tolist() == [NULL if value is None else value for value in values]

@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from ddcli.store.batch.layout import append
+from ddcli.store.batch.writers import append, writer_of
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import write_progress
@@ -20,7 +20,7 @@ LOCKS = ("LOCK", "_lock")
 
 def batch_bytes(matrix, layout, pool):
     """Return the content of a batch file with sorted, consolidated updates."""
-    writer = layout.writer()
+    writer = writer_of(layout)
     append(writer, matrix, layout, pool)
     return writer.finish()
 

@@ -11,6 +11,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * neighbours: the rows around changes of an ordered group
 * packing: values packed for pages of Parquet
 * page_headers: where pages of Parquet lie
+* page_writer: integers as pages of Parquet
 * pages: values of pages of Parquet, read in place
 * partition: deal rows to shards
 * pool_table: the hash table of the pool

@@ -2,6 +2,7 @@
 
 * compaction: which batches to merge when, and the merging
 * file: the bytes: Parquet, every byte checked before it is read
+* lane_file: a file of integers, its pages made of lanes by kernels
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory
@@ -10,4 +11,5 @@
 * resharding: batches dealt to another number of shards
 * row_group_file: a file of one row group, written without a library of Parquet
 * stored_batch: a batch in a file, as traces read it
+* writers: the writer of a file, by its columns' types
 """

@@ -27,9 +27,10 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.store.batch.file import GROUP, in_byte_order
-from ddcli.store.batch.layout import append, write_batch
+from ddcli.store.batch.layout import write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import place
+from ddcli.store.batch.writers import append, writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -287,7 +288,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             whole = rows if not layout.hashed or (fresh is not None and pool is fresh.pool) else None
             yield NewBatch(row_group_file(rows, layout, pool), len(rows), lower, upper, since, merge.run, whole)
         return
-    writer, before, files = layout.writer(), 0, 1
+    writer, before, files = writer_of(layout), 0, 1
     for matrix, pool, owned in _ranges(merge, layout, total):
         rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
         for at in range(0, len(rows), CHUNK):
@@ -296,7 +297,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             if files < count and before + writer.rows >= total * files / count - CHUNK // 2:
                 yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
                 before, files = before + writer.rows, files + 1
-                writer = layout.writer()
+                writer = writer_of(layout)
     if writer.rows:
         yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
 

@@ -18,7 +18,7 @@ from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.expressions.types import FLAGGED, INTEGERS, Type
-from ddcli.store.batch.file import GROUP, BatchWriter, footer_checksum
+from ddcli.store.batch.file import footer_checksum
 from ddcli.store.state.entries import FileEntry
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
-BLOCK = 4 * GROUP
-"""Rows that are made into columns together."""
 COUNT = Type("int64")
 KEY, DIFF = "_key", "_diff"
 LARGEST = 2**63 - 1
@@ -81,10 +79,6 @@ class BatchLayout:
         flagged = self.first is not None and self.first.nullable and self.first.kind in FLAGGED
         return np.where(keys[:, 0] == 1, LARGEST, keys[:, 1]) if flagged else keys[:, 0]
 
-    def writer(self) -> BatchWriter:
-        """Return a writer of files."""
-        return BatchWriter(self.columns, self.leading_column, self.key.width)
-
     def to_frame(self, matrix: Matrix, pool: Pool) -> pl.DataFrame:
         """Return the columns of a file."""
         columns = [series.alias(stored_name(series.name)) for series in decode(matrix, self.record, pool)]
@@ -113,14 +107,6 @@ class BatchLayout:
 def stored_name(name: str) -> str:
     """Return a column's name in a file: the hidden columns' names are not free."""
     return f"_{name}" if name.startswith("_") else name
-
-
-def append(writer: BatchWriter, matrix: Matrix, layout: BatchLayout, pool: Pool) -> None:
-    """Add rows to a file. Block by block: lanes are picked from rows that are in the cache by then, 2.5 times faster."""
-    writer.mark = pool.mark if layout.hashed else ""
-    for at in range(0, len(matrix), BLOCK):
-        block = matrix[at : at + BLOCK]
-        writer.append(layout.to_frame(block, pool), block[:, : layout.record.width], layout.constants(block))
 
 
 def write_batch(

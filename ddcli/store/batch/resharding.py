@@ -17,14 +17,14 @@ from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch.compaction import NewBatch, in_order
-from ddcli.store.batch.layout import append
+from ddcli.store.batch.writers import append, writer_of
 from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ddcli.store.batch.file import BatchWriter
     from ddcli.store.batch.stored_batch import StoredBatch
+    from ddcli.store.batch.writers import Writer
     from ddcli.store.state.entries import FileEntry
 
 
@@ -37,13 +37,13 @@ def deal(
     dealt by the wrong lanes, it would never be found again.
     """
     layout = batch.layout
-    writers: dict[int, BatchWriter] = {}
+    writers: dict[int, Writer] = {}
     for matrix, pool in batch.parts():
         if len(kernels.exchange([matrix], lanes, count)[shard]) < len(matrix):
             raise StateError("the batch has rows of another shard", place=str(batch.path), hint=RESTORE)
         for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
             if len(rows):
-                append(writers.setdefault(at, layout.writer()), rows, layout, pool)
+                append(writers.setdefault(at, writer_of(layout)), rows, layout, pool)
     for at in sorted(writers):
         writer = writers.pop(at)
         yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, batch.entry.run)
@@ -58,7 +58,7 @@ def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) ->
     matrix = batch.rehashed()
     for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
         if len(rows):
-            writer = layout.writer()
+            writer = writer_of(layout)
             append(writer, rows, layout, batch.pool)
             yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, run)
     batch.pool.forget()

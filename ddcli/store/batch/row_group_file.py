@@ -39,7 +39,7 @@ from ddcli.store.batch.page_index import (
     leaf_of,
     row_checksums,
 )
-from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ROWS, SCHEMA
+from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ORDERS, ROWS, SCHEMA
 from ddcli.store.parquet.thrift import (
     BINARY,
     BYTE,
@@ -57,7 +57,7 @@ from ddcli.store.parquet.thrift import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
@@ -99,10 +99,10 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
     """Return the content of a file of some updates, sorted: at least one, and no more than a row group has."""
     rows, keys, page = len(matrix), layout.key.width, file.PAGE
     assert 0 < rows <= file.GROUP, "as many rows as a row group has"
-    chunks = [_chunk(name, layout, matrix, pool, page) for name in _order(layout)]
+    chunks = [_chunk(name, layout, matrix, pool, page) for name in stored_order(layout)]
     body, at, described, count = [MAGIC], len(MAGIC), [], number_bytes(rows)
     for chunk in chunks:
-        described.append(chunk.described(at, count))
+        described.append(chunk_bytes(chunk.column, at, len(chunk.content), chunk.dictionary, count))
         body.append(chunk.content)
         at += len(chunk.content)
     group = b"".join(body)
@@ -126,9 +126,8 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
         layout.constants(matrix),
         pool.mark if layout.hashed else "",
     )
-    footer = _footer(rows, [_element(column.name, layout.columns[column.name]) for column in columns], described, at)
-    end = len(footer).to_bytes(4, "little") + MAGIC
-    return memoryview(b"".join([group, leaf.tobytes(), index.to_bytes(), footer, end]))
+    end = footer_bytes(layout, columns, [group_bytes(described, rows, at - len(MAGIC))], rows)
+    return memoryview(b"".join([group, leaf.tobytes(), index.to_bytes(), end]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +138,20 @@ class _Chunk:
     content: bytes
     dictionary: int
 
-    def described(self, at: int, rows: bytes) -> bytes:
-        """Return what the footer says of it where it begins `at`, `rows` being the bytes of their number."""
-        begin, size = number_bytes(at), number_bytes(len(self.content))
-        first = number_bytes(at + self.dictionary)
-        numbered = (LATER, begin) if self.column.form & NUMBERED else ()
-        meta = (_meta(self.column), NEXT, rows, NEXT, size, NEXT, size, LATER, first, *numbered)
-        return b"".join((LATER, begin, WITHIN, *meta, b"\0\0"))
+
+def chunk_bytes(
+    column: PageColumn, at: int, length: int, dictionary: int, rows: bytes, ends: tuple[int, int] | None = None
+) -> bytes:
+    """Return what a footer says of a column's pages, `length` bytes from `at` on, the first `dictionary` of them those of a dictionary.
+
+    `rows` are the bytes of their number, `ends` the least and the greatest of its integers, where readers are to know them.
+    """
+    begin, size = number_bytes(at), number_bytes(length)
+    first = number_bytes(at + dictionary)
+    numbered = (LATER, begin) if column.form & NUMBERED else ()
+    known = _statistics(column.form, ends) if ends is not None else b""
+    meta = (_meta(column), NEXT, rows, NEXT, size, NEXT, size, LATER, first, *numbered, known)
+    return b"".join((LATER, begin, WITHIN, *meta, b"\0\0"))
 
 
 @lru_cache(maxsize=1024)
@@ -162,7 +168,15 @@ def _meta(column: PageColumn) -> bytes:
     return struct_bytes(meta)[:-1]
 
 
-def _order(layout: BatchLayout) -> list[str]:
+def _statistics(form: int, ends: tuple[int, int]) -> bytes:
+    """Return the field 12 of what a footer says of a column's pages: that no value is null, the least and the greatest one."""
+    size = 4 if form & NARROW else 8
+    least, greatest = (_text((end % (1 << 8 * size)).to_bytes(size, "little")) for end in ends)
+    step = 12 - (11 if form & NUMBERED else 9)
+    return bytes([step << 4 | STRUCT]) + struct_bytes({3: (I64, number_bytes(0)), 5: greatest, 6: least})
+
+
+def stored_order(layout: BatchLayout) -> list[str]:
     """Return the columns in the order of `BatchLayout.to_frame`."""
     hidden = [*(name for name in layout.columns if name not in layout.stored), *layout.hidden]
     return [*(name for name in layout.stored if name not in layout.hidden), *hidden]
@@ -288,20 +302,26 @@ def _differences(values: Matrix, *, narrow: bool) -> bytes:
     return out[: pack_deltas(values, narrow, out)].tobytes()
 
 
-def _footer(rows: int, elements: list[bytes], chunks: list[bytes], end: int) -> bytes:
-    """Return Parquet's footer of a file with one row group that ends where these bytes do."""
-    root = struct_bytes({4: _text(b"schema"), 5: (I32, number_bytes(len(elements)))})
-    size = (I64, number_bytes(end - len(MAGIC)))
-    group = {1: (LIST, structs_bytes(chunks)), 2: size, 3: (I64, number_bytes(rows))}
-    return struct_bytes(
+def group_bytes(chunks: list[bytes], rows: int, size: int) -> bytes:
+    """Return what a footer says of a row group of so many bytes, whose columns are described."""
+    return struct_bytes({1: (LIST, structs_bytes(chunks)), 2: (I64, number_bytes(size)), 3: (I64, number_bytes(rows))})
+
+
+def footer_bytes(layout: BatchLayout, columns: Sequence[PageColumn], groups: list[bytes], rows: int) -> bytes:
+    """Return Parquet's footer of a file of these row groups, with what follows it."""
+    root = struct_bytes({4: _text(b"schema"), 5: (I32, number_bytes(len(columns)))})
+    elements = [_element(column.name, layout.columns[column.name]) for column in columns]
+    footer = struct_bytes(
         {
             1: (I32, number_bytes(2)),
             SCHEMA: (LIST, structs_bytes([root, *elements])),
             ROWS: (I64, number_bytes(rows)),
-            GROUPS: (LIST, structs_bytes([struct_bytes(group)])),
+            GROUPS: (LIST, structs_bytes(groups)),
             6: _text(WRITER),
+            ORDERS: (LIST, structs_bytes([struct_bytes({1: EMPTY})] * len(columns))),
         }
     )
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,189 @@
+"""A batch file whose columns are integers: pages are made of lanes by kernels, in half the time that it takes through columns of a frame.
+
+It is what `file.BatchWriter` writes, but for the order of values in dictionaries. Of each row group, a column's values are numbered where
+the file's first rows have few different ones; else they are packed as differences.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.kernels import packing, page_writer
+from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN
+from ddcli.store.batch import file
+from ddcli.store.batch.page_index import (
+    PageColumn,
+    PageIndex,
+    form_of,
+    leaf_length,
+    leaf_of,
+    row_checksums,
+)
+from ddcli.store.batch.row_group_file import chunk_bytes, footer_bytes, group_bytes, is_plain, stored_order
+from ddcli.store.parquet.row_groups import MAGIC
+from ddcli.store.parquet.thrift import number_bytes
+
+if TYPE_CHECKING:
+    from ddcli.store.batch.layout import BatchLayout
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+
+FEW_SLOTS = 1 << 10
+"""Slots of the table in which values are numbered at first: clearing a large one takes longer than to number a few values."""
+
+
+def is_packed(layout: BatchLayout) -> bool:
+    """Say whether all columns of a batch are integers, which kernels pack."""
+    forms = [form_of(kind, numbered=False) for kind in layout.columns.values()]
+    return is_plain(layout) and not any(form == OTHER or form & PLAIN for form in forms)
+
+
+class LaneWriter:
+    """Writes a batch file into memory: `append` rows in order, then `finish`."""
+
+    def __init__(self, layout: BatchLayout) -> None:
+        self.rows = 0
+        self._layout = layout
+        self._columns: tuple[PageColumn, ...] = ()
+        self._sink = io.BytesIO(MAGIC)
+        self._sink.seek(len(MAGIC))
+        self._carried: list[Matrix] = []
+        self._records: list[Matrix] = []
+        self._last: Matrix | None = None
+        self._leaves: list[Matrix] = []
+        self._groups: list[bytes] = []
+        self._constants: dict[str, int] | None = None
+        self._scratch: _Scratch | None = None
+
+    def append(self, matrix: Matrix) -> None:
+        """Add sorted rows, at least one."""
+        self.rows += len(matrix)
+        if self._carried:
+            room = file.GROUP - sum(map(len, self._carried))
+            self._carried.append(matrix[:room].copy())
+            matrix = matrix[room:]
+            if sum(map(len, self._carried)) == file.GROUP:
+                self._write(kernels.concat(self._carried))
+                self._carried = []
+        whole = len(matrix) - len(matrix) % file.GROUP
+        for at in range(0, whole, file.GROUP):
+            self._write(matrix[at : at + file.GROUP])
+        if whole < len(matrix):
+            self._carried.append(matrix[whole:].copy())
+
+    def finish(self) -> memoryview:
+        """Return the content of the file."""
+        assert self.rows, "an empty batch needs no file"
+        if self._carried:
+            self._write(kernels.concat(self._carried))
+            self._carried = []
+        assert self._last is not None, "a file has a row group"
+        layout, leaves = self._layout, np.stack(self._leaves)
+        index = PageIndex(
+            self.rows,
+            file.GROUP,
+            file.PAGE,
+            layout.key.width,
+            self._sink.tell(),
+            np.concatenate([*self._records, self._last]),
+            row_checksums(leaves),
+            self._columns,
+            self._constants or {},
+        )
+        self._sink.write(leaves.tobytes())
+        self._sink.write(index.to_bytes())
+        self._sink.write(footer_bytes(layout, self._columns, self._groups, self.rows))
+        return self._sink.getbuffer()
+
+    def _write(self, rows: Matrix) -> None:
+        """Write a row group."""
+        layout, count = self._layout, len(rows)
+        scratch = self._scratch = self._scratch or _Scratch(count)
+        first = not self._groups
+        begin = self._sink.tell()
+        start = begin if self._groups else 0
+        described, columns, constants = [], [], {}
+        for at, name in enumerate(stored_order(layout)):
+            lanes, lane = (rows, layout.stored[name][0]) if name in layout.stored else (None, 0)
+            lanes = layout.leading(rows).reshape(-1, 1) if lanes is None else lanes
+            form = self._form(name, scratch, lanes, lane) if first else self._columns[at].form
+            columns.append(PageColumn(name, str(layout.columns[name]), form))
+            place, dictionary = self._sink.tell(), 0
+            if form & NUMBERED:
+                distinct = scratch.numbered(lanes, lane, form)
+                if name in layout.hidden and distinct == 1 and layout.record.names:
+                    constants[name] = int(scratch.known[0])
+                size, dictionary = scratch.pack_numbers(count, form, distinct)
+            else:
+                size = scratch.pack_differences(lanes, lane, form)
+            self._sink.write(scratch.out[:size].data)
+            ends = (int(lanes[0, lane]), int(lanes[-1, lane])) if name == layout.leading_column else None
+            described.append(chunk_bytes(columns[-1], place, size, dictionary, number_bytes(count), ends))
+        self._columns = tuple(columns)
+        end = self._sink.tell()
+        self._groups.append(group_bytes(described, count, end - begin))
+        before = constants if self._constants is None else self._constants
+        self._constants = {name: value for name, value in before.items() if constants.get(name) == value}
+        self._records.append(rows[:1, : layout.record.width].copy())
+        self._last = rows[-1:, : layout.record.width].copy()
+        key = layout.key.width
+        starts = np.concatenate([rows[:: file.PAGE, :key], rows[-1:, :key]])
+        pages = len(starts) - 1
+        heights = np.minimum(count - np.arange(pages) * file.PAGE, file.PAGE)
+        length = len(self._leaves[0]) if self._leaves else leaf_length(pages, key, len(columns))
+        forms = [column.form for column in columns]
+        with self._sink.getbuffer() as data:
+            content = np.frombuffer(data[start:end], np.uint8)
+            self._leaves.append(leaf_of(content, start, forms, starts, heights, length))
+            del content
+
+    def _form(self, name: str, scratch: _Scratch, lanes: Matrix, lane: int) -> int:
+        """Return how a column is packed, as suits what the first rows have of it."""
+        layout = self._layout
+        form = form_of(layout.columns[name], numbered=True)
+        few = min(file.REPEATED, max(1, len(lanes) // 2))
+        if name != layout.leading_column and 0 <= scratch.number(lanes, lane, form, FEW_SLOTS) <= few:
+            return form
+        return form_of(layout.columns[name], numbered=False)
+
+
+class _Scratch:
+    """Room for what kernels make of a column of a row group."""
+
+    def __init__(self, rows: int) -> None:
+        self.known = np.empty(max(rows, 1), np.int64)
+        # A dictionary, and pages.
+        self._words = np.empty(2 * rows + page_writer.PAGE_BYTES // 8 * (2 + -(-rows // file.PAGE)), np.uint64)
+        self.out = self._words.view(np.uint8)
+        self._there, self._values, self._numbers = (np.empty(rows, np.int64) for _ in range(3))
+        self._steps = np.empty(packing.BLOCK, np.int64)
+
+    def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
+        """Return how many values of a column are distinct, which are numbered in a table of so many slots; a negative number for too many."""
+        table = np.zeros(slots, np.uint32)
+        return page_writer.number_values(lanes, lane, form, self._there, self._values, self._numbers, self.known, table)
+
+    def numbered(self, lanes: Matrix, lane: int, form: int) -> int:
+        """Return how many values of a column are distinct, which are numbered."""
+        found = self.number(lanes, lane, form, FEW_SLOTS)
+        return found if found >= 0 else self.number(lanes, lane, form, 2 << len(lanes).bit_length())
+
+    def pack_numbers(self, rows: int, form: int, distinct: int) -> tuple[int, int]:
+        """Write the pages of what was numbered to `out`; return how many bytes they have, and those of the dictionary."""
+        size = page_writer.pack_numbers(
+            rows, form, file.PAGE, self._there, self._numbers, self.known, distinct, self.out, self._words
+        )
+        assert size >= 0, "pages take more room than there is"
+        return size, int(self.known[0])
+
+    def pack_differences(self, lanes: Matrix, lane: int, form: int) -> int:
+        """Write the pages of a column to `out`; return how many bytes they have."""
+        size = page_writer.pack_differences(
+            lanes, lane, form, file.PAGE, self._there, self._values, self._steps, self.out, self._words
+        )
+        assert size >= 0, "pages take more room than there is"
+        return size
