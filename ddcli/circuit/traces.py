@@ -418,6 +418,8 @@ class _OfShard:
         if found is None:
             return None
         low, high = first.copy(), last.copy()
+        # Of the narrowest ranges of all batches others must not be made narrower here.
+        low[:, nk:], high[:, nk:] = -(2**63), 2**63 - 1
         low[mine], high[mine] = found
         return low, high
 

@@ -1,6 +1,7 @@
 """What is left of two sides of rows adds up to their difference, whatever their order and files."""
 
 from collections import Counter
+from datetime import UTC, date, datetime
 
 import polars as pl
 import pytest
@@ -136,3 +137,18 @@ def test_least_values_are_those_of_all_row_groups(tmp_path):
     assert least_values(tmp_path / "a.parquet") == {"a": 3, "t": "a"}
     (tmp_path / "b.parquet").write_bytes(b"none")
     assert least_values(tmp_path / "b.parquet") == least_values(tmp_path / "c.parquet") == {}
+
+
+def test_least_values_that_python_has_no_date_for_are_unknown(tmp_path):
+    frame = pl.DataFrame({"a": [1, 2], "d": [-800_000, 3]}, {"a": pl.Int64, "d": pl.Int32})
+    frame = frame.with_columns(pl.col("d").cast(pl.Date), (pl.col("a") * -(10**17)).cast(pl.Datetime("us")).alias("t"))
+    frame.write_parquet(tmp_path / "a.parquet")
+    assert least_values(tmp_path / "a.parquet") == {"a": 1}
+
+
+def test_files_whose_least_values_have_no_order_are_compared_too():
+    """The type of a column was changed between files: dates are times since."""
+    day, later = date(2000, 1, 1), datetime(2000, 1, 2, tzinfo=UTC)
+    part = [(at, 0.5, None, None) for at in range(8)]
+    sides = [[FileRows(lambda: [framed(part)], lambda least=least: {"a": least}) for least in (day, later)]] * 2
+    assert not [frame for frame in remainder(*sides) if frame.height]

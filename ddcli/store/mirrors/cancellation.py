@@ -7,6 +7,7 @@ one because their hashes are equal. What neither finds stays: the result adds up
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +100,10 @@ def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
     def place(entry: tuple[Mapping[Any, Any], FileRows]) -> list[tuple[bool, Any]]:
         return [(entry[0].get(name) is not None, entry[0].get(name)) for name in names]
 
-    return [[piece for _, piece in sorted(pieces, key=place)] for pieces in known]
+    try:
+        return [[piece for _, piece in sorted(pieces, key=place)] for pieces in known]
+    except TypeError:  # a column whose type was changed: its values have no order
+        return [list(pieces) for pieces in sides]
 
 
 def least_values(path: Path) -> dict[str, Any]:
@@ -114,10 +118,14 @@ def least_values(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for group in map(footer.row_group, range(footer.num_row_groups)):
         for column in map(group.column, range(min(group.num_columns, FIRST))):
-            known = column.statistics
-            if known is not None and known.has_min_max:
-                name, least = column.path_in_schema, known.min
-                found[name] = min(found.get(name, least), least)
+            name = column.path_in_schema
+            with suppress(
+                ValueError, OverflowError, TypeError, ArrowException
+            ):  # days that Python has no date for, for one
+                known = column.statistics
+                if known is not None and known.has_min_max:
+                    least = known.min
+                    found[name] = min(found.get(name, least), least)
     return found
 
 
