@@ -7,7 +7,7 @@ READ = "write cast(strptime(text, '%d.%m.%Y') as date), or cast(text as date) wh
 TOLD = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) where it is '2024-01-31 10:20:30'"
 COUNTED = "write timestamp '1970-01-01 00:00:00' + interval '1' second * n, and of a timestamp epoch(t)"
 EACH = "put the elements into rows: `from t, unnest(t.list) as e(x)`, then sum(x) or array_agg(x order by x) by the key"
-JSON = "declare the column as a struct, or read the text as NDJSON: fields are `s.a` and elements `l[1]`"
+JSON = "take the text apart in a Python function, or write the files as Parquet with a struct, whose fields are `s.a`"
 EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinct x)"
 
 INSTEAD: dict[str, str] = {
@@ -31,5 +31,5 @@ INSTEAD: dict[str, str] = {
     "regexp_full_match": "write regexp_like(text, '^(?:pattern)$')",
     "regexp_substr": "write regexp_extract(text, pattern)",
     "zeroifnull": "write coalesce(x, 0)",
-    "typeof": "`dd check --output json` prints the types of columns",
+    "typeof": "`dd check -o json` prints the types of the columns",
 }

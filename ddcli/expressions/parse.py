@@ -290,6 +290,9 @@ class ExpressionReader:
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
         if isinstance(node, exp.In):
             self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
+        if isinstance(node, exp.WithinGroup):
+            hint = "write quantile_cont(x, 0.5), quantile_disc(x, 0.5), mode(x) or string_agg(x, ',' order by x)"
+            self.fail(node, "`within group` is not supported", hint)
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `regexp_like(text, pattern)`")
         self.fail(node, f"`{self.tree.written(node)}` is not supported", "see the table of functions for what is")

@@ -306,8 +306,32 @@ class GroupExpressions(RowExpressions):
         return super().read(node)
 
     def column(self, node: exp.Column) -> Expression:
-        key = self.key(node) if node.args.get("table") is not None else None  # a field may have been grouped by
-        return key or super().column(node)
+        groups = self.block.groups
+        assert groups is not None
+        if node.args.get("table") is None:
+            return super().column(node)
+        try:
+            found = groups.reader.read(node)
+        except SpecError:
+            return super().column(node)
+        if (key := self.over_keys(found, node)) is not None:
+            return key
+        if isinstance(found, Call) and all(groups.scope.owns(name) for name in found.columns()):
+            written = self.tree.written(node)
+            hint = f"add it to `group by`, or take one of its values: min({written})"
+            self.fail(node, f"`{written}` may differ from row to row of a group", hint)
+        return super().column(node)
+
+    def over_keys(self, found: Expression, node: exp.Expr) -> Expression | None:
+        """Return a column or a field that was grouped by, or a field of one."""
+        groups = self.block.groups
+        assert groups is not None
+        key = groups.keys.get(found.text())
+        if key is None and isinstance(found, Call) and found.function == "struct_extract":
+            whole, name = found.args
+            struct = self.over_keys(whole, node)
+            return struct and self.resolve(node, "struct_extract", [struct, name])
+        return key
 
     def key(self, node: exp.Expr) -> Expression | None:
         """Return the column of an expression that was grouped by."""
