@@ -17,6 +17,7 @@ from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
 from ddcli.engine.resident import step_in_memory
+from ddcli.job.sizes import MUCH
 from ddcli.job.summary import SparkSummary
 from ddcli.sinks.outputs import LARGE
 from ddcli.store.files.access import real
@@ -77,7 +78,7 @@ class Stepping:
             self.run_out_of_core(real(Path(place)), Files())
 
     def run_in_memory(self) -> None:
-        """Step over all updates at once; then write outputs and traces, in threads. Of much, traces are written as they are done."""
+        """Step over all updates at once; then write outputs and traces, in threads. Of much, traces are written as they are done; of little, by one thread: two wait for each other."""
         progress, scope = self.publishing.request.progress, self.assembled.scope
         progress.begin("reading inputs")
         parts = self._parts() if scope.streams else {}
@@ -98,8 +99,14 @@ class Stepping:
             for write in writing:
                 write.result()
             writing.clear()
-            writing.extend(threads.submit(write) for write in self._writes(found))
+            writes = self._writes(found)
             found.clear()
+            if sum(given.rows for given in self.taken.values()) < MUCH:
+                for work in writes:
+                    work()
+            else:
+                writing.extend(map(threads.submit, writes))
+            del writes
         for write in writing:
             write.result()
 
