@@ -31,7 +31,7 @@ from ddcli.engine.trace.imported import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
 from ddcli.sources.imported import SharedReader
-from ddcli.store.batch import compaction, file, layout, paged_rows, stored_batch
+from ddcli.store.batch import compaction, file, paged_rows, stored_batch, writers
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
@@ -67,7 +67,7 @@ SMALL = [
     (stored_batch, "FEW", 2),
     (paged_rows, "TOGETHER", 4),
     (paged_rows, "LOOKED_INTO", 2),
-    (layout, "BLOCK", 4),
+    (writers, "BLOCK", 4),
     (compaction, "GROUP", 2),
     (compaction, "MOST", 6),
     (compaction, "CHUNK", 4),
