@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from functools import reduce
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
+from ddcli.engine.rounds import split_rounds
 from ddcli.engine.times import BEYOND, LEAST, Frontier, Time, advance, box, join, less_equal, less_than, meet
 
 DOMAINS = {nt: list(itertools.product(range(4), repeat=nt)) for nt in (1, 2, 3)}
@@ -117,3 +120,15 @@ def test_a_closed_frontier_is_no_time() -> None:
 def test_times_of_different_lengths_do_not_compare() -> None:
     with pytest.raises(ValueError, match="zip"):
         less_equal((1,), (1, 2))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=12), st.integers(1, 2), st.booleans())
+def test_rows_are_split_by_rounds_alike_whether_they_are_few_or_many(drawn, depth, many) -> None:
+    repeated = drawn * (kernels.FEW + 1) if many else drawn
+    rows = np.array([(number, *rounds) for number, rounds in enumerate(repeated)], np.int64).reshape(-1, 3)
+    at = 3 - depth
+    expected: dict[Time, list[int]] = {}
+    for number, *lanes in rows.tolist():
+        expected.setdefault(tuple(lanes[at - 1 :]), []).append(number)
+    found = [(rounds, part[:, 0].tolist()) for rounds, part in split_rounds(rows, at, depth)]
+    assert found == sorted(expected.items())

@@ -69,7 +69,7 @@ class Place:
     wraps: bool = False
     arranges: bool = False
     fed: bool = False
-    nones: tuple[Delta, ...] = ()
+    reads: tuple[tuple[int, Delta], ...] = ()
     name: str = ""
     label: str = ""
     keeps_signs: bool = False

@@ -6,11 +6,10 @@ The time lanes of a matrix in a loop are the coordinates of the input's time, th
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ Rounds = tuple[int, ...]
 """The current round of each loop around, outermost first; () outside of all loops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """The times a step closes: at or after `lower`, not at or after `upper`, and in loops of just these `rounds`.
 
     The frontiers are over the time's input coordinates: those are data to the operators, all processed together. Only rounds
@@ -97,12 +95,18 @@ def _others(width: int, depth: int) -> np.ndarray:
 
 def split_rounds(m: np.ndarray, at: int, depth: int) -> Iterator[tuple[Rounds, np.ndarray]]:
     """Yield the rounds that occur in the lanes from `at` on, in ascending order, each with its rows, in their order."""
-    if not len(m):
+    if len(m) < 2:
+        if len(m):
+            yield tuple(m[0, at : at + depth].tolist()), m
         return
-    ordered = kernels.sort_by(m, range(at, at + depth)) if len(m) > 1 else m
+    ordered = kernels.sort_by(m, range(at, at + depth))
     rounds = ordered[:, at : at + depth]
-    ends = np.flatnonzero((rounds[1:] != rounds[:-1]).any(axis=1)) + 1
+    if len(m) <= kernels.FEW:
+        each = rounds.tolist()
+        ends = [end for end in range(1, len(m)) if each[end] != each[end - 1]]
+    else:
+        ends = (np.flatnonzero((rounds[1:] != rounds[:-1]).any(axis=1)) + 1).tolist()
     start = 0
-    for stop in [*ends.tolist(), len(m)]:
+    for stop in [*ends, len(m)]:
         yield tuple(rounds[start].tolist()), ordered[start:stop]
         start = stop

@@ -148,7 +148,7 @@ class Scope:
             return
         self.stages = stages(self.places, sharded=self.workers.count > 1 or self.streams, apart=self.streams)
         for place in self.places:
-            place.nones = tuple(self.places[i].none for i in place.inputs)
+            place.reads = tuple((i, self.places[i].none) for i in place.inputs)
 
     # --- stepping -------------------------------------------------------------------------------------------------
 
@@ -259,10 +259,12 @@ class Scope:
             place = places[index]
             if place.shards:
                 if routed is not None and place.route:
-                    given = [routed.pop((index, i), none) for i, none in zip(place.inputs, place.nones, strict=True)]
+                    given = [routed.pop((index, i), none) for i, none in place.reads]
                 else:
-                    given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
-                called = index in due or any(len(delta.updates) for delta in given)
+                    given = [deltas.get(i, none) for i, none in place.reads]
+                called = index in due
+                for delta in given:  # a loop of its own makes a generator's frame for each of many places
+                    called = called or len(delta.updates) > 0
                 found = self._stepped(index, shard, given, interval, result) if called else None
             else:
                 found = deltas.get(index)

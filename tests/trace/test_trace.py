@@ -43,6 +43,29 @@ def test_a_trace_accumulates_to_what_was_inserted(batches, least_fuel):
                 assert kernels.is_consolidated(matrix)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1, 1, 1, 2, 5, 40]), st.sampled_from([1, 1, 1, -1])), min_size=30, max_size=60
+    ),
+    st.sampled_from([1, 2, 7, 256]),
+    st.sampled_from([1, 30]),
+)
+def test_no_two_batches_that_are_due_to_be_merged_are_left_alone(batches, least_fuel, several):
+    """Though few of them are looked at each time; rows that cancel take batches away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy, "LEAST_FUEL", least_fuel)
+        trace = Trace(1, 0, 1, since=Frontier([(0,)]))
+        for time, (size, diff) in enumerate(batches):
+            # Some come back to where others were, and take them away.
+            first = 10_000 * (time if diff > 0 else time // 2)
+            rows = [(key, time, diff) for key in range(first, first + size * several)]
+            trace.set_logical_compaction(Frontier([(time + 1,)]))
+            trace.insert(np.array(rows, np.int64).reshape(-1, 3), Frontier([(time + 1,)]))
+            busy = {id(batch) for merging in trace._merges for batch in (merging.older, merging.younger)}
+            last = max((at for at, batch in enumerate(trace.batches) if id(batch) in busy), default=-1)
+            assert policy.next_merge([batch.rows for batch in trace.batches[last + 1 :]]) is None
+
+
 def test_readers_keep_their_picture_while_batches_are_merged():
     trace = Trace(1, 1, 1, since=Frontier([(0,)]))
     for time in range(300):

@@ -109,12 +109,19 @@ class Permute(Stateless):
         kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
         self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
+        self._plain = len(kept) == len(lanes) and not any(isinstance(lane, Plus) for lane in lanes)
+        self._order: np.ndarray | None = None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
         if self.tail == 2 and len(self._record) == len(self.lanes) and (found := self._one_row(delta)):
             return found
-        keeps_all = len(self._lanes_kept) == delta.updates.shape[1] - self.tail
+        width = delta.updates.shape[1]
+        keeps_all = len(self._lanes_kept) == width - self.tail
+        if self._plain and self.lanes != tuple(range(width - self.tail)):
+            if self._order is None:
+                self._order = np.array([*self.lanes, *range(width - self.tail, width)], np.int64)
+            return Delta(kernels.take(delta.updates, self._order), delta.distinct and keeps_all)
         try:
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:

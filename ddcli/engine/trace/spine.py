@@ -174,9 +174,14 @@ class Trace:
         fuel = policy.fuel(rows)
         last = len(batches) - 2
         # Only the youngest pair can have become one that is to be merged, unless a reader claims another part of the batches now.
-        if self._holds or (last >= self._settled and batches[last].rows < policy.RATIO * rows):
+        if self._holds:
             self._uneven = True
             self._fold(fuel)
+        elif last >= self._settled and batches[last].rows < policy.RATIO * rows:
+            self._fold(fuel)
+            last = len(batches) - 2
+            if last >= self._settled and batches[last].rows < policy.RATIO * batches[last + 1].rows:
+                self._uneven = True
         if self._merges or self._uneven:
             self._work(fuel)
 
