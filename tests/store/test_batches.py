@@ -77,6 +77,20 @@ SIZES = st.sampled_from([(3, 1), (3, 2), (4, 2), (8, 3), (64, 64), (64, 5)])
 """Rows of a row group, and of a page."""
 
 
+@pytest.mark.parametrize("text", TYPES)
+def test_a_key_of_each_type_is_found(place, text):
+    """In files of several row groups, beside columns of integers alone."""
+    layout, pool = BatchLayout(Layout(schema({"k": text})), Layout(schema({"v": "int64"})), 1), Pool(SECRET)
+    matrix = np.ones((60, layout.width), np.int64)
+    values = [column("k", text, [at % 20 for at in range(60)]), column("v", "int64", range(60))]
+    encode(pl.DataFrame(values), layout.record, pool, matrix)
+    matrix = in_order(matrix)
+    path, entry = store(place / text, matrix, layout, pool, 16, 4)
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
+    check_lookup(batch, matrix, in_order(matrix[::7, : layout.key.width]))
+    assert np.array_equal(batch.matrix(), matrix)
+
+
 @given(
     keys=st.lists(texts, max_size=2),
     values=st.lists(texts, max_size=2),

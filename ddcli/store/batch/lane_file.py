@@ -109,7 +109,7 @@ class LaneWriter:
         described, columns, constants = [], [], {}
         for at, name in enumerate(stored_order(layout)):
             lanes, lane = (rows, layout.stored[name][0]) if name in layout.stored else (None, 0)
-            lanes = layout.leading(rows).reshape(-1, 1) if lanes is None else lanes
+            lanes = np.ascontiguousarray(layout.leading(rows)).reshape(-1, 1) if lanes is None else lanes
             form = self._form(name, scratch, lanes, lane) if first else self._columns[at].form
             columns.append(PageColumn(name, str(layout.columns[name]), form))
             place, dictionary = self._sink.tell(), 0
