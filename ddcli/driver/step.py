@@ -78,7 +78,7 @@ class Stepping:
             self.run_out_of_core(real(Path(place)), Files())
 
     def run_in_memory(self) -> None:
-        """Step over all updates at once; then write outputs and traces, in threads. Of much, traces are written as they are done; of little, by one thread: two wait for each other."""
+        """Step over all updates at once; then write outputs and traces, in threads. Of much, traces and outputs are written as they are done; of little, by one thread: two wait for each other."""
         progress, scope = self.publishing.request.progress, self.assembled.scope
         progress.begin("reading inputs")
         parts = self._parts() if scope.streams else {}
@@ -92,14 +92,30 @@ class Stepping:
                 if len(writing) > self.cut.threads:
                     writing.popleft().result()
 
+            left = set[int]()
+
+            def leave(index: int, delta: Delta) -> bool:
+                if len(delta.updates) <= LARGE:
+                    return False
+                left.add(index)
+                updates = consolidated(delta)
+                for name, handle in self.assembled.leaving.items():
+                    if handle.index == index:
+                        self.publishing.add(name, updates, self.pools[0])
+                return True
+
             found = step_in_memory(
-                self.assembled.nest, self._fed(parts), self.interval, given, hand_over if scope.streams else None
+                self.assembled.nest,
+                self._fed(parts),
+                self.interval,
+                given,
+                *((hand_over, leave) if scope.streams else ()),
             )
             progress.begin("writing outputs and state")
             for write in writing:
                 write.result()
             writing.clear()
-            writes = self._writes(found)
+            writes = self._writes(found, left)
             found.clear()
             if sum(given.rows for given in self.taken.values()) < MUCH:
                 for work in writes:
@@ -140,12 +156,12 @@ class Stepping:
             fed[assembled.sources[name].index] = [Delta(matrix) for matrix in shards]
         return fed
 
-    def _writes(self, found: dict[int, list[Delta]]) -> list[Callable[[], None]]:
-        """Return what is to be done when the step is: each of it may be done in a thread of its own."""
+    def _writes(self, found: dict[int, list[Delta]], left: Container[int]) -> list[Callable[[], None]]:
+        """Return what is to be done when the step is: each of it may be done in a thread of its own. Of places that `left` some is written."""
         parts: list[tuple[str, bool, np.ndarray]] = []
         for name, handle in self.assembled.leaving.items():
             deltas = found.get(handle.index, [])
-            large = sum(len(delta.updates) for delta in deltas) > LARGE and len(deltas) > 1
+            large = handle.index in left or (sum(len(delta.updates) for delta in deltas) > LARGE and len(deltas) > 1)
             if large:
                 parts += [(name, False, consolidated(delta)) for delta in deltas]
             elif deltas:

@@ -34,13 +34,16 @@ def step_in_memory(
     interval: Interval,
     parts: Sequence[tuple[int, Part]] = (),
     hand_over: Callable[[Trace], None] | None = None,
+    leave: Callable[[int, Delta], bool] | None = None,
 ) -> dict[int, Deltas]:
     """Close the interval: run what has something to do and return the updates of the places that are kept.
+
+    Those of a shard may `leave` as soon as they are known, in the thread that has made them: it takes what it returns True for.
 
     `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. Those of a scope that
     streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all have read them.
     """
-    resident = Resident(nest, interval, parts, hand_over)
+    resident = Resident(nest, interval, parts, hand_over, leave)
     resident.begin(())
     for index, given in fed.items():
         deltas = given if isinstance(given, list) else nest.scope.dealt(given)
@@ -62,11 +65,13 @@ class Resident:
         interval: Interval,
         parts: Sequence[tuple[int, Part]] = (),
         hand_over: Callable[[Trace], None] | None = None,
+        leave: Callable[[int, Delta], bool] | None = None,
     ) -> None:
         self.nest = nest
         self.interval = interval
         self.parts = parts
         self.hand_over = hand_over
+        self.leave = leave
         # Looking what is resident takes longer than a step of few rows does.
         self._heap = Heap() if hand_over else None
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
@@ -148,7 +153,9 @@ class Resident:
         # Where an arrangement enters, its updates are all that there is to do.
         due = {wake.place[-1] for wake in leg.due if wake.place not in self.nest.origins} if leg.due else set()
         if given or late or due:
-            self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds)))
+            # A stage that takes parts may give equal updates in several of them.
+            leave = self.leave if not path and not stage.first else None
+            self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave))
 
     def _take(self, leg: Leg, stage: Stage, passes: Sequence[Pass]) -> None:
         """Tell the schedule what the shards gave in a stage."""

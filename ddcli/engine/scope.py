@@ -167,9 +167,17 @@ class Scope:
         return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"
 
     def step_stage(
-        self, stage: Stage, given: dict[int, list[Deltas]], late: dict[int, Deltas], due: set[int], interval: Interval
+        self,
+        stage: Stage,
+        given: dict[int, list[Deltas]],
+        late: dict[int, Deltas],
+        due: set[int],
+        interval: Interval,
+        leave: Callable[[int, Delta], bool] | None = None,
     ) -> Sequence[Pass]:
         """Have each shard that has something to do go through a stage; return what each gave.
+
+        What is kept and nobody else reads may `leave` as soon as a shard has it: then it is not among what that one gave.
 
         `given` has what the stage reads of others and is fed, in parts, `late` what was held for these rounds, `due` who is called.
         What is given is let go of by who reads it, as soon as he has.
@@ -197,7 +205,12 @@ class Scope:
 
         def go(shard: int) -> Pass:
             here, held, brought = ways[shard]
-            return self.through(stage, shard, here, held, due, interval, brought)
+            found = self.through(stage, shard, here, held, due, interval, brought)
+            if leave is not None:
+                for index in [index for index in found.found if index in self.kept and index not in stage.exports]:
+                    if leave(index, found.found[index]):
+                        del found.found[index]
+            return found
 
         busy = [shard for shard, groups in enumerate(ways) if self._is_busy(stage, groups, due)]
         passes = [NOTHING] * count

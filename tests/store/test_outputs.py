@@ -12,11 +12,14 @@ import time
 import polars as pl
 import pytest
 
+import ddcli.driver.step
+import ddcli.job.sizes
 import ddcli.runtime.task
 import ddcli.sinks.outputs
 import ddcli.store.state.outputs
 from ddcli.commands.plan import preview
 from ddcli.driver.run import run
+from ddcli.driver.step import Stepping
 from ddcli.errors import LockedError, SpecErrors, StateError
 from ddcli.job.sizes import BASE
 from ddcli.store.files.gate import Files, checksum
@@ -302,6 +305,28 @@ def test_a_file_of_each_kind_of_commit_is_known_by_its_footer(tmp_path, monkeypa
             footer = footer_of(len(data), lambda start, end, data=data: data[start:end])
             assert file.footer == checksum(footer)
             assert file.rows == pl.read_parquet(io.BytesIO(data)).height
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_shards_of_a_large_step_leave_one_by_one(tmp_path, monkeypatch, kept):
+    """Each as soon as it is known, while others are still to be computed, or with some that wait for the end; in one file."""
+    for name in ("STREAMED", "MUCH"):
+        monkeypatch.setattr(ddcli.job.sizes, name, 1)
+    monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", kept)
+    monkeypatch.setattr(ddcli.driver.step, "LARGE", kept)
+    shop, left = Shop.make(tmp_path), []
+    text = (tmp_path / "shop.yaml").read_text()
+    (tmp_path / "shop.yaml").write_text(text.replace("name: shop\n", "name: shop\nshards: 3\n"))
+    writes = Stepping._writes
+    monkeypatch.setattr(
+        Stepping, "_writes", lambda self, found, gone: left.append(len(gone)) or writes(self, found, gone)
+    )
+    for step in range(4):
+        shop.supply(step)
+        shop.run()
+    assert any(left), "some were large"
+    assert shop.rows() == shop.meant(4)
+    assert len(list((tmp_path / "out/known").glob("updates-start-1*.parquet"))) == 1
 
 
 def test_a_run_looks_at_a_bounded_number_of_files(tmp_path, monkeypatch):
