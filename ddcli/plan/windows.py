@@ -43,7 +43,7 @@ def windowed(
         if expression.type != kind:  # differs in nulls alone: the same values, in lanes that may have null
             expression = replace(expression, type=kind)  # type: ignore[type-var]
         for name, known in hidden.items():
-            if known == expression and known.type == kind:
+            if known == expression and known.type == kind and name not in keys:
                 return Column(name, kind)
         name = f"{prefix}{stem}{len(hidden)}"
         hidden[name] = expression

@@ -131,6 +131,8 @@ STATEMENTS = [
     "select (select max(x.t.i) from (select p as t from n) x where t.i = 1) as c from t",
     "select a, p, row_number() over (partition by p order by a) as r from (select distinct * from n) n",
     "select count(distinct p) as c, count(p) as d, count(*) filter (where p.i = 1) as e from n",
+    "select max(a + 1) over (partition by a + 1 order by b) as m, lag(a + 1) over (partition by a + 1 order by b, s) as l, count(*) over (partition by a + 1) as c from t",
+    "select sum(p.i) over (partition by p.i order by a) as m, max(a) over (partition by p.i order by p.i) as z, max(p.i) over (partition by p.i) as y from n",
     "select q.r.i as z, q.r.s as y, count(*) as c from (select {'r': p, 'a': a} as q from n) as m group by q.r having q.r.i > 0 or q.r.i is null",
     "select m.q.r.i + 1 as z, max(m.q.a) as y from (select {'r': p, 'a': a} as q from n) as m group by m.q.r having m.q.r.s is not null",
     "select p.i as z, p.s as y, sum(a) as c from n group by rollup (p.i, p.s)",
