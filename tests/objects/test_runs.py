@@ -62,7 +62,7 @@ def test_runs_in_an_object_store_write_what_those_in_files_write(tmp_path, bucke
 
 
 def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monkeypatch):
-    """100 000 people are in a dozen row groups; a sale to one of them needs one, and the footers."""
+    """150 000 people are in some row groups; a sale to one of them needs one, and the footers."""
     there = make(tmp_path, bucket)
     fetched = []
     get = ObjectPath.read_ranges
@@ -74,8 +74,8 @@ def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monk
 
     monkeypatch.setattr(ObjectPath, "read_ranges", counted)
     folder = there.local.folder
-    for step, sales in enumerate([[(at, at % 7, 0, 1) for at in range(100_000)], [(50_000, 1, 1, 1)]]):
-        people = [(at, "Rome" if at % 2 else "Oslo", 0, 1) for at in range(100_000)] if not step else []
+    for step, sales in enumerate([[(at, at % 7, 0, 1) for at in range(150_000)], [(50_000, 1, 1, 1)]]):
+        people = [(at, "Rome" if at % 2 else "Oslo", 0, 1) for at in range(150_000)] if not step else []
         for name, rows, columns in (("sales", sales, ["person", "amount"]), ("people", people, ["person", "city"])):
             if rows:
                 write_log(folder / f"in/{name}/{step}.parquet", rows, [*columns, "time", "diff"])
