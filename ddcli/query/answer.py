@@ -138,7 +138,7 @@ class Finder:
         deltas = assembled.step(fed, Interval(Frontier([(LEAST,) * nt]), Frontier(upper)))[ANSWER]
         layout = assembled.outputs[ANSWER]
         matrix = kernels.concat([np.empty((0, layout.width + nt + 1), np.int64), *(delta.updates for delta in deltas)])
-        matrix = np.ascontiguousarray(matrix)
+        matrix = np.array(matrix, order="C")  # a copy, as a trace may keep what a step returned
         matrix[:, layout.width : -1] = LEAST
         summed = kernels.consolidate(matrix)
         return decode(summed, layout, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))

@@ -80,10 +80,9 @@ class StoredArrangements:
                 found.append(batch.for_keys(wanted) if prefix else batch.matrix())
         matrix = kernels.concat(found)
         width = layout.record.width
-        times = matrix[:, width:-1]
         if at is not None:
-            matrix = matrix[(times[:, : len(at)] <= np.array(at, np.int64)).all(axis=1)]
-        matrix = np.ascontiguousarray(matrix)
+            matrix = matrix[(matrix[:, width : width + len(at)] <= np.array(at, np.int64)).all(axis=1)]
+        matrix = np.array(matrix, order="C")  # a copy, as a batch may keep what it has returned
         matrix[:, width:-1] = LEAST
         summed = kernels.consolidate(matrix)
         return decode(summed, layout.record, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))
