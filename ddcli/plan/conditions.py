@@ -62,24 +62,11 @@ def _connected(name: str, conditions: Sequence[Expression]) -> Expression:
     return call(name, _connected(name, conditions[:half]), _connected(name, conditions[half:]))
 
 
-CERTAIN = {
-    "=",
-    "<>",
-    "<",
-    "<=",
-    ">",
-    ">=",
-    "is distinct from",
-    "is not distinct from",
-    "is null",
-    "in",
-    "and",
-    "or",
-    "not",
-}
+STRICT_AND_CERTAIN = {"=", "<>", "<", "<=", ">", ">=", "not", "like", "ilike", "starts_with", "ends_with", "contains"}
+STRICT_AND_CERTAIN |= {"upper", "lower", "length", "year", "quarter", "month", "day"}
+"""Functions that fail on no record, and are null where an argument is."""
+CERTAIN = STRICT_AND_CERTAIN | {"is distinct from", "is not distinct from", "is null", "in", "and", "or", "coalesce"}
 CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "list_min", "list_max", "list_count"}
-CERTAIN |= {"coalesce", "like", "ilike", "starts_with", "ends_with", "contains", "upper", "lower", "length"}
-CERTAIN |= {"year", "quarter", "month", "day"}
 
 
 def is_certain(expression: Expression) -> bool:

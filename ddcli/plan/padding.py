@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.plan import logical
-from ddcli.plan.conditions import CERTAIN, is_certain
+from ddcli.plan.conditions import CERTAIN, STRICT_AND_CERTAIN, is_certain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,22 +22,7 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
 
 ARITHMETIC = {"+", "-", "*", "/", "%"}
-STRICT = ARITHMETIC | {
-    "=",
-    "<>",
-    "<",
-    "<=",
-    ">",
-    ">=",
-    "not",
-    "like",
-    "ilike",
-    "starts_with",
-    "ends_with",
-    "contains",
-    "upper",
-}
-STRICT |= {"lower", "length", "year", "quarter", "month", "day"}
+STRICT = ARITHMETIC | STRICT_AND_CERTAIN
 """Functions that are null where an argument is."""
 
 
