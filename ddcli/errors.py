@@ -24,6 +24,16 @@ BESIDE = 15
 """Columns before a shown line: its number and a bar."""
 
 
+def first_line(error: BaseException, text: str | None = None) -> str:
+    r"""Return the first line of an error's text, or of another about it; the name of its class where there is none.
+
+    >>> first_line(ValueError("too large\nin row 3")), first_line(TimeoutError())
+    ('too large', 'TimeoutError')
+    """
+    lines = (str(error) if text is None else text).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A place in a text file: 1-based line and column, a length in characters, and the line itself for showing."""

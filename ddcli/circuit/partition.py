@@ -31,8 +31,7 @@ def _(node: physical.Arrangement) -> Owned:
     return _typed(node, node.key)
 
 
-@owned.register(physical.UpsertTable)
-@owned.register(physical.SnapshotTable)
+@owned.register(physical.UpsertTable | physical.SnapshotTable)
 def _(node: physical.UpsertTable | physical.SnapshotTable) -> Owned:
     return _typed(node, node.key or node.schema)
 
@@ -42,22 +41,22 @@ def _(node: physical.Accumulate) -> Owned:
     return _typed(node, node.by)
 
 
-@owned.register(physical.Group)
-@owned.register(physical.PythonGroup)
-@owned.register(physical.Top)
-@owned.register(physical.AsofGroup)
-@owned.register(physical.WindowedGroup)
-@owned.register(physical.Multiplicity)
+@owned.register(
+    physical.Group
+    | physical.PythonGroup
+    | physical.Top
+    | physical.AsofGroup
+    | physical.WindowedGroup
+    | physical.Multiplicity
+)
 def _(node: Node) -> Owned:
     # A reduction leaves its groups where its arrangement has them, and has them among its columns.
     return owned(node.inputs[0])
 
 
-@owned.register(physical.WatchedRecords)
-@owned.register(physical.Consolidated)
-@owned.register(physical.Show)
-@owned.register(physical.Delay)
-@owned.register(physical.StandingRecord)
+@owned.register(
+    physical.WatchedRecords | physical.Consolidated | physical.Show | physical.Delay | physical.StandingRecord
+)
 def _(node: Node) -> Owned:
     return _typed(node, node.schema)
 

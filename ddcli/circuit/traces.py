@@ -14,10 +14,10 @@ from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.pool import Pool
+from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
-from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch

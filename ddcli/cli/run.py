@@ -210,8 +210,8 @@ def command(
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.cli.messages import Records, Speaker, put_file
     from ddcli.driver.run import run
+    from ddcli.engine.progress import SILENT
     from ddcli.errors import UsageError
-    from ddcli.progress import SILENT
     from ddcli.render.live import LiveProgress
     from ddcli.store.files.objects import locate
 

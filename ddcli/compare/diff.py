@@ -16,7 +16,7 @@ from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.compare.tolerance import bound
 from ddcli.dataclass import dataclass
-from ddcli.errors import EngineError, UsageError
+from ddcli.errors import EngineError, UsageError, first_line
 from ddcli.job.sizes import default_memory
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
             found.b.repeated += matching.repeated(sides[1])
         found.add(matching.changes(*sides))
     except pl.exceptions.InvalidOperationError as error:
-        problem = f"a sum of diffs is out of the range of 64 bits: {str(error).splitlines()[0]}"
+        problem = f"a sum of diffs is out of the range of 64 bits: {first_line(error)}"
         raise EngineError(problem, hint="a record is in a log too often") from None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import DdError, InputError
+from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Side:
 
     def _failure(self, error: BaseException) -> DdError:
         return self.refuse(error) or InputError(
-            f"the rows can't be compared: {str(error).splitlines()[0]}",
+            f"the rows can't be compared: {first_line(error)}",
             place=self.label,
             hint="a value may be out of the range of the type in which the sides are compared: see `--ignore`",
         )

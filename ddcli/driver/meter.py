@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
-    from ddcli.progress import Progress
+    from ddcli.engine.progress import Progress
     from ddcli.sources.readers import Reader
     from ddcli.sources.slices import Feed, Slice
 

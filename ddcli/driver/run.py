@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.driver.tables import errors_at_tables, followed, mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
+from ddcli.engine.progress import SILENT, Progress
 from ddcli.errors import EngineError
 from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
@@ -21,7 +22,6 @@ from ddcli.job.idle import is_idle, nothing_new
 from ddcli.job.inputs import find_inputs
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, newest_of, read_request
-from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State

@@ -14,6 +14,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * out_of_core: a step stage by stage, shard by shard, on disk in between
 * places: where operators stand in a scope, and what they read
 * pool: the value that each 64-bit hash stands for
+* progress: what gets notified while a run works
 * records: Python records to lanes and back
 * resident: executes a schedule in memory
 * rounds: time lanes against frontiers; rounds of loops as time lanes

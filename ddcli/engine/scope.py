@@ -19,10 +19,10 @@ from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
 from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
+from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.rounds import Interval, split_rounds
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import LARGE, Workers
-from ddcli.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

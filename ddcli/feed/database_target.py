@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import EngineError, LockedError, StateError, UsageError
+from ddcli.errors import EngineError, LockedError, StateError, UsageError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.expressions.types import Type, from_polars
 from ddcli.feed.target import check_subscription, numbered, overtaken
@@ -99,23 +99,23 @@ class DatabaseFeed:
 
     def _row(self, connection: Any) -> dict[str, Any] | None:
         """Return what our table says of this one."""
-        found = connection.execute(
-            f"select * from {self._escaped} where target = {self._database.mark}", [self._parts[-1]]
-        )
+        feeds = self._database.escaped(full_name(self._feeds))
+        query = f"select * from {feeds} where target = {self._database.mark}"
+        found = connection.execute(query, [self._parts[-1]])
         names = [each[0] for each in found.description]
         return next((dict(zip(names, row, strict=True)) for row in found.fetchall()), None)
 
     def _reach(self, connection: Any, kinds: Schema, position: int) -> None:
         """Have our table say how far this one is."""
-        mark, target = self._database.mark, self._parts[-1]
+        mark, target, feeds = self._database.mark, self._parts[-1], self._database.escaped(full_name(self._feeds))
         before = self._row(connection)
         if before is None:
             values = [target, *self._subscription, position, FORM]
-            connection.execute(f"insert into {self._escaped} values ({', '.join([mark] * len(KINDS))})", values)
+            connection.execute(f"insert into {feeds} values ({', '.join([mark] * len(KINDS))})", values)
             return
         if before["form"] is None and self._database.name == "SQLite":
             self._write_times_anew(connection, kinds)
-        reached = f"update {self._escaped} set position = {mark}, form = {mark} where target = {mark}"
+        reached = f"update {feeds} set position = {mark}, form = {mark} where target = {mark}"
         connection.execute(reached, [position, FORM, target])
 
     def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
@@ -177,12 +177,6 @@ class DatabaseFeed:
                 text = f"substr({column}, 1, 19) || {whole} || {zone}"
                 connection.execute(f"update {full_name(self._parts)} set {column} = {text}")
 
-    @property
-    def _escaped(self) -> str:
-        """The name of our table in statements with values."""
-        name = full_name(self._feeds)
-        return name.replace("%", "%%") if self._database.mark == "%s" else name
-
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
         try:
@@ -192,5 +186,6 @@ class DatabaseFeed:
             if self._database.is_busy(error):
                 problem = "another process is writing to the database"
                 raise LockedError(problem, place=self._database.place, hint="try again") from None
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise EngineError(f"{self._database.name} refuses the changes: {line}", place=self.place) from None
+            raise EngineError(
+                f"{self._database.name} refuses the changes: {first_line(error)}", place=self.place
+            ) from None

@@ -7,13 +7,13 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.progress import SILENT, Progress
 from ddcli.errors import SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
 from ddcli.job.sizes import default_memory, default_workers
-from ddcli.progress import SILENT, Progress
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
 from ddcli.spec.variables import check_used

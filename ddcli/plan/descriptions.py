@@ -123,8 +123,7 @@ def _(node: physical.Scan) -> list[str]:
     return [node.meaning] if node.meaning else []
 
 
-@says.register(physical.UpsertTable)
-@says.register(physical.SnapshotTable)
+@says.register(physical.UpsertTable | physical.SnapshotTable)
 def _(node: physical.UpsertTable | physical.SnapshotTable) -> list[str]:
     return [f"key {', '.join(node.key)}"] if node.key else []
 
@@ -227,8 +226,7 @@ def _(node: physical.EquiJoin) -> list[str]:
     return [_on((_copied(one, left.key), _copied(other, right.key)) for one, other in pairs)]
 
 
-@says.register(physical.HalfJoin)
-@says.register(physical.RowCount)
+@says.register(physical.HalfJoin | physical.RowCount)
 def _(node: physical.RowLookup) -> list[str]:
     on = _on((one, _copied(other, node.arranged.key)) for one, other in node.on)
     return [on, "with the run's own rows" if node.new else "with the rows of earlier runs"]
@@ -250,8 +248,7 @@ def _(node: physical.AsofGroup) -> list[str]:
     return [f"of each {_by(arranged.key)}", f"the nearest with {node.condition}", "inner" if node.inner else "left"]
 
 
-@says.register(physical.Accumulate)
-@says.register(physical.Group)
+@says.register(physical.Accumulate | physical.Group)
 def _(node: physical.Accumulate | physical.Group) -> list[str]:
     return [f"by {_by(node.by)}", ", ".join(_in_words(call.text(), _arguments(node)) for call in node.calls)]
 

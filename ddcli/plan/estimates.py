@@ -90,9 +90,7 @@ class _Expecting:
         """Return the rows that a node puts out for so many of each input."""
         return sum(inputs) * self._measured(node, 1.0)
 
-    @out.register(physical.Arrangement)
-    @out.register(physical.SignedSum)
-    @out.register(physical.DeltaJoin)
+    @out.register(physical.Arrangement | physical.SignedSum | physical.DeltaJoin)
     def _(self, node: Node, inputs: Sequence[float]) -> float:
         return sum(inputs)
 
@@ -105,9 +103,7 @@ class _Expecting:
         conditions = [step.condition for step in node.steps if isinstance(step, FilterStep)]
         return inputs[0] * self._measured(node, _share_of_all(conditions))
 
-    @out.register(physical.Accumulate)
-    @out.register(physical.Group)
-    @out.register(physical.PythonGroup)
+    @out.register(physical.Accumulate | physical.Group | physical.PythonGroup)
     def _(self, node: physical.Accumulate | physical.Group | physical.PythonGroup, inputs: Sequence[float]) -> float:
         groups = float(self.held.get(node.fingerprint, 0))
         met = groups * -math.expm1(-inputs[0] / groups) if groups else 0.0

@@ -136,8 +136,7 @@ class _Lowering:
     def _(self, node: logical.Source) -> logical.Node:
         return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning, node.arranged)
 
-    @lowered.register(logical.Upsert)
-    @lowered.register(logical.Snapshots)
+    @lowered.register(logical.Upsert | logical.Snapshots)
     def _(self, node: logical.Upsert | logical.Snapshots) -> logical.Node:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)

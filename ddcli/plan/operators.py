@@ -147,8 +147,7 @@ class _Apply:
         schema = relation.schema | {operator.column.value: call.type}
         return relation.over(logical.Apply((relation.node,), schema, UnnestStep(operator.column.value, call)))
 
-    @operator.register(operator_model.PythonMap)
-    @operator.register(operator_model.PythonFlatMap)
+    @operator.register(operator_model.PythonMap | operator_model.PythonFlatMap)
     def _(self, operator: operator_model.PythonMap | operator_model.PythonFlatMap, relation: Relation) -> Relation:
         function = self._defined(operator.function, 1)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
@@ -185,8 +184,7 @@ class _Apply:
         name = operator.name.value if operator.name else named
         return asof_join(relation, self.source(operator.right), operator, name)
 
-    @operator.register(operator_model.Semijoin)
-    @operator.register(operator_model.Antijoin)
+    @operator.register(operator_model.Semijoin | operator_model.Antijoin)
     def _(self, operator: operator_model.Semijoin | operator_model.Antijoin, relation: Relation) -> Relation:
         right = self.source(operator.right)
         on = match_keys(relation, right, operator.on)

@@ -91,9 +91,7 @@ def reads(node: logical.Node, wanted: Columns) -> list[Columns]:  # noqa: ARG001
     return [frozenset(child.schema) for child in node.inputs]
 
 
-@reads.register(logical.Negate)
-@reads.register(logical.Concat)
-@reads.register(logical.Consolidate)
+@reads.register(logical.Negate | logical.Concat | logical.Consolidate)
 def _passes(node: logical.Node, wanted: Columns) -> list[Columns]:
     return [wanted for _ in node.inputs]
 

@@ -190,8 +190,7 @@ class _Moving:
         found, left = self.through(child, {at: part.substitute(given) for at, part in parts.items()})
         return self.over(node, (found,)), {at: parts[at] for at in left}
 
-    @below.register(logical.Negate)
-    @below.register(logical.Consolidate)
+    @below.register(logical.Negate | logical.Consolidate)
     def _(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
         (child,) = node.inputs
         found, left = self.through(child, parts)
@@ -231,8 +230,7 @@ class _Moving:
         found = self.over(node, inputs)
         return found if node is written else self._inner(written, found), left
 
-    @below.register(logical.Semijoin)
-    @below.register(logical.AsofJoin)
+    @below.register(logical.Semijoin | logical.AsofJoin)
     def _(self, node: logical.Semijoin | logical.AsofJoin, parts: Parts) -> tuple[Node, Parts]:
         one, other = node.inputs
         columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in one.schema.items()}

@@ -42,9 +42,7 @@ def _keys(node: logical.Node, below: list[Keys]) -> Keys:  # noqa: ARG001 - noth
     return NONE
 
 
-@_keys.register(logical.Arrange)
-@_keys.register(logical.Consolidate)
-@_keys.register(logical.Inspect)
+@_keys.register(logical.Arrange | logical.Consolidate | logical.Inspect)
 def _passes(node: logical.Node, below: list[Keys]) -> Keys:  # noqa: ARG001
     return below[0]
 

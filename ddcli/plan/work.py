@@ -24,11 +24,7 @@ def work(_node: Node) -> str | None:
     return "change"
 
 
-@work.register(physical.Scan)
-@work.register(physical.KeptArrangement)
-@work.register(loops.LoopVariable)
-@work.register(loops.Iterate)
-@work.register(loops.Leave)
+@work.register(physical.Scan | physical.KeptArrangement | loops.LoopVariable | loops.Iterate | loops.Leave)
 def _(_node: Node) -> None:
     return None
 
@@ -59,9 +55,7 @@ def _(node: physical.AsofGroup) -> str:
     return "output" if in_order_of_time(node) else _of_all(node) or "groups"
 
 
-@work.register(physical.Group)
-@work.register(physical.PythonGroup)
-@work.register(physical.Top)
+@work.register(physical.Group | physical.PythonGroup | physical.Top)
 def _(node: physical.Group | physical.PythonGroup | physical.Top) -> str:
     return _of_all(node) or "groups"
 

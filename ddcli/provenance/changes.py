@@ -202,9 +202,7 @@ class Changes:
         reason = self._new(node, record, f"reduce {', '.join(call.text() for call in node.calls)}{by}")
         return self._made_of(reason, [(child, changed)])
 
-    @_below.register(logical.PythonReduce)
-    @_below.register(logical.TopK)
-    @_below.register(logical.Window)
+    @_below.register(logical.PythonReduce | logical.TopK | logical.Window)
     def _(self, node: logical.PythonReduce | logical.TopK | logical.Window, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))

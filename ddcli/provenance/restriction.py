@@ -86,9 +86,7 @@ class Restrictions:
     def _(self, node: logical.Reduce, values: Values) -> None:
         self._each(node.inputs, renamed(values, node.by))
 
-    @_below.register(logical.PythonReduce)
-    @_below.register(logical.TopK)
-    @_below.register(logical.Window)
+    @_below.register(logical.PythonReduce | logical.TopK | logical.Window)
     def _(self, node: logical.PythonReduce | logical.TopK | logical.Window, values: Values) -> None:
         self._each(node.inputs, _some(values, node.by))
 

@@ -11,8 +11,8 @@ import time as clock
 from collections import deque
 from typing import TYPE_CHECKING, TextIO
 
+from ddcli.engine.progress import Progress
 from ddcli.job.summary import size_of
-from ddcli.progress import Progress
 from ddcli.render.units import amount
 from ddcli.screen import say, visible
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
+from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
-from ddcli.progress import SILENT, Progress
 from ddcli.runtime.task import Result, Task, perform
 
 if TYPE_CHECKING:

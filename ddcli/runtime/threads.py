@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.progress import Progress
+    from ddcli.engine.progress import Progress
     from ddcli.runtime.spark.session import Function
 
 

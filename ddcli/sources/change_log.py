@@ -18,7 +18,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
-from ddcli.errors import EngineError, InputError, UsageError, did_you_mean
+from ddcli.errors import EngineError, InputError, UsageError, did_you_mean, first_line
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
@@ -215,7 +215,7 @@ class ChangeLog:
         if (damaged := self.reader.damaged()) is not None:
             return damaged
         return EngineError(
-            f"the log can't be read: {str(error).splitlines()[0]}",
+            f"the log can't be read: {first_line(error)}",
             place=str(self.path),
             hint="a sum of diffs, or a value, is out of the range of its type",
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+from typing import Any
 
 from ddcli.errors import UsageError
 
 EXTRAS = {
     "deltalake": ("tables of Delta Lake", "delta"),
     "duckdb": ("databases of DuckDB", "duckdb"),
+    "obstore": ("paths that begin with s3://", "s3"),
+    "openpyxl": ("Excel workbooks", "excel"),
     "psycopg": ("databases of Postgres", "postgres"),
     "pymysql": ("databases of MySQL", "mysql"),
     "pyiceberg": ("tables of Iceberg", "iceberg"),
@@ -20,3 +24,9 @@ def check_package(name: str) -> None:
     if importlib.util.find_spec(name) is None:
         needing, extra = EXTRAS[name]
         raise UsageError(f"{needing} need the package {name}", hint=f"pip install 'ddcli[{extra}]'")
+
+
+def package(name: str) -> Any:
+    """Return a package, imported. Raises UsageError where it is not installed."""
+    check_package(name)
+    return importlib.import_module(name)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ddcli.driver.run import run
 from ddcli.engine.counts import ROUNDS, Counts, RowCounts
 from ddcli.engine.places import Place
+from ddcli.engine.progress import Progress
 from ddcli.engine.scope import Scope
 from ddcli.errors import BudgetError, EngineError, InputError
 from ddcli.job.sizes import Sizes
-from ddcli.progress import Progress
 from ddcli.runtime import placement
 from ddcli.store.files.gate import Files
 from ddcli.store.log.progress import PROGRESS, progress_bytes

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
+from ddcli.engine.progress import Progress
 from ddcli.errors import EngineError, InputError, SpecError, UsageError
-from ddcli.progress import Progress
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark import connect
 from ddcli.store.state.contents import batch_files

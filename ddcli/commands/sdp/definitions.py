@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.projects.translation import span
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError
+from ddcli.errors import SpecError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,9 +55,7 @@ def read_definitions(file: str, text: str) -> tuple[list[SparkDefinition], list[
     try:
         tokens = Spark().tokenize(text)
     except (SqlglotError, RecursionError) as error:
-        return [], [
-            SpecError(f"this can't be read as SQL: {str(error).splitlines()[0]:.200}", span=span(file, text, 0))
-        ]
+        return [], [SpecError(f"this can't be read as SQL: {first_line(error):.200}", span=span(file, text, 0))]
     for statement in _statements(tokens):
         try:
             found.append(_SparkStatement(file, text, statement).read())

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import UsageError
+from ddcli.errors import UsageError, first_line
 from ddcli.spec.syntax import too_deep
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
@@ -49,7 +49,7 @@ def read_spec(project: Path) -> SparkProject:
     try:
         tree = yaml_value(text_of(path))
     except (yaml.YAMLError, ValueError) as error:
-        problem = f"no YAML: {str(error).splitlines()[0]:.200}"
+        problem = f"no YAML: {first_line(error):.200}"
         raise UsageError(problem, place=str(path), hint="correct the file") from None
     try:
         return _spec_of(tree, path)

@@ -174,8 +174,7 @@ class _QueryWriter:
         # Without an order the columns decide, in theirs.
         return self.after(node, {"top_k": by | {"k": node.k, "order_by": order or [quoted(next(iter(node.schema)))]}})
 
-    @operator.register(logical.Join)
-    @operator.register(logical.AsofJoin)
+    @operator.register(logical.Join | logical.AsofJoin)
     def _(self, node: logical.Join | logical.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
         # A join has one column of two that are equal, and compares each with one: what is wanted besides is a copy beside it.
         left, right = node.inputs

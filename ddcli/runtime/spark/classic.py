@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError
-from ddcli.progress import SILENT
 from ddcli.runtime.spark.java import java_home
 from ddcli.runtime.spark.session import share, shortened
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.engine.progress import Progress
     from ddcli.job.options import SparkOptions
-    from ddcli.progress import Progress
     from ddcli.runtime.spark.session import Function
 
 ALL_CORES = "local[*,4]"

@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
-from ddcli.progress import SILENT
 from ddcli.runtime.spark.session import share, shortened
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ddcli.engine.progress import Progress
     from ddcli.job.options import SparkOptions
-    from ddcli.progress import Progress
     from ddcli.runtime.spark.session import Function
 
 PORT = 15002

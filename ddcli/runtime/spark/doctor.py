@@ -13,9 +13,9 @@ from pickle import dumps, loads
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
-from ddcli.progress import SILENT
 from ddcli.runtime.spark.java import java_home, version_of
 from ddcli.runtime.spark.start import check_installed, start
 from ddcli.store.files.access import real

@@ -14,7 +14,7 @@ from ddcli.errors import DdError, EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.progress import Progress
+    from ddcli.engine.progress import Progress
 
     Function = Callable[[bytes, bytes, str], bytes]
 

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import EngineError, UsageError
+from ddcli.errors import EngineError, UsageError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -234,7 +234,7 @@ class ObjectPath(PosixPath):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
         except BaseError as error:
             raise EngineError(
-                f"the object store refuses or can't be reached: {str(error).splitlines()[0]}",
+                f"the object store refuses or can't be reached: {first_line(error)}",
                 place=str(self),
                 hint="check AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
             ) from None
@@ -325,14 +325,10 @@ def relative(path: Path, base: Path) -> str:
 
 
 def _obstore() -> Any:
-    """Return the library, which few need: it comes with `ddcli[s3]`."""
-    try:
-        import obstore
-    except ImportError:
-        raise UsageError(
-            "paths that begin with s3:// need the package obstore", hint="pip install 'ddcli[s3]'"
-        ) from None
-    return obstore
+    """Return the library, which few need."""
+    from ddcli.store.extras import package
+
+    return package("obstore")
 
 
 @cache

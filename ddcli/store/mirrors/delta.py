@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.extras import check_package
@@ -240,7 +240,7 @@ class DeltaSource(TableSource):
         try:
             yield
         except (DeltaError, OSError, ValueError) as error:
-            problem = f"the table of Delta Lake can't be read: {str(error).splitlines()[0]}"
+            problem = f"the table of Delta Lake can't be read: {first_line(error)}"
             raise InputError(problem, place=self.place) from None
 
 

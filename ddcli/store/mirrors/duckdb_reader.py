@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
@@ -67,4 +67,4 @@ class DuckdbReader(QueryReader):
                 opened.execute("set TimeZone = 'UTC'")
                 yield opened
         except (duckdb.Error, OSError, pa.ArrowException) as error:  # errors of rows come through Arrow
-            raise InputError(f"the database can't be read: {str(error).splitlines()[0]}", place=self.place) from None
+            raise InputError(f"the database can't be read: {first_line(error)}", place=self.place) from None

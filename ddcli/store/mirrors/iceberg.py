@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import DdError, InputError
+from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import FileRows, remainder
 from ddcli.store.mirrors.mirror import UnknownChange
@@ -159,8 +159,7 @@ class IcebergSource(TableSource):
         except FileNotFoundError:
             raise UnknownChange from None
         except Exception as error:  # noqa: BLE001 - as above
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise InputError(f"the table of Iceberg can't be read: {lines[0]}", place=self.place) from None
+            raise InputError(f"the table of Iceberg can't be read: {first_line(error)}", place=self.place) from None
 
 
 def _id(snapshot: Snapshot | None) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import polars as pl
 
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import in_backticks as quoted
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.connections import WAIT, Connections
@@ -216,8 +216,7 @@ def _place_of(uri: str) -> str:
 
 
 def _problem(error: Exception) -> str:
-    text = error.args[1] if len(error.args) > 1 else str(error)
-    return (str(text).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error, str(error.args[1]) if len(error.args) > 1 else None)
 
 
 def _hint(error: Exception) -> str | None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
@@ -115,4 +115,4 @@ class SqliteReader(QueryReader):
             with closing(sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)) as opened:
                 yield opened
         except sqlite3.Error as error:
-            raise InputError(f"the database can't be read: {str(error).splitlines()[0]}", place=self.place) from None
+            raise InputError(f"the database can't be read: {first_line(error)}", place=self.place) from None

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import INTEGERS, Type, from_polars, is_field_name
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.csv_records import DAMAGED, names_of, no_header, refuse_encoding
@@ -172,9 +172,7 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
         else:
             schema = pa.ipc.open_file(file).schema
     except pa.ArrowException as error:
-        raise InputError(
-            f"the file is not whole {kind}: {str(error).splitlines()[0]}", place=str(path), hint=DAMAGED
-        ) from None
+        raise InputError(f"the file is not whole {kind}: {first_line(error)}", place=str(path), hint=DAMAGED) from None
     return {column.name: _from_arrow(column.type) for column in schema}
 
 
@@ -186,7 +184,7 @@ def _read_avro(path: Path) -> dict[str, Type | Unfit]:
         with _opened(path) as file:
             found = pl.read_avro(file, n_rows=1).schema
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        problem = f"the file is not whole {AVRO}: {str(error).splitlines()[0]}"
+        problem = f"the file is not whole {AVRO}: {first_line(error)}"
         raise InputError(problem, place=str(path), hint=DAMAGED) from None
     return {name: from_polars(dtype, nullable=True) or Unfit(str(dtype)) for name, dtype in found.items()}
 

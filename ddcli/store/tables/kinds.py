@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from ddcli.errors import first_line
 from ddcli.store.parquet import footers
 from ddcli.store.tables.csv_records import Damage
 
@@ -101,7 +102,7 @@ class Parquet:
         return None
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        return Damage(f"the file is not whole {self.name}: {str(error).splitlines()[0]}", str(path))
+        return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path))
 
 
 class Ipc(Parquet):

@@ -9,7 +9,8 @@ from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddcli.errors import InputError, UsageError
+from ddcli.errors import InputError, first_line
+from ddcli.store.extras import package
 from ddcli.store.tables.csv_records import DAMAGED, Damage
 from ddcli.store.tables.packing import unpacked
 
@@ -62,7 +63,7 @@ def _sheet(path: Path, _: tuple[int, int]) -> tuple[Any, ...]:
 
 def _sheets(path: Path, *, values: bool) -> Iterator[tuple[str, list[SheetRow]]]:
     """Give the sheets of a workbook with their rows; without `values` with the formulas."""
-    openpyxl = _openpyxl()
+    openpyxl = package("openpyxl")
     from openpyxl.utils.exceptions import InvalidFileException
 
     try:
@@ -77,18 +78,7 @@ def _sheets(path: Path, *, values: bool) -> Iterator[tuple[str, list[SheetRow]]]
                 yield sheet.title, [row for row in rows if row.cells]
             book.close()
     except (InvalidFileException, zipfile.BadZipFile, KeyError, ValueError, EOFError, SyntaxError) as error:
-        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"the file is not whole Excel: {problem}", place=str(path), hint=DAMAGED) from None
-
-
-def _openpyxl() -> Any:
-    try:
-        import openpyxl
-    except ImportError:
-        raise UsageError(
-            "reading Excel workbooks needs openpyxl", hint="install it: `pip install 'ddcli[excel]'`"
-        ) from None
-    return openpyxl
+        raise InputError(f"the file is not whole Excel: {first_line(error)}", place=str(path), hint=DAMAGED) from None
 
 
 def _cells(row: Sequence[Any]) -> list[str | None]:

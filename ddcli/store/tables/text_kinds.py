@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.engine.kernels.text_syntax import BLANK, LONG
-from ddcli.errors import InputError
+from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.moment_format import iso
 from ddcli.expressions.tree import Cast, Column
@@ -116,7 +116,7 @@ class TextKind:
             line = next((line for line, text in enumerate(file, start=1) if "\ufffd" in text), None)
         if line is not None:
             return not_text(path, line, UTF_8)
-        return Damage(f"the file is not whole {self.name}: {str(error).splitlines()[0]}", str(path))
+        return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
         """Give the line in which each row ends."""
@@ -257,7 +257,7 @@ class Csv(TextKind):
             return damage
         if self.dialect.encoding == UTF_8:
             return super().why_damaged(path, error)
-        return Damage(f"the file can't be read: {str(error).splitlines()[0]}", str(path))
+        return Damage(f"the file can't be read: {first_line(error)}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
         for record in islice(records(path, self.dialect), int(self.dialect.header), None):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.errors import first_line
 from ddcli.store.parquet.footers import AVRO, ORC
 from ddcli.store.tables.kinds import Parquet, lazy_frame
 from ddcli.store.tables.packing import unpacked
@@ -83,7 +84,7 @@ def _orc(file: object) -> Any:
 
 def _damaged(error: Exception) -> pl.exceptions.ComputeError:
     """Return what polars raises of a file that is not whole: it says nothing of the system."""
-    return pl.exceptions.ComputeError(str(error).splitlines()[0])
+    return pl.exceptions.ComputeError(first_line(error))
 
 
 WHOLE = {kind.name: kind for kind in (Orc(), Avro())}

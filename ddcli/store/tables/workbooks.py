@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.errors import first_line
 from ddcli.store.parquet.footers import EXCEL
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.sheets import formula_without_value, names_of_sheet, sheet_of
@@ -51,7 +52,7 @@ class Workbooks(TextKind):
         return formula_without_value(path, sheet)
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        return Damage(f"the file is not whole {EXCEL}: {str(error).splitlines()[0]}", str(path))
+        return Damage(f"the file is not whole {EXCEL}: {first_line(error)}", str(path))
 
     def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
         _, _, *found = sheet_of(path)

@@ -80,6 +80,10 @@ class Database(ABC):
     def is_busy(self, error: Exception) -> bool:
         """Say whether an error is that another process writes there."""
 
+    def escaped(self, statement: str) -> str:
+        """Return a part of a statement with values, in which nothing else may be taken for one."""
+        return statement.replace("%", "%%") if self.mark == "%s" else statement
+
     def hint(self, error: Exception) -> str | None:
         """Return what to do about an error, where there is something."""
         return None

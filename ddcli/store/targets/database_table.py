@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine.lanes import decode
-from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, full_name
 from ddcli.store.targets.target import CommitKey, strange
@@ -166,18 +166,18 @@ class DatabaseTable:
             held = rows
         else:
             held = rows + (self._counted(connection) if self._count is None else self._count)
-        mark = self._database.mark
+        mark, commits = self._database.mark, self._database.escaped(self._commits)
         where = f"where writer = {mark} and name = {mark}"
         for claim in claims:
             if claim not in mine[:1]:
-                connection.execute(f"delete from {self._escaped} {where}", [claim.writer, claim.name])
+                connection.execute(f"delete from {commits} {where}", [claim.writer, claim.name])
         if mine:
             set_ = ", ".join(f"{name} = {mark}" for name in Claim._fields[2:])
-            connection.execute(f"update {self._escaped} set {set_} {where}", [number, listed, held, *mine[0][:2]])
+            connection.execute(f"update {commits} set {set_} {where}", [number, listed, held, *mine[0][:2]])
         else:
             names, marks = ", ".join(Claim._fields), ", ".join([mark] * len(Claim._fields))
             values = [str(self._key), ".".join(self._named), number, listed, held]
-            connection.execute(f"insert into {self._escaped} ({names}) values ({marks})", values)
+            connection.execute(f"insert into {commits} ({names}) values ({marks})", values)
         if not there:
             self._make(connection, columns)
 
@@ -289,18 +289,12 @@ class DatabaseTable:
         hint = "the run is committed, and the table stays as it was; name other columns under `key`, or leave it out"
         return EngineError(f"{problem}: {shown}", place=self._place, hint=hint)
 
-    @property
-    def _escaped(self) -> str:
-        """The name of our table in statements with values."""
-        return self._commits.replace("%", "%%") if self._database.mark == "%s" else self._commits
-
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
         try:
             with self._database.transaction(write=write) as connection:
                 yield connection
         except self._database.errors as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            problem = f"the table can't be {'written' if write else 'read'}: {line}"
+            problem = f"the table can't be {'written' if write else 'read'}: {first_line(error)}"
             hint = self._database.hint(error) or "the next run tries again"
             raise EngineError(problem, place=self._place, hint=hint) from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.delta import open_delta
@@ -170,8 +170,9 @@ class DeltaTarget(FileTable):
         try:
             yield
         except (DeltaError, OSError, ValueError) as error:
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise EngineError(f"the table of Delta Lake can't be written: {lines[0]}", place=self.place) from None
+            raise EngineError(
+                f"the table of Delta Lake can't be written: {first_line(error)}", place=self.place
+            ) from None
 
 
 def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:

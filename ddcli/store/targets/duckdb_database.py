@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ddcli.errors import first_line
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.targets.database import Database, full_name
@@ -70,7 +71,7 @@ class DuckdbDatabase(Database):
     def is_busy(self, error: Exception) -> bool:
         import duckdb
 
-        locked = isinstance(error, duckdb.IOException) and "lock" in str(error).splitlines()[0].lower()
+        locked = isinstance(error, duckdb.IOException) and "lock" in first_line(error).lower()
         return locked or isinstance(error, duckdb.TransactionException)
 
     def type_of(self, kind: Type) -> str:

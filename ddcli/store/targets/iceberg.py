@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.errors import DdError, EngineError, LockedError, StateError
+from ddcli.errors import DdError, EngineError, LockedError, StateError, first_line
 from ddcli.store.extras import check_package
 from ddcli.store.targets.file_table import FileTable, arrow_schema
 from ddcli.store.targets.target import CommitKey, strange
@@ -173,5 +173,4 @@ class IcebergTarget(FileTable):
         except (DdError, CommitFailedException, NoSuchTableError):
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise EngineError(f"the table of Iceberg can't be written: {lines[0]}", place=self.place) from None
+            raise EngineError(f"the table of Iceberg can't be written: {first_line(error)}", place=self.place) from None

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
-from ddcli.errors import StateError
+from ddcli.errors import StateError, first_line
 from ddcli.store.files.access import is_there, reading
 from ddcli.store.files.gate import temporary
 from ddcli.store.mirrors.file_stamp import size_and_time
@@ -80,6 +80,6 @@ class ParquetTarget:
             with reading(self._path) as file:
                 return pl.read_parquet_metadata(file).get(COMMIT, "")
         except (pl.exceptions.PolarsError, OSError) as error:
-            problem = f"the file can't be read: {str(error).splitlines()[0]}"
+            problem = f"the file can't be read: {first_line(error)}"
             hint = "remove it: the next run writes it anew"
             raise StateError(problem, place=str(self._path), hint=hint) from None
