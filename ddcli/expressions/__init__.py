@@ -14,6 +14,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * elsewhere: what to write instead of functions of other databases
 * execute: runs a stage: values and checks in one query
 * foreign: Python functions in a stage
+* forms: the forms of SQL with syntax of their own: case, cast, between, dates
 * function: one function of the table
 * functions: the table of functions
 * list_functions: the table's functions of lists and structs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -12,32 +12,11 @@ from ddcli.expressions.tree import Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddcli.expressions.forms import FormReader
     from ddcli.expressions.tree import Expression
 
 
-class ReadsNodes(Protocol):
-    """An `ExpressionReader`. `parse` is not imported, as it imports this module."""
-
-    def take(self, node: exp.Expr, *names: str) -> list[Any]:
-        """Return arguments of a node by name."""
-
-    def read(self, node: exp.Expr) -> Expression:
-        """Return the typed tree of a node."""
-
-    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
-        """Return the call of a function."""
-
-    def identifier(self, node: exp.Expr) -> tuple[str, bool]:
-        """Read a name, and whether it is in double quotes."""
-
-    def literal(self, node: exp.Literal) -> Literal:
-        """Read a number, or text in single quotes."""
-
-    def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
-        """Raise SpecError at a node."""
-
-
-def nested(reader: ReadsNodes, node: exp.Expr) -> Expression | None:
+def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
     """Return the typed tree of a list or a struct, or of a part of one, None of other syntax."""
     if isinstance(node, exp.Array):
         (elements,) = reader.take(node, "expressions")
@@ -55,7 +34,7 @@ def nested(reader: ReadsNodes, node: exp.Expr) -> Expression | None:
     return None
 
 
-def struct_of(reader: ReadsNodes, node: exp.Expr, fields: Sequence[exp.Expr]) -> Expression:
+def struct_of(reader: FormReader, node: exp.Expr, fields: Sequence[exp.Expr]) -> Expression:
     """Return the struct that `{'a': x}` is, or `struct_pack(a := x)`, of its fields."""
     args: list[Expression] = []
     for field in fields:
@@ -71,14 +50,14 @@ def struct_of(reader: ReadsNodes, node: exp.Expr, fields: Sequence[exp.Expr]) ->
     return reader.resolve(node, "named_struct", args)
 
 
-def fields_of(reader: ReadsNodes, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:
+def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:
     """Return a field of a struct, of that a field, and so on."""
     for name in names:
         whole = reader.resolve(node, "struct_extract", [whole, Literal(name, STRING)])
     return whole
 
 
-def _within(reader: ReadsNodes, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
+def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
     """Read `tags[1]` and `tags[1:2]`; numbers below zero count from the end elsewhere, and are refused."""
     if isinstance(index, exp.Placeholder):  # `:n`, as parameters are written elsewhere: all up to the column
         bounds: list[exp.Expr | None] = [None, exp.column(str(*reader.take(index, "this")))]
@@ -98,7 +77,7 @@ def _within(reader: ReadsNodes, node: exp.Bracket, value: exp.Expr, index: exp.E
 
 
 def _part_of_text(
-    reader: ReadsNodes, node: exp.Expr, text: Expression, first: Expression | None, *last: Expression | None
+    reader: FormReader, node: exp.Expr, text: Expression, first: Expression | None, *last: Expression | None
 ) -> Expression:
     """Return the characters of a text from one to another, both included; without `last` only the first."""
     begin = first or Literal(1, INT64)

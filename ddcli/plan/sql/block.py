@@ -17,7 +17,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import BOOL, INT64, STRING
-from ddcli.expressions.parse import BINARY
+from ddcli.expressions.forms import BINARY
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 from ddcli.plan.conditions import all_of, call

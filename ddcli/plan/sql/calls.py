@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
-from ddcli.expressions.parse import BINARY
+from ddcli.expressions.forms import BINARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,8 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES, BY_PAIR
 from ddcli.expressions.coerce import BOOL, Mismatch
-from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth, expanded
+from ddcli.expressions.forms import BINARY
+from ddcli.expressions.parse import ExpressionReader, check_depth, expanded
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls

@@ -1,0 +1,206 @@
+"""The forms of SQL that have syntax of their own: conditions, `case`, casts, and constants that are more than a number."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError, did_you_mean
+from ddcli.expressions import casts
+from ddcli.expressions.coerce import BOOL, NULL, STRING, Mismatch, convert, unify
+from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
+from ddcli.expressions.tree import MAX_DEPTH, Case, Expression, Literal
+from ddcli.expressions.types import parse_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.sql import Tree
+
+BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.DPipe: "concat",
+}
+BINARY |= {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+BINARY |= {exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike"}
+BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from"}
+PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
+
+
+class FormReader(ABC):
+    """Turns a syntax tree into a typed one, as far as forms go; what names stand for, whoever extends it knows."""
+
+    def __init__(self, tree: Tree):
+        self.tree, self.place, self.take = tree, tree.place, tree.take
+
+    @abstractmethod
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the typed tree of a syntax node."""
+
+    @abstractmethod
+    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
+        """Return the call of a function of the table, its arguments checked and converted."""
+
+    @abstractmethod
+    def identifier(self, node: exp.Expr) -> tuple[str, bool]:
+        """Read a name, and whether it is in double quotes."""
+
+    @abstractmethod
+    def unknown_form(self, node: exp.Expr) -> NoReturn:
+        """Refuse syntax that means nothing here."""
+
+    def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
+        """Raise SpecError at a node."""
+        raise SpecError(problem, span=self.place(node), hint=hint)
+
+    def connected(self, node: exp.And | exp.Or) -> Expression:
+        """Read `a and b and ...`. More than `MAX_DEPTH` conditions make a balanced tree, which means the same."""
+        operands: list[exp.Expr] = []
+        inner: exp.Expr = node
+        while type(inner) is type(node):
+            inner, last = self.take(inner, "this", "expression")
+            operands.append(last)
+        conditions = [self.read(operand) for operand in (inner, *reversed(operands))]
+        name = BINARY[type(node)]
+        if len(conditions) > MAX_DEPTH:
+            return self.balanced(node, name, conditions)
+        return reduce(lambda left, right: self.resolve(node, name, [left, right]), conditions)
+
+    def balanced(self, node: exp.Expr, name: str, conditions: list[Expression]) -> Expression:
+        """Return conditions in their order, connected so that no way to one is long."""
+        if len(conditions) == 1:
+            return conditions[0]
+        half = len(conditions) // 2
+        sides = [self.balanced(node, name, part) for part in (conditions[:half], conditions[half:])]
+        return self.resolve(node, name, sides)
+
+    def like(self, node: exp.Expr, escape: exp.Expr | None = None) -> Expression:
+        """Read `like` and `ilike`; sqlglot keeps `not like` as an argument."""
+        value, pattern, negate = self.take(node, "this", "expression", "negate")
+        args = [self.read(each) for each in (value, pattern, escape) if each is not None]
+        return self.negated(node, self.resolve(node, BINARY[type(node)], args), negate)
+
+    def negated(self, node: exp.Expr, condition: Expression, negate: object) -> Expression:
+        """Return a condition or its negation."""
+        return self.resolve(node, "not", [condition]) if negate else condition
+
+    def between(self, node: exp.Between) -> Expression:
+        """Read `between`; `symmetric` takes the bounds in either order."""
+        parts = self.take(node, "this", "low", "high", "symmetric")
+        value, low, high = (self.read(part) for part in parts[:3])
+
+        def within(least: Expression, most: Expression) -> Expression:
+            sides = [self.resolve(node, op, [value, side]) for op, side in ((">=", least), ("<=", most))]
+            return self.resolve(node, "and", sides)
+
+        return self.resolve(node, "or", [within(low, high), within(high, low)]) if parts[3] else within(low, high)
+
+    def extract(self, node: exp.Extract) -> Expression:
+        """Read `extract(year from x)`."""
+        named, value = self.take(node, "this", "expression")
+        part = str(*self.take(named, "this")).lower()
+        if part not in PARTS:
+            meant = did_you_mean(part, PARTS)
+            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
+            self.fail(node, f"extract knows no `{part}`", hint)
+        return self.resolve(node, part, [self.read(value)])
+
+    def literal(self, node: exp.Literal) -> Literal:
+        """Read a number, or text in single quotes."""
+        written, is_text = self.take(node, "this", "is_string")
+        span = self.place(node)
+        return Literal(str(written), STRING, span=span) if is_text else number(str(written), span)
+
+    def negative(self, node: exp.Neg) -> Expression:
+        """Read unary minus; before a number it is part of it, so that the least int64 can be written."""
+        (inner,) = self.take(node, "this")
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            digits, _ = self.take(inner, "this", "is_string")
+            return number(f"-{digits}", self.place(node))
+        return self.resolve(node, "negate", [self.read(inner)])
+
+    def typed_literal(self, node: exp.Cast) -> Expression:
+        """Read `date '2013-01-01'` and its like."""
+        text, named = self.take(node, "this", "to")
+        kind = str(self.take(named, "this")[0].name).lower()
+        if kind not in TEMPORAL:
+            self.unknown_form(node)
+        return temporal(self.literal(text), TEMPORAL[kind])
+
+    def interval(self, node: exp.Interval) -> Expression:
+        """Read `interval '30' day`."""
+        size, named = self.take(node, "this", "unit")
+        if named is not None and not isinstance(named, exp.Var):
+            self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
+        unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
+        amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
+        return interval(amount, unit, self.place(node))
+
+    def is_(self, node: exp.Is) -> Expression:
+        """Read `is null`, `is true`, `is false`."""
+        tested, other, negate = self.take(node, "this", "expression", "negate")
+        value = self.read(tested)
+        if isinstance(other, exp.Null):
+            self.take(other)
+            return self.negated(node, self.resolve(node, "is null", [value]), negate)
+        if isinstance(other, exp.Boolean):
+            (wanted,) = self.take(other, "this")
+            if value.type.kind not in ("bool", "null"):
+                problem = f"`is {str(wanted).lower()}` expects a condition, got {value.type.required()}"
+                self.fail(tested, problem, "compare it with something")
+            found = self.resolve(node, "is not distinct from", [value, Literal(bool(wanted), BOOL)])
+            return self.negated(node, found, negate)
+        return self.unknown_form(node)
+
+    def cast(self, node: exp.Expr, value: exp.Expr, named: exp.Literal, *, tried: bool) -> Expression:
+        """Read `cast(x as type)`, `try_cast(x as type)` and `x::type`."""
+        argument, written = self.read(value), str(self.literal(named).value)
+        span = self.place(node)
+        target = parse_type(written)
+        if target is None or target.kind == "null":
+            meant = did_you_mean(written.lower(), casts.TARGETS)
+            at = self.place(named)
+            where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
+            raise SpecError(
+                f"no type is named `{written}`", span=where, hint=f"did you mean `{meant}`?" if meant else None
+            )
+        return casts.cast(argument, target.required(), span, tried=tried)
+
+    def case(self, node: exp.Case) -> Expression:
+        """Read both forms of case."""
+        tested, arms, default = self.take(node, "this", "ifs", "default")
+        subject = self.read(tested) if tested else None
+        branches = []
+        for arm in arms:
+            when, then = self.take(arm, "this", "true")
+            condition = self.read(when)
+            if subject is not None:
+                condition = self.resolve(when, "=", [subject, condition])
+            branches.append((condition, self.read(then)))
+        return self.conditional(node, branches, self.read(default) if default else Literal(None, NULL))
+
+    def conditional(
+        self, node: exp.Expr, branches: list[tuple[Expression, Expression]], default: Expression
+    ) -> Expression:
+        """Return a case whose values have one type."""
+        conditions = []
+        for condition, _ in branches:
+            if condition.type.kind not in ("bool", "null"):
+                problem = f"`when` expects a condition, got {condition.type.required()}"
+                raise SpecError(problem, span=condition.span or self.place(node))
+            conditions.append(convert(condition, BOOL))
+        try:
+            values, common = unify([*(value for _, value in branches), default], "`case`")
+        except Mismatch as mismatch:
+            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else self.place(node)
+            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+        pairs = tuple(zip(conditions, values[:-1], strict=True))
+        return Case(pairs, values[-1], common, span=self.place(node))
