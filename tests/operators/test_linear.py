@@ -5,7 +5,7 @@ import pytest
 
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.linear import Concat, Constant, Inverted, Permute, Plus, permute
+from ddcli.engine.operators.linear import CACHED, Concat, Constant, Inverted, Permute, Plus, permute
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
@@ -52,6 +52,10 @@ def test_rows_of_one_time_that_become_one_record_are_summed_as_they_come():
     assert len(constant.step([Delta(large)], INTERVAL).updates) == 2, (
         "their sum is beyond a diff: whoever adds them up says so"
     )
+    many = np.full((CACHED + 2, 3), 2)
+    assert constant.step([Delta(many)], INTERVAL).updates.tolist() == [[8, 2, 2 * CACHED + 4]]
+    many[-1, 1] = 3
+    assert len(constant.step([Delta(many)], INTERVAL).updates) == len(many), "the last is of another time"
 
 
 def test_a_number_is_added_to_a_lane_and_a_sum_out_of_range_is_left_to_the_expression():
