@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.sources.imported import SharedReader
     from ddcli.store.batch.open_batches import OpenBatches
-    from ddcli.store.state.directory import Adding, Transaction
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Adding, Transaction
 
 
 @dataclass

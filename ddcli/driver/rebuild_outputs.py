@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
     from ddcli.sinks.outputs import Publishing
     from ddcli.sources.readers import Reader
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.transaction import Transaction
 
 
 def name_ending(rebuild: Rebuild, transaction: Transaction | None, count: int) -> str:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
     from ddcli.sinks.outputs import Publishing
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
 
 
 @dataclass

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ddcli.sinks.side_logs import ErrorLog
     from ddcli.sources.input_format import InputFacts
     from ddcli.sources.slices import Feed, Slice
-    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.transaction import Transaction
 
 
 def pools_for(cut: Sizes, secret: bytes) -> list[Pool]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ddcli.job.forgetting import Forgetting
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import InputEntry
+    from ddcli.store.state.transaction import Transaction
 
 
 def replace_archived(

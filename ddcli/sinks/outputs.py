@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import Times
+    from ddcli.store.state.transaction import Transaction
 
 
 LARGE = 1_000_000

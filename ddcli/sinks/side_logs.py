@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.unparsed import UnparsedRows
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import Times
+    from ddcli.store.state.transaction import Transaction
 
 DIFF = "diff"
 

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.files.lock_holder import IfLocked
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import OutputEntry
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pytest
 import ddcli.driver.execute
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from ddcli.store.state.directory import Transaction
+from ddcli.store.state.transaction import Transaction
 from tests.harness import ROOT, contents, files
 
 LOCKS = Path("/proc/locks")

@@ -105,7 +105,7 @@ from ddcli.errors import DdError
 from ddcli.driver.run import run
 from ddcli.job.options import SparkOptions
 from ddcli.runtime.spark.start import start
-from ddcli.store.state.directory import Transaction
+from ddcli.store.state.transaction import Transaction
 from tests.spark.servers import children
 
 def killing(self, *given):

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
-    from ddcli.store.state.directory import Adding
     from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.transaction import Adding
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 

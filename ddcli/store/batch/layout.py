@@ -24,7 +24,7 @@ from ddcli.store.state.entries import FileEntry
 if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
-    from ddcli.store.state.directory import Adding
+    from ddcli.store.state.transaction import Adding
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import Times
+    from ddcli.store.state.transaction import Transaction
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -1,0 +1,277 @@
+"""A commit in the making: files under temporary names, then a manifest that makes them count.
+
+A commit happens wholly or not at all. Until the rename of the manifest nothing that a reader looks at has changed; from
+then on the state and the outputs are the new ones, and what remains to be done (renaming outputs, dropping files) is
+written in the manifest and done again by whoever opens the state next.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ddcli.errors import EngineError, LockedError
+from ddcli.store.files.access import is_there, real
+from ddcli.store.files.gate import Written, checksum, side_by_side, temporary
+from ddcli.store.files.objects import ObjectPath, relative
+from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, alone, fits, footprint, inside, worn
+from ddcli.store.state.contents import (
+    batch_directory,
+    batch_path,
+    batches_of,
+    publish,
+)
+from ddcli.store.state.locked_directory import try_to
+from ddcli.store.state.manifest import Manifest, manifest_path, remember
+from ddcli.store.state.register import SEGMENTS
+from ddcli.store.state.verify import read_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.locked_directory import LockedDirectory
+
+COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
+
+
+class Adding(Protocol):
+    """Takes the batch files of the next manifest."""
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard; return its name and what was written."""
+
+
+class Transaction:
+    """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
+
+    Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
+    has the number of the commit and of the file in its directory, so that a retry overwrites what a dead attempt left.
+    A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
+    """
+
+    def __init__(self, state: LockedDirectory, *, bundled: bool = False) -> None:
+        self.state = state
+        self.bundled = bundled
+        self.number = (state.manifest.number if state.manifest else 0) + 1
+        self._files = state.files
+        self._batches: list[tuple[Path, Path]] = []
+        self._outputs: list[tuple[Path, Path]] = []
+        self._first: list[tuple[Path, Path]] = []
+        self._retired: list[tuple[Path, Path]] = []
+        self._made: list[Path] = []
+        self._joint: list[JointFile] = []
+        self._mark = state.lock.mark
+        self._added: Counter[Path] = Counter()
+        self._small: dict[tuple[str, int, str], bytes] = {}
+        self._room = FULL
+        self._adding = threading.Lock()
+        self._open = True
+        self._elsewhere: tuple[Path, ...] | None = None
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name and what was written."""
+        path = self._next(batch_directory(self.state.directory, arrangement, shard), "parquet")
+        size = memoryview(data).nbytes
+        with self._adding:
+            small = self.bundled and fits(inside(arrangement, shard, path.name), size) and size <= self._room
+            if small:
+                self._room -= size
+                self._small[arrangement, shard, path.name] = bytes(data)
+        return path.name, Written(size, checksum(data)) if small else self._add(self._batches, path, data)
+
+    def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
+        """Write a batch that lies in a bundle into a file of its own; return its entry. One that has its own stays."""
+        if not file.bundle:
+            return file
+        directory = self.state.directory
+        data = read_checked(batch_path(directory, arrangement, shard, file), file)
+        self._add(self._batches, batch_directory(directory, arrangement, shard) / file.name, data)
+        return alone(file)
+
+    def _gathered(self, manifest: Manifest) -> Manifest:
+        """Write this commit's bundle, with what is left of worn ones; return the manifest that says what lies where."""
+        known = self.state.manifest.bundles if self.state.manifest else {}
+        alive: Counter[str] = Counter()
+        for _, _, file in batches_of(manifest):
+            if file.bundle:
+                alive[file.bundle] += footprint(file.size)
+        emptied = worn({name: (known[name], alive[name]) for name in alive})
+        left = {name: size for name, size in known.items() if name in alive and name not in emptied}
+        path = self.state.directory / BUNDLES / f"{self.number:09d}{self._mark}.tar"
+        bundle = Bundle()
+
+        def place(identity: str, shard: int, file: FileEntry) -> FileEntry:
+            if file.bundle in emptied:
+                data = read_checked(batch_path(self.state.directory, identity, shard, file), file)
+            elif (identity, shard, file.name) in self._small:
+                data = self._small[identity, shard, file.name]
+            else:
+                return file
+            return replace(file, bundle=path.name, at=bundle.add(inside(identity, shard, file.name), data))
+
+        if not emptied and not self._small:
+            return replace(manifest, bundles=left)
+        entries = {}
+        for identity, entry in manifest.arrangements.items():
+            shards = [tuple(place(identity, at, file) for file in files) for at, files in enumerate(entry.shards)]
+            entries[identity] = replace(entry, shards=tuple(shards))
+        if bundle.size:
+            left[path.name] = self._add(self._batches, path, bundle.content()).size
+        return replace(manifest, arrangements=entries, bundles=left)
+
+    def _add_segment(self, data: bytes) -> tuple[str, Written]:
+        """Write a segment of a register; return its name and what was written."""
+        path = self._next(self.state.directory / SEGMENTS, "json")
+        return path.name, self._add(self._batches, path, data)
+
+    def _next(self, directory: Path, ending: str) -> Path:
+        with self._adding:
+            self._added[directory] += 1
+            return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
+
+    def add_output(self, path: Path, data: bytes | memoryview, *, first: bool = False) -> Written:
+        """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of.
+
+        What is to appear `first` does so before any file is taken from its readers: it says which it stands for.
+        """
+        return self._add(self._first if first else self._outputs, real(path.parent) / path.name, data)
+
+    def join_output(self, path: Path) -> JointFile:
+        """Return a file to add parts to, which appears as `path` with the commit."""
+        waiting = self._wait(self._outputs, real(path.parent) / path.name)
+        joint = JointFile(self._files, waiting)
+        self._joint.append(joint)
+        return joint
+
+    def take_back(self, path: Path) -> Path:
+        """Return where the content waits of a file that was added, and is not to appear after all: the caller reads and removes it."""
+        waiting = next(source for source, target in self._outputs if target == real(path.parent) / path.name)
+        self._outputs = [pair for pair in self._outputs if pair[0] != waiting]
+        return waiting
+
+    def retire(self, path: Path) -> None:
+        """Take a file of an output from its readers with the commit: it gets a name that waits, and is removed like others of the kind."""
+        path = real(path.parent) / path.name
+        self._retired.append((path, temporary(path, self.number, self._mark)))
+
+    def expect(self, outputs: Iterable[Path]) -> None:
+        """Learn that other processes write files, too (see `attempt`), those of outputs into these directories.
+
+        Files of attempts that failed have names that nobody knows, so if the transaction fails, the state is swept.
+        """
+        self._elsewhere = tuple(map(real, outputs))
+
+    def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
+        """Add files that others have written: where each is, and what its path is to be."""
+        assert self._open, "the transaction has ended"
+        self._batches += batches
+        self._outputs += outputs
+
+    def commit(self, manifest: Manifest) -> Manifest:
+        """Make the transaction's files and this manifest count; return it as written, with its number and renames.
+
+        The order is what makes it safe: files and their names are on the disk before the manifest that names them is;
+        the manifest's rename is the commit; outputs are renamed after it; what no manifest names goes last.
+        An EngineError raised after the manifest's rename leaves a committed state that the next `State.open` completes.
+        """
+        assert self._open, "a transaction commits once"
+        directory = self.state.directory
+        # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
+        self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
+        renamings = [*self._first, *self._retired, *self._outputs]
+        pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in renamings)
+        final = manifest_path(directory, self.number)
+        waiting = temporary(final, self.number)
+        try:
+            manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment)
+            manifest = manifest.numbered(self.number, pairs, self.state.identity)
+            self._made += self._files.make_directory(final.parent)
+            data = manifest.to_bytes()
+            self._prepare(data, final, waiting)
+        except BaseException as error:
+            # Else the rename itself was interrupted, after it was done.
+            if isinstance(error, LockedError) or not is_there(final):
+                self.abort()
+            raise
+        self._open = False
+        remember(final, data, manifest)
+        before, self.state.manifest = self.state.manifest, manifest
+        try:
+            self._files.sync_directory(final.parent)
+            publish(self._files, directory, manifest)
+            if self._elsewhere is None and not self._retired:
+                self.state.drop(before)
+            else:
+                self.state.sweep()
+        except EngineError as error:
+            error.hint = COMMITTED
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Remove all that was written. Whatever can't be removed now, the next `State.open` removes."""
+        self._open = False
+        waiting = temporary(manifest_path(self.state.directory, self.number), self.number)
+        for joint in self._joint:
+            try_to(joint.close)
+        for path in [
+            waiting,
+            *(path for pair in self._batches for path in pair),
+            *(source for source, _ in (*self._first, *self._outputs)),
+        ]:
+            try_to(partial(self._files.remove, path))
+        for directory in reversed(self._made):
+            try_to(partial(self._files.remove_directory, directory))
+        if self._elsewhere is not None:
+            try_to(partial(self.state.sweep, self._elsewhere))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.abort()
+
+    def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
+        return self._files.write(self._wait(pairs, path), data)
+
+    def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
+        """Return where the content of a file waits for the commit."""
+        assert self._open, "the transaction has ended"
+        waiting = temporary(path, self.number, self._mark)
+        with self._adding:  # two threads must not both make a directory: each would remove it
+            self._made += self._files.make_directory(path.parent)
+            pairs.append((waiting, path))  # before the write, so that a torn file is removed too
+        return waiting
+
+    def _prepare(self, data: bytes, final: Path, waiting: Path) -> None:
+        """Put every file and its name on the disk, then the manifest `data`.
+
+        Batches get their final names first: nobody looks before a manifest names them. What the manifest says is flushed together with
+        what it names, as it counts only under its final name.
+        """
+        alone = isinstance(final, ObjectPath)
+        sources = [source for source, _ in self._batches + self._first + self._outputs]
+        if not alone:
+            self._files.write(waiting, data)
+            sources.append(waiting)
+        side_by_side(self._files.sync, sources)
+        for source, target in self._batches:
+            self._files.rename(source, target)
+        directories = {target.parent for _, target in self._batches + self._first + self._outputs}
+        side_by_side(self._files.sync_directory, sorted(directories))
+        self.state.check_locks()
+        if alone:
+            self._files.create(final, data, waiting)
+        else:
+            self._files.rename(waiting, final)
