@@ -23,6 +23,7 @@
 * operators: the operators over relations, and their errors
 * padding: left joins that are inner ones, as a condition drops what they pad
 * physical: the physical graph
+* physical_joins: joins as physical nodes: their arranged sides, rows with and without a partner
 * places: where in the file operators are written, and the work of its collections
 * prune: the columns that nothing reads
 * pushdown: filters asked as near to the inputs as they may be
