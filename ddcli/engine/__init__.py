@@ -22,6 +22,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * scope: operators in the order of their data, stepped together
 * scope_tree: a scope and those within it, by path
 * secret: the key of the hashes of a state
+* shards: updates brought to where their keys are whole, spread evenly, put together
 * stages: operators a shard passes between two exchanges
 * times: times and frontiers: the lattice of updates
 * transit: what lies between the stages of a step out of core

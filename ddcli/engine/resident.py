@@ -14,6 +14,7 @@ from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.places import NOTHING
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
+from ddcli.engine.shards import dealt, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ def step_in_memory(
     resident = Resident(nest, interval, parts, hand_over, leave)
     resident.begin(())
     for index, given in fed.items():
-        deltas = given if isinstance(given, list) else nest.scope.dealt(given)
+        deltas = given if isinstance(given, list) else dealt(given, nest.scope.workers.count)
         if any(len(delta.updates) for delta in deltas):
             resident.schedule.add(Address((index,), HERE, 0), deltas)
     found = resident.run(resident.schedule.legs())
@@ -101,7 +102,7 @@ class Resident:
                 self._enter(path, rounds, found)
             else:
                 self._end(path, rounds)
-        return {index: self.nest.scope.joined(found) for index, found in self._outputs.items()}
+        return {index: joined(found) for index, found in self._outputs.items()}
 
     def seal(self, path: Path, rounds: Rounds) -> None:
         """Have the traces of operators that have stepped take in what they gave: all have read it."""
@@ -142,7 +143,7 @@ class Resident:
         while found:
             at, parts = found.popitem()
             if at.what == LATE:
-                late[at.place[-1]] = scope.joined(parts)
+                late[at.place[-1]] = joined(parts)
             elif at.place[:-1] == path:
                 given[at.place[-1]] = parts
             else:
@@ -208,8 +209,8 @@ class Resident:
         if len(path) == 1:
             around = self.nest.scopes[()]
             around.announce(next(stage for stage in around.stages if path[0] in stage.places))
-        joined = {at.place: loop.scope.joined(parts) for at, parts in found.items()}
-        given = [joined.get(each) for each in self.nest.inputs(path)]
+        entering = {at.place: joined(parts) for at, parts in found.items()}
+        given = [entering.get(each) for each in self.nest.inputs(path)]
         if loop.scope.counted:
             self._entered[path] = clock.perf_counter()
             place.count(0).rows_in += sum(len(delta.updates) for deltas in given for delta in deltas or ())

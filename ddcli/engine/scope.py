@@ -21,6 +21,7 @@ from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.rounds import Interval, split_rounds
+from ddcli.engine.shards import drained, exchanged, joined, summed
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import LARGE, Workers
 
@@ -184,14 +185,14 @@ class Scope:
         """
         count = self.workers.count
         if count == 1:
-            here = {i: self.joined(given.pop(i))[0] for i in list(given)}
+            here = {i: joined(given.pop(i))[0] for i in list(given)}
             held = {i: found[0] for i, found in late.items()}
             late.clear()
             return [self.through(stage, 0, here, held, due, interval)]
         rows = sum(len(delta.updates) for parts in given.values() for found in parts for delta in found)
         rows += sum(len(delta.updates) for found in late.values() for delta in found)
         routed = self._routed(stage, given)
-        read = {i: self.joined(given.pop(i)) for i in list(given)}
+        read = {i: joined(given.pop(i)) for i in list(given)}
         ways = [
             (
                 {i: found[shard] for i, found in read.items()},
@@ -238,13 +239,19 @@ class Scope:
                 continue
             began, place = clock.perf_counter(), self.places[index]
             ends = last.get(i) == index
-            deltas = _taken(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
-            routed[index, i] = self._exchanged(deltas, place.route)
+            deltas = drained(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
+            routed[index, i] = exchanged(deltas, place.route, self.workers)
             if self.counted:
                 place.count(0).seconds += clock.perf_counter() - began
         for i in [i for i in given if i not in read and i not in stage.members]:
             del given[i]
         return routed
+
+    def gathered(self, deltas: Deltas) -> Deltas:
+        """Bring equal updates to one shard."""
+        if self.workers.count == 1:
+            return deltas
+        return exchanged(deltas, tuple(range(deltas[0].updates.shape[1] - 1 - self.nt)), self.workers)
 
     def through(
         self,
@@ -282,7 +289,7 @@ class Scope:
             else:
                 found = deltas.get(index)
             if index in late:
-                found = late[index] if found is None else _sum([late[index], found])
+                found = late[index] if found is None else summed([late[index], found])
             if found is not None and self.counted and place.name and not place.shards:
                 found = place.counted(shard, (), found, 0.0)
                 result.rows += len(found.updates)
@@ -380,51 +387,6 @@ class Scope:
             else:
                 result.later.append((index, when, part))
         return here
-
-    # --- shards ---------------------------------------------------------------------------------------------------
-
-    def _exchanged(self, deltas: Iterable[Delta], route: tuple[int, ...]) -> Deltas:
-        """Bring each update to the shard that owns its key."""
-        inserts = True
-
-        def sources() -> Iterator[np.ndarray]:
-            nonlocal inserts
-            for delta in deltas:
-                inserts = inserts and (delta.inserts or not len(delta.updates))
-                yield delta.updates
-
-        parts = kernels.exchange(sources(), route, self.workers.count, self.workers.each)
-        # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
-        return [Delta(part, inserts=inserts) for part in parts]
-
-    def gathered(self, deltas: Deltas) -> Deltas:
-        """Bring equal updates to one shard."""
-        if self.workers.count == 1:
-            return deltas
-        return self._exchanged(deltas, tuple(range(deltas[0].updates.shape[1] - 1 - self.nt)))
-
-    def dealt(self, delta: Delta) -> Deltas:
-        """Return a source's updates, spread evenly over the shards."""
-        count = self.workers.count
-        ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
-        return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
-
-    @staticmethod
-    def joined(parts: Sequence[Deltas]) -> Deltas:
-        """Return the sum of updates, shard by shard."""
-        return parts[0] if len(parts) == 1 else [_sum(deltas) for deltas in zip(*parts, strict=True)]
-
-
-def _taken(parts: Sequence[Deltas]) -> Iterator[Delta]:
-    """Yield what is in parts, and take it out of them, so that whoever is done with it lets go of its memory."""
-    for deltas in parts:
-        while deltas:
-            yield deltas.pop(0)
-
-
-def _sum(deltas: Sequence[Delta]) -> Delta:
-    filled = [delta for delta in deltas if len(delta.updates)]
-    return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
 
 
 def _begun(

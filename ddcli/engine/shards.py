@@ -1,0 +1,56 @@
+"""Updates in shards: brought to where their keys are whole, spread evenly, and put together again."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.places import Deltas
+    from ddcli.engine.workers import Workers
+
+
+def exchanged(deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers) -> Deltas:
+    """Bring each update to the shard that owns its key."""
+    inserts = True
+
+    def sources() -> Iterator[np.ndarray]:
+        nonlocal inserts
+        for delta in deltas:
+            inserts = inserts and (delta.inserts or not len(delta.updates))
+            yield delta.updates
+
+    parts = kernels.exchange(sources(), route, workers.count, workers.each)
+    # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
+    return [Delta(part, inserts=inserts) for part in parts]
+
+
+def dealt(delta: Delta, count: int) -> Deltas:
+    """Return updates, spread evenly over so many shards."""
+    ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
+    return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
+
+
+def joined(parts: Sequence[Deltas]) -> Deltas:
+    """Return the sum of updates, shard by shard."""
+    return parts[0] if len(parts) == 1 else [summed(deltas) for deltas in zip(*parts, strict=True)]
+
+
+def drained(parts: Sequence[Deltas]) -> Iterator[Delta]:
+    """Yield what is in parts, and take it out of them, so that whoever is done with it lets go of its memory."""
+    for deltas in parts:
+        while deltas:
+            yield deltas.pop(0)
+
+
+def summed(deltas: Sequence[Delta]) -> Delta:
+    """Return updates in one; those without rows are passed over."""
+    filled = [delta for delta in deltas if len(delta.updates)]
+    return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
