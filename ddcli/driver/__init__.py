@@ -1,6 +1,6 @@
 """A run from its request to its commit.
 
-* execute: a run that has something to do: one step, one commit
+* execute: a run that has something to do: its attempts, and a changed plan
 * forget: rows of inputs are forgotten
 * keep: logs of which only the latest is kept
 * meter: inputs whose progress is measured as they are read
@@ -12,6 +12,7 @@
 * prepare: inputs found and opened, and the file bound to their columns
 * run: one run: is there anything to do, then do it and record it
 * run_plan: the plan of a run: the one that an earlier run kept, or a new one
+* single_run: the run proper: one step, one commit
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * tables: requests whose tables are mirrored as they are now
 * watch: `--watch`: a run whenever inputs change
