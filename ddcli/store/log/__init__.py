@@ -5,6 +5,7 @@
 * joint_file: the one file of a commit, put together from parts
 * late_rows: rows at closed times, or far ahead of the clock
 * lineage: files that grow by the commits after them
+* log_files: what the footers of the files state, checked, and the times of their rows
 * newest_tables: which of the tables that arrive together is the newest
 * pieces: rows that are to be read: pieces of files, and slices of an interval
 * progress: `_progress.json`: times that no later file touches

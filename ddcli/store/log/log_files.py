@@ -1,0 +1,231 @@
+"""The files of a log: what their footers state, checked, and the times of their rows.
+
+What is surveyed of times, for the upper and for what is late or left, is what a slice needs again: for a log that may
+be held in memory the times are kept, for a larger one only their bounds.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+
+from ddcli.errors import InputError, RewrittenError
+from ddcli.store.log.late_rows import ahead_error, is_beyond
+from ddcli.store.log.lineage import LARGE, rows_of
+from ddcli.store.log.rows import ORDER, RowReader
+from ddcli.store.log.scan import find_damaged, scan_files
+from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
+from ddcli.store.log.times import CHUNK, FileTimes, advanced, physical, survey, within
+from ddcli.store.parquet.footers import PARQUET
+from ddcli.store.tables.files import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Type
+    from ddcli.store.formats.base import Format
+    from ddcli.store.log.condition import RowCondition
+    from ddcli.store.log.newest_tables import Newest
+    from ddcli.store.log.unparsed import UnparsedRows
+    from ddcli.store.state.entries import Times
+    from ddcli.store.tables.listing import Listing
+
+    Interval = tuple[Times | None, Times]
+
+
+class Pinned(Protocol):
+    """Columns that were inferred, and whether a state has them already."""
+
+    @property
+    def known(self) -> bool:
+        """Whether a state has them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of them."""
+
+
+ROW = "row of the file"
+TOGETHER_NS = 2_000_000_000
+"""Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
+
+
+class LogFiles:
+    """The files of a log that are to be read. Footers are read and checked when it is made, times when they are first asked for.
+
+    `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it; `newest` the
+    newest table so far, where their order tells; `pinned` the columns that were inferred. `most` is how many rows may be in memory at once,
+    None: all. Raises InputError here and in every method.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        log: Format,
+        known: LogSchema | None = None,
+        most: int | None = None,
+        newest: Newest | None = None,
+        pinned: Pinned | None = None,
+    ) -> None:
+        listing.verify()
+        self.pinned = pinned
+        self._known_newest = newest
+        self.listing = listing
+        self.log = log
+        self.most = most
+        self._paths = [listing.path(file) for file in listing.to_read]
+        self._tables = Tables(
+            log.declared(),
+            said_by_paths(log, listing),
+            nested=log.nested,
+            times=log.time,
+            dialect=log.dialect,
+            enveloped=log.enveloped,
+            remark=log.inferred,
+        )
+        self._found = [self._tables.footer(path) for path in self._paths]
+        self.schema = schema_of(log, listing, self._tables.footer, known)
+        self.log = log.bound(self.schema.columns, self.schema.time)
+        for path, found in zip(self._paths, self._found, strict=True):
+            check_file(log, self.schema, path, log.footer(path, found))
+            self._tables.check(path)
+        self._rows = RowReader(self._tables, self.log, self.schema)
+        self.unparsed: dict[Path, UnparsedRows] = {}
+        """The rows of files that are passed over, as they can't be read."""
+        if self.log.quarantines:
+            from ddcli.store.log.unparsed import find_unparsed
+
+            self.unparsed = find_unparsed(self._rows, self._paths, self._found)
+            self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}
+        self._surveyed: list[FileTimes] | None = None
+        self.without: RowCondition | None = None
+        """Rows for which this holds are passed over, as if no file had them."""
+
+    @property
+    def seeks(self) -> bool:
+        """Whether any rows of its files can be read without those before them."""
+        return all(self._tables.kind(path).name == PARQUET for path in self._paths)
+
+    def place(self, path: Path, row: int) -> str:
+        """Return where a person finds a row of a file: of text, its line."""
+        return self._tables.place(path, row)
+
+    def largest_time(self) -> tuple[int, ...] | None:
+        """Return the largest value of each time coordinate in the files to read, or None when they have no rows.
+
+        From the time columns, which are read anyway: statistics in footers are optional, and polars hands none out.
+        """
+        largest = [times.largest for times in self._times() if times.largest is not None]
+        return tuple(max(values) for values in zip(*largest, strict=True)) or None
+
+    def late_times(self, lower: Times) -> tuple[int, ...] | None:
+        """Return the greatest times that late rows of new files may have when they are moved up to `lower`; None without any."""
+        moved = [
+            tuple(map(max, times.largest, lower[0]))
+            for times in self._times()[len(self.listing.waiting) :]
+            if times.largest is not None and times.any_before(lower)
+        ]
+        return tuple(max(values) for values in zip(*moved, strict=True)) or None
+
+    def spans(self) -> list[tuple[Time, Time] | None]:
+        """Return the first and the last time of each file; None where its rows are not in order of time."""
+        return [times.span() for times in self._times()]
+
+    def refuse_after(self, limits: tuple[int | None, ...], said: str) -> None:
+        """Refuse a row with a coordinate after its limit (None: it has none); `said` tells people the present time."""
+        for times in self._times():
+            if times.largest is None or not is_beyond(times.largest, limits):
+                continue
+            row, first = times.first_after(limits)
+            raise ahead_error(first, row, self._tables.place(times.path, row), self._kinds, said)
+
+    def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
+        """Return time and order of the rows within an interval that take from all keys what they have."""
+        truncating = self.log.truncating()
+        if truncating is None:
+            return []
+        column, value, order = truncating
+        (name,) = self.schema.time
+        found: list[tuple[int, int]] = []
+        each = zip(self.listing.to_read, self._paths, self._times(), strict=True)
+        for number, (file, path, times) in enumerate(each):
+            for first in range(0, times.rows, CHUNK):
+                raw = self._tables.collect([path], [column, order, name], (first, CHUNK))
+                raw = raw.with_row_index(ROW, first).filter(pl.col(column) == value)
+                if raw[order].null_count():
+                    raise self._tables.null(path, raw.filter(pl.col(order).is_null())[ROW][0], "column", order)
+                at = physical(self._tables, [path], raw, self.schema.time)
+                rows = at.with_columns(raw[order].cast(pl.Int64).alias(ORDER))
+                if self.log.late == "arrive" and lower is not None and number >= len(self.listing.waiting):
+                    rows = advanced(at, lower).with_columns(rows[ORDER])
+                found += rows.filter(within([name], file.since if lower is None else lower, upper)).iter_rows()
+        return sorted(set(found))
+
+    def find(self, values: dict[str, object], time: int) -> str | None:
+        """Return where the last file is that has a row with these values at a time."""
+        (name,) = self.schema.time
+        for path, found in zip(reversed(self._paths), reversed(self._found), strict=True):
+            names = [*self.log.reads(list(values), found), name]
+            frame = self._tables.collect([path], names)
+            turned = self.log.turn(frame, list(values))
+            times = physical(self._tables, [path], frame, self.schema.time).to_series()
+            same = (times if turned.rows is None else times[turned.rows]) == time
+            for column, value in values.items():
+                same &= turned.frame[column].eq_missing(pl.Series([value]))
+            if same.any():
+                return str(path)
+        return None
+
+    def scans(self) -> list[pl.LazyFrame]:
+        """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
+        return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
+
+    def scan(self, order: Iterable[int] | None = None) -> pl.LazyFrame:
+        """Return the rows of all files as `scans` does, one file after the other in this order (None: that of their names)."""
+        at = range(len(self._paths)) if order is None else order
+        alike = groupby(at, key=lambda file: self._tables.alike(self._paths[file], self._found[file]))
+        groups = [[self._paths[file] for file in group] for _, group in alike]
+        return pl.concat(scan_files(self._tables, groups, self.schema, self.log.diff))
+
+    def damaged(self) -> InputError | None:
+        """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""
+        return find_damaged(self._tables, self._paths)
+
+    def refuse_rewritten(self) -> None:
+        """Raise RewrittenError if a file is not the one that was listed, nor has only grown since: what was read may be of both."""
+        if not self.listing.growing:
+            return
+        for at, (file, path) in enumerate(zip(self.listing.to_read, self._paths, strict=True)):
+            if self.listing.is_as_listed(file):
+                continue
+            read = self._surveyed[at].rows if self._surveyed is not None and at in self._growing else None
+            if read is None or rows_of(path, file.fingerprint) != read:
+                raise RewrittenError("a log was written anew while it was read", place=str(path), hint="run again")
+
+    @property
+    def _kinds(self) -> list[Type]:
+        return list(self.schema.time.values())
+
+    def _times(self) -> list[FileTimes]:
+        """Return the times of each file, checked for nulls; read once."""
+        if self._surveyed is None:
+            limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
+            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most, limits)
+        return self._surveyed
+
+    @cached_property
+    def _growing(self) -> frozenset[int]:
+        """The files to which the log's writer may add rows while they are read, or of which not all rows count: they are read up to a row."""
+        if not self.listing.growing and not self.listing.limits:
+            return frozenset()
+        files = self.listing.to_read
+        newest = max((file.mtime_ns for file in files), default=0) - TOGETHER_NS
+        return frozenset(
+            at
+            for at, file in enumerate(files)
+            if file.path in self.listing.limits or (file.mtime_ns >= newest and file.size <= 2 * LARGE)
+        )
