@@ -9,8 +9,6 @@ import click
 from ddcli.cli.arguments import IF_LOCKED, REPORT, VAR
 from ddcli.screen import json_text, near, say
 
-PIPELINES = (".yaml", ".yml")
-
 
 @click.command("compact", short_help="Sum up what is old in an output's log.")
 @click.argument("target", metavar="OUTPUT|PIPELINE")

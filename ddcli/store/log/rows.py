@@ -130,7 +130,7 @@ class RowReader:
                 return rows
             return rows.chosen(self._order(rows.frame) == arrived.order)
         except (BadRow, NullValue):
-            self._find(paths, found, columns, names)
+            self._find(paths, columns, names)
             raise
 
     def judge(self, path: Path, turned: Turned) -> None:
@@ -222,7 +222,7 @@ class RowReader:
         yield of_rows(None if times is None else times.to_series()).alias(MOMENT)
         yield of_rows(sequence).alias(SEQUENCE)
 
-    def _find(self, paths: Sequence[Path], found: Footer, columns: Sequence[str], names: Sequence[str]) -> None:
+    def _find(self, paths: Sequence[Path], columns: Sequence[str], names: Sequence[str]) -> None:
         """Raise the error of the first file that has a row which means nothing, with its number in that file."""
         for path in paths:
             raw, turned = self.tables.collect([path], names), None
