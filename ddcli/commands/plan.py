@@ -138,7 +138,7 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
     request = read_request(path, state, until, lambda _line: None)
     manifest = newest_of(request)
     check_outputs(request.state, manifest, request.outputs)
-    if manifest is not None and is_idle(request, manifest):
+    if manifest is not None and is_idle(request, manifest, locks=False):
         from ddcli.engine.times import Frontier
         from ddcli.store.time_text import format_frontier
 

@@ -91,7 +91,8 @@ def _execute(
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
     planning.check_work()
-    load_functions(request.spec, request.base)  # a function that can't be loaded ends the run before anything is done
+    if request.kept is None or request.kept.spec is None:  # what is kept calls no function
+        load_functions(request.spec, request.base)  # one that can't be loaded ends the run before anything is done
     if manifest is not None:
         if is_changed(request, manifest, graph.fingerprint):
             return _changed(request, manifest, state, planning, time, choosing, opened)

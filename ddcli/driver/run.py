@@ -127,7 +127,7 @@ def run(
         request = _reopening(request, manifest, reopen)
         if manifest is not None and request.reopened is None and (dry_run or not unpublished(request.state, manifest)):
             return nothing_new(request, manifest)
-    elif manifest is not None and not request.withdrawn and is_idle(request, manifest):
+    elif manifest is not None and not request.withdrawn and is_idle(request, manifest, locks=not dry_run):
         return nothing_new(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)

@@ -41,8 +41,11 @@ def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
     return RunSummary(request.spec.name.value, None, told, changed=False, time=time_text(request.clock, upper))
 
 
-def is_idle(request: Request, manifest: Manifest) -> bool:
-    """Say whether no file is new, no progress has moved, and no row that waits may be taken now."""
+def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
+    """Say whether no file is new, no progress has moved, and no row that waits may be taken now. Raises StateError for outputs that are not the state's.
+
+    If it is not, who `locks` the state looks at outputs under the lock.
+    """
     if (
         request.refresh is not None
         or request.rewrite
@@ -51,6 +54,9 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         or unpublished(request.state, manifest)
     ):
         return False
+    idle = _has_nothing(request, manifest)
+    if locks and not idle:
+        return False
     try:
         check_outputs(request.state, manifest, request.outputs)
     except StateError:
@@ -58,6 +64,11 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         if newest is None or newest.number == manifest.number:
             raise
         return False  # another run has committed since
+    return idle
+
+
+def _has_nothing(request: Request, manifest: Manifest) -> bool:
+    """Say so of the inputs alone."""
     time, before = find_time(manifest), Frontier(manifest.upper)
     if request.until is not None:
         return find_upper(request, time, {}, manifest, None) == before

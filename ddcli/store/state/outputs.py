@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 """What globs take, whatever the name begins with."""
-NEWEST, OLDER, LAST = 500, 50, 10
-"""How many files of an output a run that appends to it looks at; of the newest, a process that has written the last itself looks at `LAST`."""
+NEWEST, OLDER = (500, 10), (50, 5)
+"""How many files of an output a run that appends to it looks at, of the newest and of the older ones; and a process that has written the last itself."""
 ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
 
 
@@ -152,30 +152,31 @@ def check_outputs(
 def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path], *, few: bool = False) -> None:
     """Refuse outputs some files of which are not what was written (StateError), before a run appends to them.
 
-    Looks at a bounded number of files: at the size of the newest `NEWEST`, or `few`, and at the footers of those that were changed after the
-    last commit had published them; and at size and footer of the `OLDER` others whose turn it is.
+    Looks at a bounded number of files: at the size of the newest ones, and at the footers of those that were changed after the
+    last commit had published them; and at size and footer of those others whose turn it is. A process that has written the last one needs to
+    look at `few`.
     """
     for name, before in same_outputs(directory, manifest, outputs).items():
         files, path = manifest.outputs[before].files, real(outputs[name])
         keys, published = list(keys_of(files)), _size_and_change(path / PROGRESS)[1]
         if isinstance(path, ObjectPath):  # a request each
             keys = keys[-1:]
-        last = keys[-(LAST if few else NEWEST) :]
+        last = keys[-NEWEST[few] :]
         for file in pick(files, last):
             _check_file(name, path / file.name, file, published)
-        for file in pick(files, in_turn(keys[: -len(last) or None], manifest.number)):
+        for file in pick(files, in_turn(keys[: -len(last) or None], manifest.number, OLDER[few])):
             _check_file(name, path / file.name, file, 0)
 
 
-def in_turn(keys: Sequence[str], number: int) -> Sequence[str]:
-    """Return the older files that the run after a commit looks at: each has its turn.
+def in_turn(keys: Sequence[str], number: int, count: int = OLDER[False]) -> Sequence[str]:
+    """Return the `count` older files that the run after a commit looks at: each has its turn.
 
     >>> names = [str(at) for at in range(2_400)]
     >>> len({name for commit in range(48) for name in in_turn(names, commit)})
     2400
     """
-    start = number % max(1, -(-len(keys) // OLDER)) * OLDER
-    return keys[start : start + OLDER]
+    start = number % max(1, -(-len(keys) // count)) * count
+    return keys[start : start + count]
 
 
 def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None:
