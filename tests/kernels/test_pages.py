@@ -183,11 +183,12 @@ def test_rows_of_wanted_numbers_are_found(values, others, size, numbered):
     content, table = written(pa.int64(), form, values, size)
     wanted = np.array(sorted({*values[::3], *others}), np.int64)
     scratch = np.empty((2, size), np.uint64)
-    counts, rows = np.empty(len(table), np.int64), np.empty(len(values), np.int64)
-    found = kernels.find_rows(content, table, wanted, *scratch, counts, rows, form)
+    counts, rows, lanes = (np.empty(count, np.int64) for count in (len(table), len(values), len(values)))
+    found = kernels.find_rows(content, table, wanted, *scratch, counts, rows, lanes, form)
     pages = np.repeat(np.arange(len(table)), counts)
     held = [at for at, value in enumerate(values) if value in set(wanted.tolist())]
     assert (pages * size + rows[:found]).tolist() == held
+    assert lanes[:found].tolist() == [values[at] for at in held]
 
 
 def test_flags_floats_and_signs():

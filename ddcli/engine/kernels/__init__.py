@@ -7,6 +7,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * gather: pick rows by key, lanes by number
 * join: join sorted matrices by key
 * join_few: join a few new rows, in one call
+* leaves: which pages of a batch file have a key, and where they lie
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
 * packing: values packed for pages of Parquet

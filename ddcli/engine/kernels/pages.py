@@ -239,7 +239,7 @@ def to_lanes(values: np.ndarray, count: int, form: int) -> None:
                 values[i] ^= LOW_BITS
 
 
-@kernel("BMVUUVVi")
+@kernel("BMVUUVVVi")
 def find_rows(
     data: np.ndarray,
     pages: np.ndarray,
@@ -248,12 +248,13 @@ def find_rows(
     levels: np.ndarray,
     counts: np.ndarray,
     rows: np.ndarray,
+    lanes: np.ndarray,
     form: int,
 ) -> int:
-    """Write the numbers, in their pages, of the rows with a wanted lane, and how many each page has; return how many in all.
+    """Write the numbers, in their pages, of the rows with a wanted lane, these lanes, and how many each page has; return how many in all.
 
     `pages` are (n, 5): begin and end of the page's values and the number of its rows, begin and end of its dictionary; `wanted` and the values of all
-    pages, one after the other, ascend. `rows` has room for all rows of the pages. Returns -1 for a page that can't be read.
+    pages, one after the other, ascend. `rows` and `lanes` have room for all rows of the pages. Returns -1 for a page that can't be read.
     """
     total = 0
     w = 0
@@ -270,6 +271,7 @@ def find_rows(
                 w += 1
             else:
                 rows[total] = i
+                lanes[total] = lane
                 total += 1
                 i += 1
         counts[page] = total - before

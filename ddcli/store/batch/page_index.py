@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.kernels.gather import meeting
+from ddcli.engine.kernels.leaves import are_sound, find_pages, locate_pages
 from ddcli.engine.kernels.packing import SIZES, describe_pages
 from ddcli.engine.kernels.page_headers import SIZE, walk_pages
 from ddcli.engine.kernels.pages import (
@@ -205,23 +205,19 @@ def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Ma
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of some columns, a row each: where they begin, where their headers end, where they end, and their checksums."""
+    """Pages of a column: where each begins and ends, and as kernels take them (see `find_rows`)."""
 
     starts: Matrix
-    bodies: Matrix
-    ends: Matrix
-    checksums: Matrix
+    table: Matrix
 
-    def sound(self, data: Data) -> bool:
-        """Say whether these pages of a file are what was written."""
-        starts, ends = self.starts.reshape(-1), self.ends.reshape(-1)
-        if not len(starts):
-            return True
-        if starts.min() < 0 or ends.max() > len(data) or (self.ends < self.bodies).any():
-            return False
-        found = np.empty(len(starts), np.int64)
-        hash_ranges(starts, ends - starts, data, found)
-        return bool((found == self.checksums.reshape(-1)).all() and (self.starts <= self.bodies).all())
+    @property
+    def ends(self) -> Matrix:
+        """Return where each ends."""
+        return self.table[:, 1]
+
+    def of(self, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Pages:
+        """Return those for which the mask is true."""
+        return Pages(self.starts[chosen], self.table[chosen])
 
 
 class Leaves:
@@ -232,62 +228,48 @@ class Leaves:
         self.groups = groups
         self._numbers = numbers
 
-    def meeting(self, keys: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the pages that can have one of the sorted keys: the places of their row groups here, and their numbers in these.
+    def meeting(self, keys: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        """Return the pages that can have one of the sorted keys: the places of their row groups here, their numbers in these, how many rows they have.
 
         A leaf has no more lanes than a key has: of records that are asked for by more columns, it knows these first ones.
         """
         index = self.index
         lanes = min(keys.shape[1], index.key)
-        keys = keys[:, :lanes]
-        count, pages = len(self.groups), index.pages
-        if not count:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        lows = self._numbers[:, : pages * index.key].reshape(count, pages, index.key)[:, :, :lanes]
-        after = index.records[self.groups + 1, :lanes].reshape(count, 1, lanes)
-        # A key's rows may begin in the page before one that begins with it: a page has keys up to the next one's first.
-        highs = np.concatenate([lows[:, 1:], after], axis=1)
-        found = np.empty(count * pages, np.int64)
-        some = meeting(_rows(lows), _rows(highs), np.ascontiguousarray(keys), found)
-        places, numbers = np.divmod(found[:some], pages)
-        filled = numbers * index.page < index.rows_of(self.groups)[places]
-        return places[filled], numbers[filled]
+        after = np.ascontiguousarray(index.records[self.groups + 1, :lanes])
+        found = np.empty((3, len(self.groups) * index.pages), np.int64)
+        heights, keys = index.rows_of(self.groups), np.ascontiguousarray(keys[:, :lanes])
+        some = find_pages(self._numbers, after, heights, keys, index.pages, index.page, index.key, *found)
+        places, numbers, sizes = found[:, :some]
+        return places, numbers, sizes
 
-    def all(self) -> tuple[Matrix, Matrix]:
+    def all(self) -> tuple[Matrix, Matrix, Matrix]:
         """Return all pages as `meeting` returns some."""
-        counts = -(-self.index.rows_of(self.groups) // self.index.page)
+        heights = self.index.rows_of(self.groups)
+        counts = -(-heights // self.index.page)
         places = np.repeat(np.arange(len(self.groups)), counts)
-        return places, np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        numbers = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return places, numbers, np.minimum(heights[places] - numbers * self.index.page, self.index.page)
 
-    def rows(self, places: Matrix, numbers: Matrix) -> Matrix:
-        """Return how many rows some pages have."""
-        found: Matrix = np.minimum(self.index.rows_of(self.groups)[places] - numbers * self.index.page, self.index.page)
+    def pages(self, column: int, places: Matrix, numbers: Matrix, sizes: Matrix) -> Pages:
+        """Return these pages of a column."""
+        found = Pages(np.empty(len(places), np.int64), np.empty((len(places), 5), np.int64))
+        at = self._column(column)
+        locate_pages(self._numbers, places, numbers, sizes, at, self.index.pages, found.starts, found.table)
         return found
 
-    def pages(self, columns: Matrix, places: Matrix, numbers: Matrix) -> Pages:
-        """Return these pages of some columns."""
-        at, last = self._columns(columns), self.index.pages
-        starts = self._numbers[places, at + 1 + numbers] >> SIZES
-        packed = self._numbers[places, at + 2 + numbers]
-        checksums = self._numbers[places, at + last + 3 + numbers]
-        return Pages(starts, starts + (packed & (1 << SIZES) - 1), packed >> SIZES, checksums)
+    def before(self, column: int, places: Matrix) -> tuple[Matrix, Matrix]:
+        """Return where what lies before the pages of a column begins and ends in some row groups: a dictionary, or nothing; first of all the magic."""
+        at = self._column(column)
+        return self._numbers[places, at], self._numbers[places, at + 1] >> SIZES
 
-    def dictionaries(self, columns: Matrix, places: Matrix) -> Pages:
-        """Return what lies before the pages of some columns in some row groups: nothing, or a dictionary; first of all the magic."""
-        at = self._columns(columns)
-        starts, packed = self._numbers[places, at], self._numbers[places, at + 1]
-        checksums = self._numbers[places, at + self.index.pages + 2]
-        return Pages(starts, starts + (packed & (1 << SIZES) - 1), packed >> SIZES, checksums)
+    def sound(self, data: Data, column: int, places: Matrix, numbers: Matrix, pages: Pages, *, numbered: bool) -> bool:
+        """Say whether pages of a file are what was written; and with those of a `numbered` column what lies before them."""
+        at, each = self._column(column), (pages.starts, pages.table)
+        return bool(are_sound(data, self._numbers, places, numbers, at, self.index.pages, numbered, *each))
 
-    def _columns(self, columns: Matrix) -> Matrix:
-        """Return where the numbers of some columns begin, a row each."""
-        pages = self.index.pages
-        return (pages * self.index.key + columns * (2 * pages + 3))[:, None]
-
-
-def _rows(keys: Matrix) -> Matrix:
-    """Return keys (groups, pages, lanes) as the rows of a matrix."""
-    return np.ascontiguousarray(keys).reshape(keys.shape[0] * keys.shape[1], keys.shape[2])
+    def _column(self, column: int) -> int:
+        """Return where the numbers of a column begin."""
+        return self.index.pages * self.index.key + column * (2 * self.index.pages + 3)
 
 
 def _text(numbers: Matrix) -> str:

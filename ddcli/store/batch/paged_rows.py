@@ -12,7 +12,19 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN, TEXT, find_rows, pick_texts, pick_values, split_texts
+from ddcli.engine.kernels.pages import (
+    FLAGGED,
+    NULLABLE,
+    NUMBERED,
+    OTHER,
+    PLAIN,
+    TEXT,
+    WIDTH,
+    find_rows,
+    pick_texts,
+    pick_values,
+    split_texts,
+)
 from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
 from ddcli.expressions.types import Type
@@ -37,28 +49,29 @@ LOOKED_INTO = 1 << 12
 """Pages that are looked into together."""
 TOGETHER = 1 << 17
 """Rows of row groups that are read together: as many as fit in a cache, with a few columns."""
+ELSEWHERE = FLAGGED | NULLABLE | TEXT
+"""The forms of values that their lanes don't say alone."""
 NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Rows of some pages: `counts` are how many of each, `rows` their numbers in it; both empty where all are."""
+    """Rows of some pages: `counts` are how many of each, `rows` their numbers in it; both empty where all are.
+
+    `lanes` are the values of the column that they were found by, where a lane of its own says them; else empty.
+    """
 
     places: Matrix
     numbers: Matrix
     sizes: Matrix
     counts: Matrix
     rows: Matrix
+    lanes: Matrix
 
     @property
     def height(self) -> int:
         """Return how many rows these are."""
         return int((self.counts if len(self.counts) else self.sizes).sum())
-
-    def hit(self) -> _Chosen:
-        """Return the same rows without pages that have none."""
-        some = self.counts > 0
-        return _Chosen(self.places[some], self.numbers[some], self.sizes[some], self.counts[some], self.rows)
 
     def positions(self) -> Matrix:
         """Return the numbers of the rows in all pages, one after the other."""
@@ -108,12 +121,11 @@ class PagedRows:
             return
         with self.file.mapped() as mapped:
             reading = _PageReading(self, mapped, np.array(groups, np.int64), self._spared(spared))
-            places, numbers = reading.leaves.meeting(keys)
-            for at in range(0, len(places), LOOKED_INTO):
-                some = slice(at, at + LOOKED_INTO)
-                found = reading.with_keys(leading, places[some], numbers[some], wanted)
+            pages = reading.leaves.meeting(keys)
+            for at in range(0, len(pages[0]), LOOKED_INTO):
+                found = reading.with_keys(leading, [each[at : at + LOOKED_INTO] for each in pages], wanted)
                 if len(found.rows):
-                    yield kernels.gather(reading.matrix(found, pool), keys.shape[1], keys)
+                    yield kernels.gather(reading.matrix(leading, found, pool), keys.shape[1], keys)
             self.file.let_go(mapped)
 
     def _spared(self, lanes: Collection[int]) -> frozenset[str]:
@@ -143,8 +155,8 @@ class _PageReading:
         self._of = rows
         self._spared = spared
         self._given = 0
-        self._row: dict[int, int] = {}
-        self._own: dict[int, int] = {}
+        self._pages: dict[int, Pages] = {}
+        """Of columns, by number, the pages that were found last."""
         self._mapped = mapped
         self._data: Data = np.frombuffer(mapped, np.uint8)
         index = rows.index
@@ -159,34 +171,36 @@ class _PageReading:
 
     def all(self, pool: Pool, room: Matrix | None) -> Matrix:
         """Return all rows, the first ones of `room` if it is given."""
-        leaves, places, numbers = self.leaves, *self.leaves.all()
+        places, numbers, sizes = self.leaves.all()
         columns = range(len(self._of.index.columns))
-        self._find(columns, columns, places, numbers)
-        sizes = leaves.rows(places, numbers)
-        self._of.file.groups_read += len(leaves.groups)
-        return self._fill(_Chosen(places, numbers, sizes, NOTHING, NOTHING), pool, room)
+        self._find(columns, columns, places, numbers, sizes)
+        self._of.file.groups_read += len(self.leaves.groups)
+        return self._fill(_Chosen(places, numbers, sizes, NOTHING, NOTHING, NOTHING), pool, room)
 
-    def with_keys(self, leading: str, places: Matrix, numbers: Matrix, wanted: Matrix) -> _Chosen:
+    def with_keys(self, leading: str, among: Sequence[Matrix], wanted: Matrix) -> _Chosen:
         """Return the rows of some pages whose leading column has one of the wanted numbers."""
-        self._find_of([leading], places, numbers)
-        sizes = self.leaves.rows(places, numbers)
-        rows, counts = np.empty(int(sizes.sum()), np.int64), np.empty(len(sizes), np.int64)
-        column = self._of.index.columns[self._of.columns[leading]]
-        table = self._table(column, sizes)
-        found = find_rows(self._data, table, wanted, *self._scratch, counts, rows, column.form)
+        places, numbers, sizes = among
+        self._find_of([leading], places, numbers, sizes)
+        at = self._of.columns[leading]
+        form, pages = self._of.index.columns[at].form, self._pages[at]
+        (rows, lanes), counts = np.empty((2, int(sizes.sum())), np.int64), np.empty(len(sizes), np.int64)
+        found = find_rows(self._data, pages.table, wanted, *self._scratch, counts, rows, lanes, form)
         self._of.file.pages_read += len(places)
         if found < 0:
             raise damaged(self._of.file.path)
-        return _Chosen(places, numbers, sizes, counts, rows[:found].copy()).hit()
+        some = counts > 0
+        self._pages[at] = pages.of(some)
+        known = lanes[:found].copy() if not form & ELSEWHERE and form >> WIDTH == 0 else NOTHING
+        return _Chosen(places[some], numbers[some], sizes[some], counts[some], rows[:found].copy(), known)
 
-    def matrix(self, chosen: _Chosen, pool: Pool) -> Matrix:
-        """Return rows."""
-        left_out = {*self._of.index.constants, *self._spared}
+    def matrix(self, leading: str, chosen: _Chosen, pool: Pool) -> Matrix:
+        """Return rows that were found by the leading column."""
+        left_out = {leading, *self._of.index.constants, *self._spared}
         names = [name for name in self._of.layout.stored if name not in left_out]
-        self._find_of(names, chosen.places, chosen.numbers)
-        return self._fill(chosen, pool)
+        self._find_of(names, chosen.places, chosen.numbers, chosen.sizes)
+        return self._fill(chosen, pool, leading=leading)
 
-    def _fill(self, chosen: _Chosen, pool: Pool, room: Matrix | None = None) -> Matrix:
+    def _fill(self, chosen: _Chosen, pool: Pool, room: Matrix | None = None, leading: str | None = None) -> Matrix:
         """Return rows of pages that have been checked."""
         layout, height = self._of.layout, chosen.height
         matrix = np.empty((height, layout.width), np.int64) if room is None else room[:height]
@@ -196,6 +210,8 @@ class _PageReading:
                 matrix[:, lane : lane + kind.lanes] = numbers[:, None]
             elif name in self._of.index.constants:
                 matrix[:, lane] = self._of.index.constants[name]
+            elif name == leading and len(chosen.lanes):
+                matrix[:, lane] = chosen.lanes
             elif (native := self._of.native(name, kind)) is not None:
                 self._write(native, kind, chosen, matrix, lane, pool)
             else:
@@ -207,7 +223,7 @@ class _PageReading:
     def _write(self, column: PageColumn, kind: Type, chosen: _Chosen, matrix: Matrix, lane: int, pool: Pool) -> None:
         """Write the lanes of a column whose pages a kernel reads."""
         if not column.form & PLAIN:
-            data, table = self._data, self._table(column, chosen.sizes)
+            data, table = self._data, self._pages[self._of.columns[column.name]].table
         else:
             data, table = self._unpacked(column, chosen)
         if not column.form & TEXT:
@@ -232,12 +248,11 @@ class _PageReading:
 
     def _numbered(self, column: PageColumn, kind: Type, chosen: _Chosen, numbers: Matrix, pool: Pool) -> Matrix:
         """Return the lanes of texts that dictionaries number, of each text once: only those are hashed that some row has."""
-        there, place = self._there, self._place
-        own = self._own[self._of.columns[column.name]]
-        bodies, ends = self._before.bodies[own], self._before.ends[own]
+        first, place = _distinct(chosen.places)
+        bodies, ends = self._pages[self._of.columns[column.name]].table[first, 3:].T
         sizes = ends - bodies
         starts, lengths = np.empty((2, int((sizes // 4).sum())), np.int64)
-        firsts = np.zeros(len(there) + 1, np.int64)
+        firsts = np.zeros(len(bodies) + 1, np.int64)
         for at, (start, end) in enumerate(zip(bodies.tolist(), ends.tolist(), strict=True)):
             found = split_texts(self._data, start, end, starts[firsts[at] :], lengths[firsts[at] :])
             if found < 0:
@@ -257,7 +272,7 @@ class _PageReading:
 
     def _unpacked(self, column: PageColumn, chosen: _Chosen) -> tuple[Data, Matrix]:
         """Return what compressed pages of a column hold, and where, as kernels take it."""
-        pages = self._pages_of(self._of.columns[column.name])
+        pages = self._pages[self._of.columns[column.name]]
         table = np.zeros((len(chosen.places), 5), np.int64)
         try:
             data, table[:, :2] = unpacked(self._data, pages)
@@ -271,7 +286,7 @@ class _PageReading:
         import pyarrow as pa
 
         metadata = self._of.file.metadata
-        parts = [(self._pages_of(at), metadata.row_group(0).column(at)) for at in self._of.numbers(name)]
+        parts = [(self._pages[at], metadata.row_group(0).column(at)) for at in self._of.numbers(name)]
         field = metadata.schema.to_arrow_schema().field(name)
         try:
             found = read_pages(self._data, parts, field, int(chosen.sizes.sum()))
@@ -279,54 +294,43 @@ class _PageReading:
             raise damaged(self._of.file.path) from None
         return found[chosen.positions()] if len(chosen.counts) else found
 
-    def _table(self, column: PageColumn, sizes: Matrix) -> Matrix:
-        """Return the pages of a column as kernels take them."""
-        at, table = self._of.columns[column.name], np.zeros((len(sizes), 5), np.int64)
-        row = self._row[at]
-        table[:, 0], table[:, 1], table[:, 2] = self._pages.bodies[row], self._pages.ends[row], sizes
-        if column.form & NUMBERED:
-            own = self._own[at]
-            table[:, 3], table[:, 4] = self._before.bodies[own][self._place], self._before.ends[own][self._place]
-        return table
-
-    def _pages_of(self, at: int) -> Pages:
-        """Return the pages of a column that were found."""
-        row, pages = self._row[at], self._pages
-        return Pages(pages.starts[row], pages.bodies[row], pages.ends[row], pages.checksums[row])
-
-    def _find_of(self, names: Sequence[str], places: Matrix, numbers: Matrix) -> None:
+    def _find_of(self, names: Sequence[str], places: Matrix, numbers: Matrix, sizes: Matrix) -> None:
         """Find these pages of some columns, and the dictionaries that they refer to, and check them."""
         columns = [at for name in names for at in self._of.numbers(name)]
         forms = [self._of.index.columns[at].form for at in columns]
         numbered = [at for at, form in zip(columns, forms, strict=True) if form != OTHER and form & NUMBERED]
-        self._find(columns, numbered, places, numbers)
+        self._find(columns, numbered, places, numbers, sizes)
 
-    def _find(self, columns: Sequence[int], numbered: Sequence[int], places: Matrix, numbers: Matrix) -> None:
-        """Find pages by the numbers of their columns, and what lies before those of the `numbered` ones; refuse what is not as it was written."""
-        self._there, self._place = _distinct(places)
-        self._pages = self.leaves.pages(np.array(columns, np.int64), places, numbers)
-        self._before = self.leaves.dictionaries(np.array(numbered, np.int64), self._there)
-        self._row = {at: row for row, at in enumerate(columns)}
-        self._own = {at: row for row, at in enumerate(numbered)}
-        if self._of.file.is_checked:
+    def _find(
+        self, columns: Sequence[int], numbered: Sequence[int], places: Matrix, numbers: Matrix, sizes: Matrix
+    ) -> None:
+        """Find pages by the numbers of their columns; refuse what is not as it was written, of the `numbered` ones with what lies before their pages."""
+        for at in columns:
+            self._pages[at] = self.leaves.pages(at, places, numbers, sizes)
+        if self._of.file.is_checked or not (len(places) and len(columns)):
             return
-        found = self._pages, self._before
-        starts, ends = (
-            np.concatenate([part.reshape(-1) for part in parts])
-            for parts in zip(*((each.starts, each.ends) for each in found), strict=True)
-        )
-        order = np.argsort(starts, kind="stable")
-        self._of.file.fetch(self._mapped, starts[order], ends[order])
-        if not all(pages.sound(self._data) for pages in found):
-            raise damaged(self._of.file.path)
+        parts = [(self._pages[at].starts, self._pages[at].ends) for at in columns]
+        if numbered:
+            there = places[_distinct(places)[0]]
+            parts += [self.leaves.before(at, there) for at in numbered]
+        if len(parts) == 1:
+            self._of.file.fetch(self._mapped, *parts[0])
+        else:
+            starts, ends = (np.concatenate(each) for each in zip(*parts, strict=True))
+            order = np.argsort(starts, kind="stable")
+            self._of.file.fetch(self._mapped, starts[order], ends[order])
+        for at in columns:
+            each = places, numbers, self._pages[at]
+            if not self.leaves.sound(self._data, at, *each, numbered=at in numbered):
+                raise damaged(self._of.file.path)
 
 
 def _distinct(places: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the distinct ones of some numbers that ascend, and the place of each among these: `np.unique` imports masked arrays.
+    """Return where each of some numbers that ascend is first, and its place among the distinct ones: `np.unique` imports masked arrays.
 
     >>> _distinct(np.array([3, 3, 5]))
-    (array([3, 5]), array([0, 0, 1]))
+    (array([0, 2]), array([0, 0, 1]))
     """
     first = np.ones(len(places), np.bool_)
     np.not_equal(places[1:], places[:-1], out=first[1:])
-    return places[first], np.cumsum(first) - 1
+    return np.flatnonzero(first), np.cumsum(first) - 1

@@ -216,7 +216,7 @@ def _resolved(path: str) -> str | None:
         return None
     try:
         found = os.readlink(f"{OPENED}/{descriptor}")  # noqa: PTH115 - as below
-        return found if os.path.samestat(os.fstat(descriptor), os.lstat(found)) else None  # noqa: PTH116 - it is gone by now
+        return found if os.path.samestat(os.fstat(descriptor), os.lstat(found)) else None
     except OSError:
         return None
     finally:

@@ -1,0 +1,138 @@
+"""The pages of a batch file that its leaves name (see `store.batch.page_index`): which can have a key, where they lie, and whether they are sound.
+
+A leaf is a row of numbers: with which key each page begins, then of each column where what lies before its pages begins, where that and each page ends,
+with the size of its header, and the checksums of both.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.packing import SIZES
+from ddcli.engine.kernels.xxhash import NULL, xxhash64
+
+HEADERS: Final = (1 << SIZES) - 1
+
+
+@inline
+def compare_from(keys: np.ndarray, k: int, m: np.ndarray, row: int, first: int) -> int:
+    """Return -1, 0 or 1 as key k is before, equal to or after the lanes of a row of `m` from the lane `first` on."""
+    for c in range(keys.shape[1]):
+        x = keys[k, c]
+        y = m[row, first + c]
+        if x != y:
+            return -1 if x < y else 1
+    return 0
+
+
+@kernel("MMVMiiiVVV")
+def find_pages(
+    leaves: np.ndarray,
+    after: np.ndarray,
+    heights: np.ndarray,
+    keys: np.ndarray,
+    pages: int,
+    page: int,
+    lanes: int,
+    places: np.ndarray,
+    numbers: np.ndarray,
+    sizes: np.ndarray,
+) -> int:
+    """Write the pages that can have one of the sorted keys: the place of the leaf, the number there, how many rows; return how many pages.
+
+    A leaf has `pages` pages of `page` rows, `lanes` lanes of each one's key, and `heights` rows in all; `after` has the key with which the next one begins.
+    """
+    found = 0
+    k = 0
+    for place in range(leaves.shape[0]):
+        for number in range(pages):
+            rows = min(heights[place] - number * page, page)
+            if rows <= 0:
+                break
+            while k < keys.shape[0] and compare_from(keys, k, leaves, place, number * lanes) < 0:
+                k += 1
+            if k == keys.shape[0]:
+                return found
+            # A key's rows may begin in the page before one that begins with it: a page has keys up to the next one's first.
+            if number + 1 < pages:
+                order = compare_from(keys, k, leaves, place, (number + 1) * lanes)
+            else:
+                order = compare_from(keys, k, after, place, 0)
+            if order <= 0:
+                places[found] = place
+                numbers[found] = number
+                sizes[found] = rows
+                found += 1
+    return found
+
+
+@kernel("MVVViiVM")
+def locate_pages(
+    leaves: np.ndarray,
+    places: np.ndarray,
+    numbers: np.ndarray,
+    sizes: np.ndarray,
+    column: int,
+    pages: int,
+    starts: np.ndarray,
+    table: np.ndarray,
+) -> int:
+    """Write where pages of a column begin, and as `find_rows` takes them where their values begin and end, their rows, and what lies before the leaf's pages.
+
+    `column` is where the leaf's numbers of the column begin.
+    """
+    for i in range(places.size):
+        place = places[i]
+        number = numbers[i]
+        if number < 0 or number >= pages:
+            return -1
+        start = leaves[place, column + 1 + number] >> SIZES
+        packed = leaves[place, column + 2 + number]
+        before = leaves[place, column + 1]
+        starts[i] = start
+        table[i, 0] = start + (packed & HEADERS)
+        table[i, 1] = packed >> SIZES
+        table[i, 2] = sizes[i]
+        table[i, 3] = leaves[place, column] + (before & HEADERS)
+        table[i, 4] = before >> SIZES
+    return 0
+
+
+@inline
+def is_sound(data: np.ndarray, start: int, body: int, end: int, checksum: int) -> bool:
+    """Say whether a range of bytes is what was written."""
+    if start < 0 or end > data.shape[0] or end < body or body < start:
+        return False
+    found = np.int64(xxhash64(data, start, end - start))
+    sound: bool = found - (found == NULL) == checksum
+    return sound
+
+
+@kernel("BMVViiiVM")
+def are_sound(
+    data: np.ndarray,
+    leaves: np.ndarray,
+    places: np.ndarray,
+    numbers: np.ndarray,
+    column: int,
+    pages: int,
+    numbered: int,
+    starts: np.ndarray,
+    table: np.ndarray,
+) -> int:
+    """Return 1 if the pages that were located are what was written, and, of a `numbered` column, what lies before them; else 0."""
+    sums = column + pages + 2
+    known = -1
+    for i in range(places.size):
+        place = places[i]
+        if not is_sound(data, starts[i], table[i, 0], table[i, 1], leaves[place, sums + 1 + numbers[i]]):
+            return 0
+        if numbered and place != known:
+            if not is_sound(data, leaves[place, column], table[i, 3], table[i, 4], leaves[place, sums]):
+                return 0
+            known = place
+    return 1
