@@ -331,8 +331,8 @@ def test_shards_of_a_large_step_leave_one_by_one(tmp_path, monkeypatch, kept):
 
 def test_a_run_looks_at_a_bounded_number_of_files(tmp_path, monkeypatch):
     """Of a long log: the newest, and some of the others, each in its turn; those by their footers, whenever they were changed."""
-    monkeypatch.setattr(ddcli.store.state.outputs, "NEWEST", 2)
-    monkeypatch.setattr(ddcli.store.state.outputs, "OLDER", 3)
+    monkeypatch.setattr(ddcli.store.state.outputs, "NEWEST", (2, 2))
+    monkeypatch.setattr(ddcli.store.state.outputs, "OLDER", (3, 3))
     shop = Shop.make(tmp_path)
     looked, check = [], ddcli.store.state.outputs._check_file
 

@@ -239,6 +239,26 @@ def to_lanes(values: np.ndarray, count: int, form: int) -> None:
                 values[i] ^= LOW_BITS
 
 
+@inline
+def after_less(values: np.ndarray, start: int, end: int, wanted: int) -> int:
+    """Return the first of values[start:end], which ascend, that is not less than a wanted one: a few are looked at, not all between."""
+    low = start
+    high = start
+    step = 1
+    while high < end and integer(values[high]) < wanted:
+        low = high + 1
+        high += step
+        step += step
+    high = min(high, end)
+    while low < high:
+        middle = (low + high) >> 1
+        if integer(values[middle]) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @kernel("BMVUUVVVi")
 def find_rows(
     data: np.ndarray,
@@ -266,7 +286,7 @@ def find_rows(
         while i < pages[page, 2] and w < wanted.size:
             lane = integer(values[i])
             if lane < wanted[w]:
-                i += 1
+                i = after_less(values, i + 1, pages[page, 2], wanted[w])
             elif lane > wanted[w]:
                 w += 1
             else:

@@ -62,6 +62,8 @@ REPEATED = 256
 LEVEL = 1
 NEAR = 64 << 10
 """Bytes between two ranges up to which both are read with what lies between them."""
+WARM = 16 << 20
+"""Bytes of a file that the system is to read as a whole if it stays mapped: it is asked once, not at each look into it."""
 UNBOUNDED = 1 << 30
 """Bytes of a page, and of a dictionary: rows alone say where these end."""
 SIGN = np.int64(-(2**63))
@@ -255,7 +257,7 @@ class BatchFile:
         self._width = width
         self._index: PageIndex | None = None
         self._metadata: Any = None
-        self._stays = False
+        self._stays = self._warm = False
         self._mapped: mmap.mmap | None = None
         self._bundled: bytes | None = None
         self._fetched: Fetched | None = None
@@ -298,7 +300,11 @@ class BatchFile:
 
     def fetch(self, data: mmap.mmap | bytes, starts: Matrix, ends: Matrix) -> None:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
-        if not len(starts) or not isinstance(data, mmap.mmap):
+        if not len(starts) or not isinstance(data, mmap.mmap) or self._warm:
+            return
+        if self._stays and len(data) <= WARM:
+            self._warm = True
+            data.madvise(mmap.MADV_WILLNEED)
             return
         near = starts[1:] - np.maximum.accumulate(ends)[:-1] < NEAR
         first = np.flatnonzero(np.concatenate([[True], ~near]))

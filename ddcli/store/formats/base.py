@@ -138,7 +138,9 @@ class Format:
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
         """Return what rows become; `raw` has the columns that `reads` asked for. Raises `BadRow`."""
-        frame = raw.select(columns) if columns else raw.drop(raw.columns)
+        import polars as pl
+
+        frame = pl.DataFrame([raw[name] for name in columns]) if columns else raw.drop(raw.columns)
         return Turned(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
 
     def truncating(self) -> tuple[str, str, str] | None:

@@ -171,7 +171,7 @@ class RowReader:
         beside = [name for name in turned.frame.columns if name not in kinds]
         series = [self.tables.fit(paths, turned.frame[name], kinds[name]) for name in columns]
         frame = (
-            pl.DataFrame([*series, *turned.frame.select(beside)])
+            pl.DataFrame([*series, *(turned.frame[name] for name in beside)])
             if series
             else pl.DataFrame(height=turned.frame.height)
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.engine.times import less_equal
-from ddcli.store.log.schema import INT64
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,10 +50,8 @@ def _reaches(name: str, value: int) -> pl.Expr:
 
 def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Return the time columns of some files as physical integers."""
-    columns = [
-        tables.fit(paths, raw[name], wanted).to_physical().cast(INT64.to_polars()) for name, wanted in schema.items()
-    ]
-    return pl.DataFrame(columns)
+    columns = [tables.fit(paths, raw[name], wanted).to_physical() for name, wanted in schema.items()]
+    return pl.DataFrame([each if each.dtype == pl.Int64 else each.cast(pl.Int64) for each in columns])
 
 
 class FileTimes:
@@ -70,10 +67,14 @@ class FileTimes:
         self.tables, self.path, self.schema = tables, path, schema
         assert limit is None or kept is not None, "files that grow are small"
         self.frame = None if kept is None else self._checked(kept.head(limit) if limit is not None else kept)
-        bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
-        self.rows = tables.count_rows(path) if self.frame is None else self.frame.height
-        self.least: Time | None = bounds.row(0) if self.rows else self._path_time()
-        self.largest: Time | None = bounds.row(1) if self.rows else self.least
+        if self.frame is None:
+            self.rows, bounds = tables.count_rows(path), self._bounds()
+            least, largest = bounds.row(0), bounds.row(1)
+        else:  # column by column: a query of a frame takes longer than to look through a few thousand rows
+            self.rows = self.frame.height
+            least, largest = (tuple(getattr(each, end)() for each in self.frame) for end in ("min", "max"))
+        self.least: Time | None = least if self.rows else self._path_time()
+        self.largest: Time | None = largest if self.rows else self.least
 
     def any_at_or_after(self, frontier: Times) -> bool:
         """Say whether a row is at or after a frontier: usually seen from the largest coordinates."""

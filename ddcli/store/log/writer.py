@@ -65,7 +65,7 @@ def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff
     assert not {*time, diff} & {*layout.names}, f"the columns {[*time, diff]} of the log are also columns of its data"
     lanes = range(layout.width, layout.width + len(time))
     times = [time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
-    return decode(updates, layout, pool).with_columns(*times, series_of(diff, updates[:, -1].copy()))
+    return decode(updates, layout, pool).hstack([*times, series_of(diff, updates[:, -1].copy())])
 
 
 def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | None = None) -> memoryview:

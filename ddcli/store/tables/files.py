@@ -346,7 +346,7 @@ class Tables:
                 hint = f"{_written(kind, self.dialect)}correct the file, or declare another type under the input's `columns`"
                 hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
-        return frame.drop(flags)
+        return frame.drop(flags) if flags else frame
 
     def _is_read(self, value: str, kind: Type) -> bool:
         """Say whether a cast reads a text that its column can't hold exactly."""
