@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -78,6 +79,18 @@ class Folder:
         done = subprocess.run(command, cwd=self.folder, env=env, check=False, **options)
         return Result(done.returncode, done.stdout or "", done.stderr or "")
 
+    def importing(self, modules, *arguments):
+        """Run a command in a process of its own; the last line of its output lists those of the modules that it has imported."""
+        script = f"""
+import sys
+from ddcli.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print([name for name in {modules} if name in sys.modules])
+"""
+        return self.process(*arguments, script=script)
+
     def write(self, name, text):
         """Write a file."""
         path = self.folder / name
@@ -93,6 +106,20 @@ class Folder:
     def kept(self):
         """The folders that a run must leave as they are when it fails."""
         return self.folder / ".dd", self.folder / "out"
+
+
+def await_answer(ask, refused, server):
+    """Wait until a server, a process, answers what is asked: no longer with an error that is `refused`."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            ask().close()
+        except refused:
+            assert server.poll() is None, "the server ended"
+            assert time.monotonic() < deadline, "the server doesn't answer"
+            time.sleep(0.05)
+        else:
+            return
 
 
 def called(arguments):

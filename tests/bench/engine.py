@@ -47,12 +47,7 @@ def load(rows: int) -> dict[str, float]:
     _warm()
     people = _people(rows)
     dataflow, manages, output = skip_level()
-    start = time.perf_counter()
-    manages.insert_many(people)
-    manages.advance_to(1)
-    dataflow.step()
-    found = output.lanes()
-    seconds = time.perf_counter() - start
+    found, seconds = _loaded(dataflow, manages, output, people)
     # All but the first, who has no manager.
     assert len(found) == rows - 1
     return {"load": seconds}
@@ -145,16 +140,20 @@ def count(rows: int) -> dict[str, float]:
     return _grouped(rows, "count(*)", len)
 
 
+def _loaded(dataflow: Dataflow, given: Input, output: Output, rows: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return what the output holds after a step over rows, and the seconds that it took."""
+    start = time.perf_counter()
+    given.insert_many(rows)
+    given.advance_to(1)
+    dataflow.step()
+    return output.lanes(), time.perf_counter() - start
+
+
 def _grouped(rows: int, aggregate: str, plain: Callable[[np.ndarray], int]) -> dict[str, float]:
     _warm(aggregate)
     table = random_rows(rows, NARROW)
     dataflow, numbers, output = grouped(aggregate)
-    start = time.perf_counter()
-    numbers.insert_many(table)
-    numbers.advance_to(1)
-    dataflow.step()
-    loaded = output.lanes()
-    seconds = time.perf_counter() - start
+    loaded, seconds = _loaded(dataflow, numbers, output, table)
     batch = min(CHANGED, rows // 4)
     random = np.random.default_rng(SEED + 1)
     order = random.permutation(rows)

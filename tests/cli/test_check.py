@@ -295,14 +295,6 @@ def test_nothing_heavy_is_imported(orders, declared):
             pipeline.replace("orders: orders/", "orders: {path: gone/, columns: {region: string, amount: int64}}"),
         )
     heavy = ["polars", "llvmlite", "numba", "pyspark", "rich", *(["pyarrow", "numpy"] if declared else [])]
-    script = f"""
-import sys
-from ddcli.cli.main import main
-try:
-    main(["check", "orders.yaml"])
-finally:
-    print([name for name in {heavy} if name in sys.modules])
-"""
-    result = orders.process(script=script)
+    result = orders.importing(heavy, "check", "orders.yaml")
     assert result.out.splitlines()[-1] == "[]", result.err
     assert sys.modules["polars"] is pl

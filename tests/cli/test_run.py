@@ -113,16 +113,8 @@ def test_rows_at_or_after_the_upper_wait_in_their_file(orders):
 def test_a_run_with_nothing_new_imports_nothing_heavy_and_changes_nothing(orders):
     assert orders("run", "orders.yaml").code == 0
     before = snapshot(*orders.kept)
-    script = f"""
-import sys
-from ddcli.cli.main import main
-try:
-    main(["run", "orders.yaml", *sys.argv[1:]])
-finally:
-    print([name for name in {HEAVY} if name in sys.modules])
-"""
     for arguments in ([], ["--until", "2"]):
-        result = orders.process(*arguments, script=script)
+        result = orders.importing(HEAVY, "run", "orders.yaml", *arguments)
         assert result.code == 0
         assert result.out == "[]\n"
         assert result.err == "orders: nothing new (times before 3 are closed)\n"

@@ -151,15 +151,16 @@ def test_three_incomparable_times_meet_in_a_triple_join(operator, tmp_path):
     judge_cuts(tmp_path, text, {"p": TRIPLE})
 
 
+def limited(time: str, rounds: int) -> str:
+    """Return the pipeline of the least labels over a time, in so many rounds at most."""
+    body = LEAST_LABELS.replace("      result: best\n", f"      result: best\n      max_rounds: {rounds}\n")
+    return head(LABELLED, time, body, "best")
+
+
 @small_and_large
 def test_two_coordinates_and_a_round_meet_in_a_triple_join(most, tmp_path):
     """The label 0 is there -2 times, once more from either time on, and once more when it has come along three links."""
-    text = head(
-        LABELLED,
-        "[x, y]",
-        LEAST_LABELS.replace("      result: best\n", "      result: best\n      max_rounds: 6\n"),
-        "best",
-    )
+    text = limited("[x, y]", 6)
     links = [(link, (0, 0), 1) for link in [*chain(5, 3, 1), (1, 2)]]
     labels = [((1, 0), (0, 0), -2), ((1, 9), (0, 0), 1), ((5, 0), (0, 0), 1)]
     labels += [((1, 0), (1, 0), 1), ((1, 0), (0, 1), 1)]
@@ -169,12 +170,7 @@ def test_two_coordinates_and_a_round_meet_in_a_triple_join(most, tmp_path):
 @small_and_large
 def test_three_coordinates_and_a_round(most, tmp_path):
     """All three times meet within a loop, so that four coordinates do."""
-    text = head(
-        LABELLED,
-        "[x, y, z]",
-        LEAST_LABELS.replace("      result: best\n", "      result: best\n      max_rounds: 5\n"),
-        "best",
-    )
+    text = limited("[x, y, z]", 5)
     links = [(link, (0, 0, 0), 1) for link in [*chain(5, 2, 1), (1, 2)]]
     labels = [((1, 0), (0, 0, 0), -3), ((1, 9), (0, 0, 0), 1), ((5, 0), (0, 0, 0), 1)]
     judge_cuts(tmp_path, text, {"links": links, "labels": [*labels, *(((1, 0), time, 1) for time in AXES)]}, most)

@@ -4,11 +4,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pymysql
 import pytest
+
+from tests.harness import await_answer
 
 HARMLESS = "nobody"
 """Who runs the server where the tests are root."""
@@ -45,25 +46,13 @@ def server():
             subprocess.Popen(line, cwd="/", stdout=log, stderr=log, **who) as running,
         ):
             try:
-                _await(folder / "s", running)
+                socket = str(folder / "s")
+                await_answer(lambda: pymysql.connect(unix_socket=socket, user="root"), pymysql.Error, running)
                 yield folder / "s"
             finally:
                 running.kill()
     finally:
         shutil.rmtree(folder)
-
-
-def _await(socket, running):
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            pymysql.connect(unix_socket=str(socket), user="root").close()
-        except pymysql.Error:
-            assert running.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server doesn't answer"
-            time.sleep(0.05)
-        else:
-            return
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from itertools import count
@@ -12,7 +11,7 @@ from itertools import count
 import pytest
 
 from ddcli.store.files.objects import ObjectPath
-from tests.harness import same_environment
+from tests.harness import await_answer, same_environment
 
 NUMBERS = count()
 SERVER = """
@@ -41,24 +40,12 @@ def endpoint(tmp_path_factory):
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_REGION": "us-east-1",
         }
-        await_answer(found["AWS_ENDPOINT_URL"], server)
+        url = found["AWS_ENDPOINT_URL"]
+        await_answer(lambda: urllib.request.urlopen(url), urllib.error.URLError, server)  # noqa: S310 - our own server
         with same_environment():
             os.environ |= found
             yield found["AWS_ENDPOINT_URL"]
         server.terminate()
-
-
-def await_answer(url, server):
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            urllib.request.urlopen(url).close()  # noqa: S310 - our own server
-        except urllib.error.URLError:
-            assert server.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server doesn't answer"
-            time.sleep(0.05)
-        else:
-            return
 
 
 @pytest.fixture

@@ -144,19 +144,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("line", RIGHT)
-def test_right_operators(line):
-    parse_spec(applied(line), "p.yaml")
-    assert valid(data(applied(line)), SCHEMA)
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_wrong_operators(line):
-    with pytest.raises(SpecErrors):
-        parse_spec(applied(line), "p.yaml")
-    assert not valid(data(applied(line)), SCHEMA)
-
-
 LOOP = "{variables: {v: orders}, body: {v: {from: v, apply: [enter: {at: id}]}}, result: v}"
 RIGHT_LOOPS = [
     f"iterate: {LOOP}, apply: [distinct]",
@@ -193,17 +180,17 @@ def looping(collection):
     return f"{HEAD}collections: {{big: {{{collection}}}}}\noutputs: {{big: out/}}\n"
 
 
-@pytest.mark.parametrize("collection", RIGHT_LOOPS)
-def test_right_loops(collection):
-    parse_spec(looping(collection), "p.yaml")
-    assert valid(data(looping(collection)), SCHEMA)
+@pytest.mark.parametrize("text", [*map(applied, RIGHT), *map(looping, RIGHT_LOOPS)])
+def test_what_is_right(text):
+    parse_spec(text, "p.yaml")
+    assert valid(data(text), SCHEMA)
 
 
-@pytest.mark.parametrize("collection", WRONG_LOOPS)
-def test_wrong_loops(collection):
+@pytest.mark.parametrize("text", [*map(applied, WRONG), *map(looping, WRONG_LOOPS)])
+def test_what_is_wrong(text):
     with pytest.raises(SpecErrors):
-        parse_spec(looping(collection), "p.yaml")
-    assert not valid(data(looping(collection)), SCHEMA)
+        parse_spec(text, "p.yaml")
+    assert not valid(data(text), SCHEMA)
 
 
 @pytest.mark.parametrize("change", [("dd: 1", "dd: 2"), ("name: p", "nam: p"), ("path: c/", "pth: c/"), ("in/", "")])

@@ -44,15 +44,7 @@ def read(shop):
 
 def test_a_run_with_nothing_new_changes_nothing_and_imports_nothing_heavy(tables):
     before = snapshot(tables.folder)
-    script = f"""
-import sys
-from ddcli.cli.main import main
-try:
-    main(["run", "shop.yaml"])
-finally:
-    print([name for name in {HEAVY} if name in sys.modules])
-"""
-    done = tables.process(script=script)
+    done = tables.importing(HEAVY, "run", "shop.yaml")
     assert "nothing new" in done.err
     assert done.out == "[]\n"
     assert snapshot(tables.folder) == before
