@@ -1,0 +1,48 @@
+"""Random columns come back from every kind of table on this machine as what they were, or `dd check` refuses them."""
+
+from functools import partial
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from tests.draws import chance, many
+from tests.tables.histories import properties_of
+from tests.tables.random_types import Journey, has
+
+
+def no_nan(value):
+    """Say whether a value has no NaN in it, which SQLite can't hold."""
+    return not has(value, lambda each: isinstance(each, float) and each != each)  # noqa: PLR0124 - only NaN is not itself
+
+
+def read_iceberg(folder):
+    return pl.DataFrame(load_catalog("default", **properties_of(folder)).load_table("shop.t").scan().to_arrow())
+
+
+def journey_to(kind, folder, draw):
+    """Return a journey to a kind of table, and what reads that otherwise, if anything does."""
+    declares = draw.random() < 0.5
+    if kind == "parquet":
+        made = Journey(folder, draw, "parquet: t.parquet", "path: t.parquet, format: append", declares=declares)
+        return made, lambda: pl.read_parquet(folder / "t.parquet")
+    if kind == "delta":
+        made = Journey(folder, draw, "delta: t/", "delta: t/", declares=declares)
+        return made, lambda: pl.DataFrame(DeltaTable(str(folder / "t")).to_pyarrow_table())
+    if kind == "iceberg":
+        listed = ", ".join(f"{key}: '{value}'" for key, value in properties_of(folder).items())
+        place = f"iceberg: {{catalog: {{{listed}}}, table: shop.t}}"
+        return Journey(folder, draw, place, place, declares=declares), partial(read_iceberg, folder)
+    given = f"database: '{kind}:///t.db', table: t"
+    if kind == "sqlite":
+        return Journey(folder, draw, f"to: '{kind}:///t.db'", given, usable=no_nan), None
+    return Journey(folder, draw, f"to: '{kind}:///t.db'", given, declares=declares), None
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg", "sqlite", "duckdb"])
+def test_random_columns(shop, kind):
+    for at in range(many(15)):
+        journey, read = journey_to(kind, shop.folder / f"{kind}{at}", chance("types", kind, at))
+        journey.fit(shop)
+        journey.travel(read=read)
