@@ -22,6 +22,8 @@ KINDS = {
     "postgres": SHARED | {"int16"},
 }
 """Kinds of types that a table holds as they are, beside lists of them and timestamps in microseconds, without a zone or in UTC."""
+STRUCTS = frozenset({"delta", "iceberg", "duckdb"})
+"""Tables that hold structs of such types."""
 NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg", "duckdb": "DuckDB", "sqlite": "SQLite", "postgres": "Postgres"}
 OWN = {
     **dict.fromkeys(("sqlite", "duckdb"), frozenset({"rowid"})),
@@ -77,8 +79,23 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
         if not _holds(target.product, kind):
             yield refused(
                 f"{NAMES[target.product]} can't hold the column '{name}' of type {kind.required()}",
-                _hint(kind),
+                _hint(target.product, kind),
             )
+        elif unfit := _refused_field(target, kind):
+            yield refused(f"{NAMES[target.product]} can't hold the column '{name}': {unfit}", "rename the field")
+
+
+def _refused_field(target: TargetSpec, kind: Type) -> str:
+    """Say which name of a struct's field, however deep inside a type, a table can't have."""
+    if kind.inner is not None:
+        return _refused_field(target, kind.inner)
+    seen: dict[str, str] = {}
+    for name, _ in kind.fields:
+        if target.kind == "delta" and UNFIT & {*name}:
+            return f"it has no field with a name such as '{name}'"
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            return f"'{name}' and '{other}' are one field to its readers"
+    return next(filter(None, (_refused_field(target, each) for _, each in kind.fields)), "")
 
 
 def _refused_table(target: TargetSpec) -> str:
@@ -102,12 +119,14 @@ def _holds(target: str, kind: Type) -> bool:
         assert kind.inner is not None
         flat = target == "postgres" and kind.inner.kind == "list"
         return target != "sqlite" and not flat and _holds(target, kind.inner)
+    if kind.kind == "struct":
+        return target in STRUCTS and all(_holds(target, each) for _, each in kind.fields)
     if kind.kind == "datetime":
         return kind.unit == "us" and kind.zone in (None, "UTC")
     return kind.kind in KINDS[target]
 
 
-def _hint(kind: Type) -> str:
+def _hint(target: str, kind: Type) -> str:
     if kind.kind == "datetime":
         return "cast it to datetime[us], or to datetime[us, UTC] if it has a zone"
     if kind.kind in ("int8", "int16", "uint8", "uint16"):
@@ -115,5 +134,7 @@ def _hint(kind: Type) -> str:
     if kind.is_integer:
         return 'cast it to int64, or to "decimal(20, 0)"'
     if kind.kind == "struct" or (kind.inner is not None and kind.inner.kind == "struct"):
+        if target in STRUCTS:
+            return "cast the field that it can't hold, or write `parquet: FILE`, which holds all types"
         return "write its fields as columns of their own, `s.a`, or write `parquet: FILE`, which holds all types"
     return "cast it to another type, such as int64 or string, or write `parquet: FILE`, which holds all types"

@@ -69,10 +69,10 @@ def execute(server, database):
     """Return what changes the database, and returns the rows of the last statement."""
     with pymysql.connect(unix_socket=str(server), user="root", database="shop", autocommit=True) as connection:
 
-        def run(*statements):
+        def run(*statements, values=None):
             with connection.cursor() as cursor:
                 for statement in statements:
-                    cursor.execute(statement)
+                    cursor.execute(statement, values)
                 return cursor.fetchall() if statements else ()
 
         yield run

@@ -150,9 +150,27 @@ def test_what_is_wrong_is_refused_at_its_place(shop, text):
 
 
 REFUSED = {
-    "sqlite": [("a", "list[int64]"), ("a", "uint64"), ("a", "datetime[ns]"), ("rowid", "int64"), ("dd_at", "int64")],
-    "duckdb": [("a", "duration[us]"), ("a", "time"), ("RowId", "int64")],
-    "postgres": [("a", "list[list[int64]]"), ("a", "int8"), ("a", "uint32"), ("ctid", "int64"), ("ä" * 32, "int64")],
+    "sqlite": [
+        ("a", "list[int64]"),
+        ("a", "uint64"),
+        ("a", "struct[b: int64]"),
+        ("rowid", "int64"),
+        ("dd_at", "int64"),
+    ],
+    "duckdb": [
+        ("a", "duration[us]"),
+        ("a", "struct[b: time]"),
+        ("a", "struct[b: int64, B: int64]"),
+        ("RowId", "int64"),
+    ],
+    "postgres": [
+        ("a", "list[list[int64]]"),
+        ("a", "list[struct[b: int64]]"),
+        ("a", "int8"),
+        ("a", "uint32"),
+        ("ctid", "int64"),
+        ("ä" * 32, "int64"),
+    ],
 }
 
 

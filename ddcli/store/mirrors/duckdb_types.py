@@ -20,7 +20,7 @@ EXACT = {
     *("float", "double", "decimal", "varchar", "blob", "uuid", "enum", "null"),
     *("date", "timestamp", "timestamp_ms", "timestamp_ns", "timestamp with time zone", "timestamptz_ns"),
 }
-"""Types of which each value comes over as it is, in lists too."""
+"""Types of which each value comes over as it is, in lists and structs too."""
 DIGITS = pl.Decimal(38, 0)
 CHECKED: dict[str, tuple[str, pl.DataType]] = {
     "hugeint": ("cast({} as varchar)", DIGITS),
@@ -30,24 +30,24 @@ CHECKED: dict[str, tuple[str, pl.DataType]] = {
     "timestamp_s": ("cast({} as timestamp)", pl.Datetime("us")),
 }
 """Types that are read as what an expression returns, then as a type of ours: a value that is none of that is refused."""
-NESTED = {"struct", "map", "tuple"}
-"""Types of columns that are left out, as those of files are, and lists of them."""
+LEFT_OUT = {"map", "tuple"}
+"""Types of columns that are left out, as those of files are, and what they are inside of."""
 DAY = 86_400 * 10**9
 
 
 def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[str, str, pl.DataType | None]]:
     """Yield the columns of a query that are read: name, expression, and the type that values are held to, where not all come over.
 
-    Of those that can't be read, one that a file names, or any where it names none, is refused; structs and maps are left out.
+    Of those that can't be read, one that a file names, or any where it names none, is refused; maps are left out.
     """
     for name, kind in zip(query.columns, query.types, strict=True):
         column = delimited(name)
         if kind.id in CHECKED:
             expression, dtype = CHECKED[kind.id]
             yield name, expression.format(column), dtype
-        elif _inner(kind).id in EXACT:
+        elif {*_inside(kind)} <= EXACT:
             yield name, column, None
-        elif name in named if named is not None else _inner(kind).id not in NESTED:
+        elif name in named if named is not None else not LEFT_OUT & {*_inside(kind)}:
             wanted = "`, or name the others under `columns`" if named is None else "`"
             hint = f"cast it in a `query`, such as `cast({column} as {_castable(kind)}){wanted}"
             problem = f"the column '{name}' is {kind}, a type of which not all values can be read"
@@ -73,14 +73,17 @@ def held_to(values: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
     return found
 
 
-def _inner(kind: Any) -> Any:
-    while kind.id == "list":
-        ((_, kind),) = kind.children
-    return kind
+def _inside(kind: Any) -> Iterator[str]:
+    """Yield the names of the types that lists and structs are made of, however deep they are inside each other."""
+    if kind.id in ("list", "struct"):
+        for _, each in kind.children:
+            yield from _inside(each)
+    else:
+        yield kind.id
 
 
 def _castable(kind: Any) -> str:
     if kind.id in ("list", "array"):
         inner = dict(kind.children)["child"]
-        return f"{'varchar' if _inner(inner).id not in EXACT else inner}[]"
+        return f"{inner if {*_inside(inner)} <= EXACT else 'varchar'}[]"
     return "varchar"

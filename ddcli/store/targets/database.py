@@ -93,6 +93,8 @@ class Database(ABC):
         if kind.kind == "list":
             assert kind.inner is not None, "a list has an inner type"
             return f"{self.type_of(kind.inner)}[]"
+        if kind.kind == "struct":
+            return f"struct({', '.join(f'{delimited(name)} {self.type_of(each)}' for name, each in kind.fields)})"
         if kind.kind == "datetime":
             return "timestamptz" if kind.zone else "timestamp"
         return self.types.get(kind.kind) or f"decimal({kind.precision}, {kind.scale})"

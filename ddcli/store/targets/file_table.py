@@ -143,6 +143,10 @@ def _field(name: str, kind: Type) -> pa.Field:
     if kind.kind == "list":
         assert kind.inner is not None, "a list is of something"
         return pa.field(name, pa.list_(_field("element", kind.inner)), nullable=kind.nullable)
+    if kind.kind == "struct":
+        # Of a struct that is null Arrow and its readers take the fields to be null.
+        fields = [_field(field, each.or_null(kind.nullable)) for field, each in kind.fields]
+        return pa.field(name, pa.struct(fields), nullable=kind.nullable)
     plain = pl.Series(name, [], kind.to_polars()).to_arrow(compat_level=pl.CompatLevel.oldest())
     return pa.field(name, plain.type, nullable=kind.nullable)
 
