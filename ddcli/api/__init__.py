@@ -17,6 +17,7 @@ Expressions are those of pipeline files. Nothing is emitted for a time until the
 * imported: arrangements of other dataflows
 * loops: loop variables and what closes over them
 * outputs: the updates of a collection, as a program reads them
+* passes: a step over a dataflow's shards: side by side, or in one pass over all
 * queries: SQL queries over collections
 * program: a dataflow as its parts see it
 * sessions: where a program's updates enter

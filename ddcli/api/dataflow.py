@@ -14,6 +14,7 @@ from ddcli.api.collection import Arranged, Collection
 from ddcli.api.imported import ImportedArrangement
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
+from ddcli.api.passes import Passes, ShardTraces
 from ddcli.api.queries import queried
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces
@@ -24,7 +25,6 @@ from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
 from ddcli.plan import logical
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from ddcli.api.outputs import Update
     from ddcli.api.traces import TraceHandle
+    from ddcli.circuit.context import Traces
+    from ddcli.circuit.graph import ImportedSource, UpsertSource
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import LoopName, Node
 
@@ -89,7 +91,7 @@ class Dataflow:
         self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
         self._one_at_a_time = Lock()
         self._kept: dict[str, KeptTraces] = {}
-        self._assembled: Assembled | None = None
+        self._assembled: Assembled | Passes | None = None
         self._closed = False
         self._failed: BaseException | None = None
 
@@ -279,7 +281,7 @@ class Dataflow:
         self.frontier = upper
         return upper
 
-    def _close_times_before(self, upper: Frontier, assembled: Assembled) -> None:
+    def _close_times_before(self, upper: Frontier, assembled: Assembled | Passes) -> None:
         fed = {}
         for name, feed in self._feeds.items():
             updates = feed.take_before(upper)
@@ -296,18 +298,36 @@ class Dataflow:
             if self.step() == before:
                 return
 
-    def assemble(self) -> Assembled:
+    def assemble(self) -> Assembled | Passes:
         """Fix the graph: the first step does this, and the first reader of a trace."""
         if self._assembled is None:
-            scope = Scope(self.clock.count, workers=self._workers)
+            traces, graph = ShardTraces(self.frontier), self._graph()
             indexed = {name: feed.indexed() for name, feed in self._indexed().items()}
-            self._assembled = assemble(self._graph(), scope, self, self.pool, self._show, self.clock.kinds, indexed)
-            for name, layout in self._assembled.layouts.items():
+            assembled = self._assembled_over(self._workers, traces, graph, indexed)
+            for name, layout in assembled.layouts.items():
                 self._feeds[name].fit(layout)
-            for name, shards in self._assembled.arranged.items():
+            for name, shards in assembled.arranged.items():
                 assert len(shards) == self._workers.count, "an import is no arrangement of this dataflow's own"
                 self._kept[name].bind(shards)
+
+            def united(traces: Traces) -> Assembled:
+                indexed = {name: feed.united() for name, feed in self._indexed().items()}
+                return self._assembled_over(Workers(), traces, graph, indexed)
+
+            several = self._workers.count > 1
+            self._assembled = Passes(assembled, traces, self._workers, united) if several else assembled
         return self._assembled
+
+    def _assembled_over(
+        self,
+        workers: Workers,
+        traces: Traces,
+        graph: PhysicalGraph,
+        indexed: Mapping[str, ImportedSource | UpsertSource],
+    ) -> Assembled:
+        """Return the graph's operators, in the shards of some workers, over some traces."""
+        scope = Scope(self.clock.count, workers=workers)
+        return assemble(graph, scope, traces, self.pool, self._show, self.clock.kinds, indexed)
 
     def _graph(self) -> PhysicalGraph:
         """Return what the engine is asked to do: the outputs, what is shown, and the arrangements that are kept."""
@@ -329,12 +349,6 @@ class Dataflow:
     def _indexed(self) -> dict[str, ImportedArrangement | Upserts]:
         """Return the sources that come arranged."""
         return {name: feed for name, feed in self._feeds.items() if isinstance(feed, ImportedArrangement | Upserts)}
-
-    def trace(
-        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
-    ) -> Trace:
-        """Return an empty trace: the dataflow's state is its own."""
-        return Trace(key.width, value.width, nt, since=self.frontier)
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
         """Show the updates of a frame that ends with times and diffs; shards step in threads, and take turns here."""

@@ -12,11 +12,13 @@ from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.imported import Imported
+from ddcli.engine.trace.imported import UnitedImport
 
 if TYPE_CHECKING:
     from ddcli.api.program import Program
     from ddcli.api.traces import TraceHandle
     from ddcli.engine.times import Frontier
+    from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
     from ddcli.plan.relation import Relation
 
 
@@ -26,7 +28,7 @@ class ImportedArrangement(Arranged):
     def __init__(self, dataflow: Program, relation: Relation, handle: TraceHandle):
         super().__init__(dataflow, relation, handle.key, None)
         self.handle = handle
-        self._shards: list[Imported] = []
+        self._traces: list[ImportedTrace | FilteredImport] = []
 
     @property
     def frontier(self) -> Frontier:
@@ -35,9 +37,13 @@ class ImportedArrangement(Arranged):
 
     def indexed(self) -> graph.ImportedSource:
         """Return what stands for the arrangement in this dataflow's graph. From now on that holds it, the handle no more."""
-        self._shards = [Imported(trace) for trace in self.handle.imported(self.dataflow.frontier)]
+        self._traces = self.handle.imported(self.dataflow.frontier)
         self.handle.close()
-        return graph.ImportedSource(self.key, self.handle.arranged, self._shards)
+        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
+
+    def united(self) -> graph.ImportedSource:
+        """Return what stands for all shards of it together."""
+        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: an arrangement has all its columns."""
@@ -46,7 +52,7 @@ class ImportedArrangement(Arranged):
         """Do nothing: what the other dataflow has closed is ready."""
 
     def take_before(self, upper: Frontier) -> list[Delta]:
-        found = [shard.trace.next_before(upper) for shard in self._shards]
+        found = [trace.next_before(upper) for trace in self._traces]
         for matrix in found:
             self._share_values(matrix)
         return [Delta(matrix, distinct=True) for matrix in found]
@@ -54,8 +60,8 @@ class ImportedArrangement(Arranged):
     def release(self) -> None:
         """Hold the trace no more: the dataflow steps no further."""
         self.handle.close()
-        for shard in self._shards:
-            shard.trace.release()
+        for trace in self._traces:
+            trace.release()
 
     def _share_values(self, matrix: np.ndarray) -> None:
         """Bring the values that hashed lanes stand for into this dataflow's pool."""

@@ -227,6 +227,9 @@ class Upserts(Session):
         """Return what stands for the collection in the dataflow's graph."""
         return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
+    united = indexed
+    """What stands for it where all shards are stepped together: the same."""
+
     def fit(self, layout: Layout) -> None:
         """Do nothing: a key's record has all columns."""
 

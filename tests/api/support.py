@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import strategies as st
 
+from ddcli.api import passes
+from ddcli.api.passes import ShardTraces
+from ddcli.engine import workers
 from ddcli.engine.times import Frontier, Time
 from tests.reference.model import Model, accumulate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddcli.api import Collection, Dataflow
 
 COLUMNS = {"k": "int64", "v": "int64"}
@@ -180,3 +187,22 @@ def check(plan: Plan, collection: Collection, log: dict, closed: Frontier) -> No
             wanted = Model(given, time).output(collection.relation.node)
             got = accumulate(found, time)
             assert got == wanted, f"at {time}, closed to {closed}"
+
+
+@contextmanager
+def sharing(data: st.DataObject) -> Iterator[None]:
+    """Have several workers share a step of more than some updates, however few; of fewer, one takes all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "FEW", 0)
+        patch.setattr(passes, "FEW", data.draw(st.sampled_from([0, 2, 3, 5, passes.FEW]), label="updates of one pass"))
+        yield
+
+
+def kept_by(dataflow: Dataflow) -> int:
+    """Return how many traces a dataflow of one worker keeps."""
+    made = []
+    original = ShardTraces.trace
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardTraces, "trace", lambda *args: made.append(args) or original(*args))
+        dataflow.assemble()
+    return len(made)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
 from ddcli.errors import EngineError, SpecError, UsageError
-from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, updates
+from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, sharing, updates
 from tests.draws import many
 
 # --- what loops mean, against the reference -----------------------------------------------------------------------
@@ -124,9 +124,9 @@ def test_a_loop_gives_what_it_means(name, nt, data):
 @given(data=st.data())
 def test_loops_step_in_shards(data):
     given = {each: data.draw(updates(1)) for each in INPUTS}
-    closing = {each: data.draw(frontiers(1, 2)) for each in INPUTS}
+    closing = {each: data.draw(frontiers(1, 3)) for each in INPUTS}
     for name in ("mutual", "nested"):
-        with Dataflow(workers=3) as dataflow:
+        with sharing(data), Dataflow(workers=3) as dataflow:
             run(Looped(name, given, closing, 1), dataflow, [2])
 
 

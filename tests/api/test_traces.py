@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ddcli.api import Dataflow
 from ddcli.engine.times import Frontier
 from ddcli.errors import SpecError, UsageError
-from tests.api.support import COLUMNS, INPUTS, Plan, check, engine, frontiers, plain, times, updates
+from tests.api.support import COLUMNS, INPUTS, Plan, check, engine, frontiers, kept_by, plain, sharing, times, updates
 from tests.draws import many
 from tests.reference.model import accumulate
 
@@ -21,15 +21,6 @@ def numbers():
 
 
 # --- sharing --------------------------------------------------------------------------------------------------------
-
-
-def kept_by(dataflow):
-    """Return how many traces a dataflow keeps."""
-    made = []
-    original = dataflow.trace
-    dataflow.trace = lambda *args: made.append(args[0]) or original(*args)
-    dataflow.assemble()
-    return len(made)
 
 
 def test_joins_and_reductions_by_the_key_share_the_arrangement(numbers):
@@ -134,7 +125,7 @@ def test_a_handle_reads_every_time_that_it_holds(nt, workers, data):
     given = {"one": data.draw(updates(nt, most=12)), "other": []}
     steps = data.draw(st.integers(1, 4))
     plan = Plan([("distinct", 0, 0)], given, {name: data.draw(frontiers(nt, steps)) for name in INPUTS}, nt)
-    with Dataflow(time=nt, workers=workers) as dataflow:
+    with sharing(data), Dataflow(time=nt, workers=workers) as dataflow:
         one = dataflow.input("one", COLUMNS)
         whole = one.arrange_by_key("k").trace()
         once = one.distinct().arrange_by_self().trace()
@@ -327,48 +318,49 @@ def test_an_import_is_the_collection_from_since_on(nt, workers, data):
     steps = data.draw(st.integers(1, 4))
     ahead, before, own = (data.draw(frontiers(nt, steps)) for _ in range(3))
     since = data.draw(st.sampled_from(times(nt)))
-    source, target = Dataflow(time=nt, workers=workers), Dataflow(time=nt, workers=workers)
-    one = source.input("one", COLUMNS)
-    arranged = one.arrange_by_key("k")
-    left = list(given["one"])
+    with sharing(data):
+        source, target = Dataflow(time=nt, workers=workers), Dataflow(time=nt, workers=workers)
+        one = source.input("one", COLUMNS)
+        arranged = one.arrange_by_key("k")
+        left = list(given["one"])
 
-    def feed(session, left, frontier):
-        for update in [each for each in left if not frontier.less_equal(each[1])]:
-            session.update_at(update[0], plain(update[1]), update[2])
-            left.remove(update)
-        session.advance_to(frontier)
+        def feed(session, left, frontier):
+            for update in [each for each in left if not frontier.less_equal(each[1])]:
+                session.update_at(update[0], plain(update[1]), update[2])
+                left.remove(update)
+            session.advance_to(frontier)
 
-    with arranged.trace() as handle:
-        for frontier in before[: data.draw(st.integers(0, steps))]:
-            feed(one, left, frontier)
-            source.step()
-        begin = source.frontier.join(Frontier([since])) if data.draw(st.booleans()) else Frontier([since])
-        handle.set_logical_compaction(begin)
-        imported = target.import_trace(handle, "one")
-    other = target.input("other", COLUMNS)
-    collection = READERS[which](imported, other)
-    output = collection.output()
-    log, others = Counter(), list(given["other"])
-    # The import begins with the contents as of then: earlier updates are at that time.
-    meant = [(record, tuple(map(max, time, begin.as_time())), diff) for record, time, diff in given["one"]]
-    plan = Plan([], {"one": meant, "other": given["other"]}, {}, nt)
-    for at in range(steps + 1):
-        if data.draw(st.booleans()) or at == steps:
-            feed(one, left, one.frontier.join(ahead[at]) if at < steps else Frontier())
-            source.step()
-        if data.draw(st.booleans()) or at == steps:
-            feed(other, others, own[at] if at < steps else Frontier())
-        lower = target.frontier
-        target.step()
-        for record, time, diff in output.updates():
-            assert lower.less_equal(engine(time))
-            assert not target.frontier.less_equal(engine(time))
-            log[record, engine(time)] += diff
-        check(plan, collection, log, target.frontier)
-    assert not target.frontier
-    target.close()
-    (hold, *_) = [trace._holds for trace in arranged.kept.shards]
-    assert not hold
+        with arranged.trace() as handle:
+            for frontier in before[: data.draw(st.integers(0, steps))]:
+                feed(one, left, frontier)
+                source.step()
+            begin = source.frontier.join(Frontier([since])) if data.draw(st.booleans()) else Frontier([since])
+            handle.set_logical_compaction(begin)
+            imported = target.import_trace(handle, "one")
+        other = target.input("other", COLUMNS)
+        collection = READERS[which](imported, other)
+        output = collection.output()
+        log, others = Counter(), list(given["other"])
+        # The import begins with the contents as of then: earlier updates are at that time.
+        meant = [(record, tuple(map(max, time, begin.as_time())), diff) for record, time, diff in given["one"]]
+        plan = Plan([], {"one": meant, "other": given["other"]}, {}, nt)
+        for at in range(steps + 1):
+            if data.draw(st.booleans()) or at == steps:
+                feed(one, left, one.frontier.join(ahead[at]) if at < steps else Frontier())
+                source.step()
+            if data.draw(st.booleans()) or at == steps:
+                feed(other, others, own[at] if at < steps else Frontier())
+            lower = target.frontier
+            target.step()
+            for record, time, diff in output.updates():
+                assert lower.less_equal(engine(time))
+                assert not target.frontier.less_equal(engine(time))
+                log[record, engine(time)] += diff
+            check(plan, collection, log, target.frontier)
+        assert not target.frontier
+        target.close()
+        (hold, *_) = [trace._holds for trace in arranged.kept.shards]
+        assert not hold
 
 
 def test_an_import_shares_the_rows():

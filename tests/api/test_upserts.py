@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
 from ddcli.errors import InputError, UsageError
+from tests.api.support import kept_by, sharing
 from tests.draws import many
 from tests.reference.model import accumulate
 
@@ -26,10 +27,11 @@ def meaning(upserts, time):
     cuts=st.lists(st.integers(0, TIMES), max_size=3),
     workers=st.sampled_from([1, 2]),
     early=st.booleans(),
+    data=st.data(),
 )
-def test_a_key_has_what_was_said_last(upserts, cuts, workers, early):
+def test_a_key_has_what_was_said_last(upserts, cuts, workers, early, data):
     """However the session advances; early upserts of later times are kept until then."""
-    with Dataflow(workers=workers) as dataflow:
+    with sharing(data), Dataflow(workers=workers) as dataflow:
         session = dataflow.upsert_input("held", {"v": "int64", "k": "int64"}, key=["k"])
         output = session.output()
         joined = session.join(session, on=["k"], name="again").map(k="k", v="again.v").output()
@@ -76,11 +78,7 @@ def test_the_state_of_upserts_is_the_arrangement_by_their_key():
     dataflow = Dataflow()
     held = dataflow.upsert_input("held", {"k": "int64", "v": "int64"}, key=["k"])
     held.join(held, on=["k"], name="again").output()
-    made = []
-    original = dataflow.trace
-    dataflow.trace = lambda *args: made.append(args[0]) or original(*args)
-    dataflow.assemble()
-    assert len(made) == 1
+    assert kept_by(dataflow) == 1
 
 
 def test_what_does_not_fit_is_refused():

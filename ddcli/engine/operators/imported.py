@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.engine.rounds import Interval
-    from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
+    from ddcli.engine.trace.imported import FilteredImport, ImportedTrace, UnitedImport
 
 
 class Imported(Stateless):
@@ -18,7 +18,7 @@ class Imported(Stateless):
 
     shared = True
 
-    def __init__(self, trace: ImportedTrace | FilteredImport):
+    def __init__(self, trace: ImportedTrace | FilteredImport | UnitedImport):
         self.trace = trace
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

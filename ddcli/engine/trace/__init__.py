@@ -6,4 +6,5 @@
 * nearby: a trace read near some places of its keys
 * policy: which batches to merge when; pure
 * spine: logarithmically many batches, merged a little with each insertion; readers' claims on them
+* united: the traces of all shards of an arrangement as one
 """

@@ -17,7 +17,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.filtered import FilteredTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from ddcli.engine.trace.batch import Batch
     from ddcli.engine.trace.spine import Trace
@@ -126,3 +126,29 @@ class FilteredImport(FilteredTrace):
     def release(self) -> None:
         """Hold nothing any more."""
         self._import.release()
+
+
+class UnitedImport:
+    """All shards of an imported arrangement as one."""
+
+    def __init__(self, shards: Sequence[ImportedTrace | FilteredImport]):
+        first = shards[0]
+        self.shards = shards
+        self.nk, self.nv, self.nt = first.nk, first.nv, first.nt
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
+        return [matrix for shard in self.shards for matrix in shard.batches_for(keys)]
+
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+        return [matrix for shard in self.shards for matrix in shard.matching(updates, spared)]
+
+    def take(self, upper: Frontier) -> None:
+        """Count as taken what is before `upper`."""
+        for shard in self.shards:
+            shard.take(upper)

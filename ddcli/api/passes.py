@@ -1,0 +1,107 @@
+"""Passes of a step over the shards of a dataflow: side by side where there is much to do, in one over all of them where there is little.
+
+Both are the same graph, assembled over traces that hold the same: those of the shards, and for one pass traces that read all shards' and
+keep what is new until a shard is stepped by itself again. So a few updates are neither dealt to shards nor exchanged between them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.trace.spine import Trace
+from ddcli.engine.trace.united import UnitedTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.circuit.context import Traces
+    from ddcli.circuit.graph import Assembled
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.places import Deltas
+    from ddcli.engine.rounds import Interval
+    from ddcli.engine.times import Frontier
+    from ddcli.engine.workers import Workers
+
+FEW = 10_000
+"""Updates of a step below which one pass over all shards is quicker than several side by side."""
+
+
+class ShardTraces:
+    """Gives the traces of a dataflow's shards, which are empty, and knows what it gave: `known` has by node the lanes that say a row's shard, and the shards."""
+
+    def __init__(self, since: Frontier) -> None:
+        self.since = since
+        self.known: dict[str, tuple[Sequence[int], list[Trace]]] = {}
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return an empty trace: the dataflow's state is its own."""
+        trace = Trace(key.width, value.width, nt, since=self.since)
+        _, shards = self.known.setdefault(identity, (range(key.width) if by is None else by, []))
+        assert len(shards) == shard, "the shards of a node are made in turn, and once"
+        shards.append(trace)
+        return trace
+
+
+class UnitedTraces:
+    """Gives traces each of which reads all shards of one of those that were given before."""
+
+    def __init__(self, shards: ShardTraces) -> None:
+        self._shards = shards
+        self.made: list[UnitedTrace] = []
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return the trace of all shards of a node."""
+        by, shards = self._shards.known[identity]
+        self.made.append(UnitedTrace(shards, by))
+        return self.made[-1]
+
+
+class Passes:
+    """The steps of a dataflow of several workers, each the one way or the other. `assemble` returns the graph over one worker and some traces."""
+
+    def __init__(
+        self,
+        sharded: Assembled,
+        shards: ShardTraces,
+        workers: Workers,
+        assemble: Callable[[Traces], Assembled],
+    ) -> None:
+        self.sources = sharded.sources
+        self._sharded = sharded
+        self._workers = workers
+        self._assemble = assemble
+        self._united = UnitedTraces(shards)
+        self._whole: Assembled | None = None
+        self._kept: list[UnitedTrace] = []
+        """The traces of arrangements that others read, shard by shard, at any time."""
+
+    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
+        """Close an interval, as `Assembled.step` does."""
+        deltas = {name: given if isinstance(given, list) else [given] for name, given in fed.items()}
+        if sum(len(delta.updates) for given in deltas.values() for delta in given) >= FEW:
+            self._deal(self._united.made, interval.lower)
+            return self._sharded.step(fed, interval)
+        if self._whole is None:
+            self._whole = self._assemble(self._united)
+            kept = {id(trace) for traces in self._whole.arranged.values() for trace in traces}
+            self._kept = [trace for trace in self._united.made if id(trace) in kept]
+        for trace in self._united.made:
+            trace.gather(interval.lower)
+        found = self._whole.step({name: _sum(given) for name, given in deltas.items()}, interval)
+        self._deal(self._kept, interval.upper)
+        return found
+
+    def _deal(self, traces: Sequence[UnitedTrace], upper: Frontier) -> None:
+        for trace in traces:
+            trace.deal(upper, self._workers.each)
+
+
+def _sum(deltas: Deltas) -> Delta:
+    """Return the updates of all shards, sorted as each shard's are."""
+    return deltas[0] if len(deltas) == 1 else Delta(kernels.merge([delta.updates for delta in deltas]), distinct=True)

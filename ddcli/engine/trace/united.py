@@ -1,0 +1,63 @@
+"""The trace of all shards of an arrangement: what one worker reads, and adds to, that steps over all of them at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.engine import kernels
+from ddcli.engine.trace.spine import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.engine.times import Frontier
+
+
+class UnitedTrace(Trace):
+    """The sum of the traces of some `shards`, to each of which belong the rows that the lanes `by` say.
+
+    Its oldest batches are those of the shards, which it leaves alone; behind them are its own. So none of the shards may be stepped
+    before it has dealt its own to them, and it may not be stepped before it has gathered what they took in.
+    """
+
+    _theirs = 0
+    """How many of the oldest batches are the shards'."""
+
+    def __init__(self, shards: Sequence[Trace], by: Sequence[int]) -> None:
+        first = shards[0]
+        super().__init__(first.nk, first.nv, first.nt, since=first.since, layout=first.layout)
+        self._shards = shards
+        self._by = tuple(by)
+        self._gathered = False
+
+    def gather(self, upper: Frontier) -> None:
+        """Read what the shards hold, which is all before `upper`."""
+        if self._gathered:
+            return
+        self._gathered = True
+        self.upper = upper
+        self.batches = [batch for shard in self._shards for batch in shard.batches]
+        self._theirs = self._resident = len(self.batches)
+        self._settle()
+
+    def deal(self, upper: Frontier, each: Callable[..., list[Any]]) -> None:
+        """Bring its own rows, which are all before `upper`, to the shards; `each` is as of `exchange`."""
+        if not self._gathered:
+            return
+        own = [batch.matrix() for batch in self.batches[self._theirs :]]
+        self._gathered = False
+        self.batches, self._merges, self._theirs = [], [], 0
+        for shard in self._shards:
+            shard.set_logical_compaction(self._own)
+        if own:
+            rows = kernels.merge(own)
+            if self.since:
+                rows = kernels.advance(rows, self._oldest(), self.nt, owned=len(own) > 1)
+            for shard, part in zip(
+                self._shards, kernels.exchange([rows], self._by, len(self._shards), each), strict=True
+            ):
+                shard.insert(part, upper)
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._settled = max(self._settled, self._theirs)
