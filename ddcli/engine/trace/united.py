@@ -50,12 +50,9 @@ class UnitedTrace(Trace):
         for shard in self._shards:
             shard.set_logical_compaction(self._own)
         if own:
-            rows = kernels.merge(own)
-            if self.since:
-                rows = kernels.advance(rows, self._oldest(), self.nt, owned=len(own) > 1)
-            for shard, part in zip(
-                self._shards, kernels.exchange([rows], self._by, len(self._shards), each), strict=True
-            ):
+            # With their times as they are: others may still tell them apart in a shard.
+            parts = kernels.exchange([kernels.merge(own)], self._by, len(self._shards), each)
+            for shard, part in zip(self._shards, parts, strict=True):
                 shard.insert(part, upper)
 
     def _settle(self) -> None:
