@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.engine.workers import Workers
 
-FEW = 10_000
+FEW = 4_000
 """Updates of a step below which one pass over all shards is quicker than several side by side."""
 
 
