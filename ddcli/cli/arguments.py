@@ -183,7 +183,7 @@ VAR = click.option(
     multiple=True,
     expose_value=False,
     callback=_variables,
-    help="A variable of the pipeline file, `${NAME}`, before one of the environment; repeatable.",
+    help="Set the variable `${NAME}` of the pipeline file, in place of the environment's; repeatable.",
 )
 NO_CODE = click.option(
     "--no-code",

@@ -15,17 +15,17 @@ ALSO = {
 """What has `dd` completed as `ddcli` is; in bash what is neither, such as `if=FILE`, as files."""
 
 
-@click.command("completion", short_help="Print a script that has a shell complete commands.")
+@click.command("completion", short_help="Print a script for completion in a shell.")
 @click.argument("shell", type=click.Choice(list(ALSO)))
 def command(shell: str) -> None:
-    """Print a script that has SHELL complete commands, options, pipeline files and the names in them.
+    """Print a script with which SHELL completes commands, options, pipeline files and the names in them.
 
     \b
     bash:  eval "$(ddcli completion bash)"                                  in ~/.bashrc
     zsh:   eval "$(ddcli completion zsh)"                                   in ~/.zshrc, after compinit
     fish:  ddcli completion fish > ~/.config/fish/completions/ddcli.fish
 
-    The script asks `ddcli`, so that a `dd` of the system's, should it be first on the PATH, is never run by it.
+    The script calls `ddcli`, never the system's `dd`, even if that is first on the PATH.
 
     \b
     Examples:

@@ -45,7 +45,7 @@ COLUMNS = 100
 def command(context: click.Context, pipeline: Path, state: str | None, form: str, out: Path | None) -> None:
     """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
     boxes. After a run each has its counts: rows in and out, how many were expected by what was known before the run, inserts (+) and
-    retractions (-) among them, the rows that it read of those before, the time of all threads together, and the rows and bytes in the state.
+    retractions (-) among them, the stored rows that it read, the time of all threads together, and the rows and bytes in the state.
 
     `work` is what bounds an operator's work for a change: the change (where nothing else is shown), the output, its groups, its partition, or everything.
 

@@ -63,12 +63,12 @@ def command(
     """Print what changed in OUTPUT, the directory of an output, since the consumer NAME last acknowledged.
 
     Changes are netted: a record comes once, with the sum of its diffs, however often it has changed. A new consumer gets the
-    whole contents. The position, FROM-TO, goes to stderr. Until it is acknowledged, the same comes again, with what is newer: whoever is
-    killed in between loses nothing. Of two processes of one consumer that were given the same changes, one can acknowledge them, and the
-    other ends with 75.
+    whole contents. The position, FROM-TO, goes to stderr. Until they are acknowledged, the same changes are printed again, with newer ones: a
+    consumer that is killed in between loses nothing. If two processes of one consumer got the same changes, one of them can acknowledge
+    them; the other ends with 75.
 
-    With --into changes are committed to TARGET together with the position, and are acknowledged then: whoever is killed has delivered all or
-    nothing. Rows are added, with their `diff`, and `_position`, up to which they bring TARGET.
+    --into commits the changes to TARGET together with the position, then acknowledges them: a command that is killed has delivered all of
+    them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached with them.
 
     JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files}], `files` being those still to
     come. With --follow one such object a line.

@@ -29,11 +29,11 @@ def command(pipeline: Path, where: str, inputs: tuple[str, ...], **options: Any)
     """Remove the rows of an input for which CONDITION holds from the state of PIPELINE, its outputs, and its logs of late and failed rows, as if
     they had never been there.
 
-    No row that is made of them is left in any file, nor in the past that outputs and state keep: their history is that of the other
-    rows. No time is closed. The files of inputs, as they are now, are read again, and stay as they are: those that hold such rows are
-    listed. Remove the rows there too, before or after, and repeat the command in the latter case: until then no command reads these files again.
+    No row that is made of them is left in any file, nor in the past that outputs and state keep: their history becomes that of the other
+    rows. No time is closed. The files of the inputs are read again, and stay as they are; those that hold such rows are listed. Remove the rows
+    from these files too. If you do that afterwards, repeat the command: until then no command reads these files again.
 
-    Where it is killed, repeat it: it has been done wholly or not at all, but for files that are still to be removed.
+    If the command is killed, repeat it: it has done everything or nothing, but for files that it still has to remove.
 
     JSON: {name, seconds, dry, inputs: {NAME: {rows, undecided}}, rewritten: [{was: FILE or null, file: FILE or null, bytes_before, bytes}],
     kept_files, kept_bytes, state_bytes_before, state_bytes, still_in: [FILE], versions_in: [OUTPUT], readers: [NAME]}.

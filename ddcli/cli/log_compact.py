@@ -10,7 +10,7 @@ from ddcli.cli.arguments import IF_LOCKED, REPORT, VAR
 from ddcli.screen import json_text, near, say
 
 
-@click.command("compact", short_help="Sum up what is old in an output's log.")
+@click.command("compact", short_help="Sum up the old updates of an output's log.")
 @click.argument("target", metavar="OUTPUT|PIPELINE")
 @click.option("--before", metavar="T", help="Sum up the updates before T. [default: all at times that are closed]")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would become of it, but change nothing.")
@@ -20,9 +20,9 @@ from ddcli.screen import json_text, near, say
 def command(target: str, before: str | None, dry_run: bool, if_locked: str, output: str) -> None:
     """Sum up the older updates of OUTPUT, the directory of an output, or of all outputs of PIPELINE.
 
-    One file takes the place of the oldest ones, with the contents of the log as of the last of their times, the horizon: from then on the
-    log says what it said, and `dd log --as-of` of an earlier time is refused. Whole files are summed up: what is newer than T, what consumers (`dd feed`)
-    have not got and what pipelines that read the log have not taken stays as it is.
+    One file takes the place of the oldest ones. It has the contents of the log as of the last of their times, the horizon. As of the horizon and later times
+    the log has the same contents as before; `dd log --as-of` of an earlier time is refused. Only whole files are summed up: those with updates at T or later stay, and
+    so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet.
     Takes the lock, and commits like a run.
 
     JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes}]; of a log of which nothing is that old the horizon is null.

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 def command(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **options: Any) -> None:
     """Take the state of PIPELINE back to the time T: T and later times are open again, and rows at them are not late.
 
-    Under `clock: event`. The state is built anew from the files that it has taken in, which must be as they were, with their rows before T; later rows wait in them, and the
-    next run takes them in with what is new. Rows put aside as late are among them where they are not before T. The outputs keep their files. Each gets one
-    that takes back what it says of the times from T on; so readers that have closed these times get late rows, and are reopened in turn. With --rewrite NAME an output is begun anew instead.
+    This is for `clock: event`. The state is built anew from the rows before T of the files that it has taken in, which must be as they were. Rows at T or
+    later wait in their files, and the next run takes them in with what is new, also those that were put aside as late. The outputs keep their files, and each
+    gets one more that takes back its updates from T on. A pipeline that reads an output and has closed these times gets late rows: reopen it, too. --rewrite NAME writes an
+    output from the beginning instead.
 
-    A row that closes too many times is withdrawn first, with its file: `dd retract PIPELINE FILE`; the next run would close them again.
+    If a row with a wrong time has closed too many times, withdraw its file first (`dd retract PIPELINE FILE`): else the next run closes them again.
 
     JSON: {name, lower, upper, reopened: T, rebuilt: {NAME: {rows, inserted, retracted, file}}, ...}: all keys of `dd run -o json`.
 

@@ -20,11 +20,11 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     """Take back what PIPELINE has from some files of its inputs, as if it had never taken them in.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in what is new, else at the first open time,
-    and no time is closed. A key, or a table, has again what the other files say. A file may be changed or gone by now: nothing of it is read. All other files of its
+    and no time is closed. A key has again its record of the other files, and so has a table its rows. A file may be changed or gone by now: nothing of it is read. All other files of its
     inputs are read again, so they must be there.
 
-    A file that lies there as it was taken in is passed over from then on. One of that name with other content is taken in by the same run: under
-    `clock: event` with the times that its rows have. Rows of the file in logs of late or failed rows are taken back too.
+    If the file still lies there as it was, later runs pass it over. If a file of that name has other content, the same run takes it in: under
+    `clock: event` with the times of its rows. Rows of the file in logs of late or failed rows are taken back too.
 
     JSON: as `dd run -o json`; `withdrawn` has the files by input.
 

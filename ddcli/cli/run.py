@@ -88,7 +88,7 @@ LEAST_MEMORY = 256 << 20
     "-w",
     "--workers",
     type=click.IntRange(1),
-    help="Threads that step shards. [default: one a processor]",
+    help="Number of threads. [default: one a processor]",
 )
 @click.option(
     "--engine",
@@ -174,7 +174,7 @@ def command(
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    """Bring the outputs of PIPELINE up to date, or of several, each after those that it reads from.
+    """Bring the outputs of PIPELINE up to date. Of several pipelines, each runs after those that it reads from.
 
     A directory stands for the pipeline files in it. If one fails, those that read from it are skipped, and the exit code is that of the first failure.
 

@@ -45,14 +45,14 @@ def command(
 ) -> None:
     """Answer the SQL QUERY once, without a run: nothing is written, and no lock is taken. `-` reads the query from stdin.
 
-    It names inputs, collections and outputs of a pipeline file, and means what it means there as a collection. The answer is as of the last
-    commit. What the state keeps is read from it, and whatever else is needed from the inputs, in memory. Without a state the answer
-    is that of a first run.
+    With --from the query names inputs, collections and outputs of a pipeline file, and means what it would mean as a collection of that file.
+    The answer is as of the last commit: what the state keeps is read from the state, all else is computed in memory from the inputs.
+    Without a state the answer is that of a first run.
 
-    Without `--from` it names files, directories and globs in quotes, each of whose rows is a record; text has the columns that
+    Without --from it names files, directories and globs in quotes, each of whose rows is a record; text has the columns that
     `columns: infer` finds.
 
-    Rows are in the order of `order by`, else of their columns; each row stands as often as it is there. JSON: [{column: value, ...}].
+    Rows are in the order of `order by`, else in that of their columns; a row of multiplicity n is printed n times. JSON: [{column: value, ...}].
 
     \b
     Examples:

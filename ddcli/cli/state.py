@@ -166,7 +166,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
         raise click.exceptions.Exit(StateError.exit_code)
 
 
-@command.command("export", short_help="Copy it as of its newest commit.")
+@command.command("export", short_help="Copy a state as of its newest commit.")
 @click.argument("pipelines", type=PIPELINE, nargs=-1, metavar="[PIPELINE]")  # so that a single path is the last one
 @click.argument("directory")
 @with_options

@@ -48,7 +48,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     say(_went(before, after, "" if before != after else "nothing to compact"))
 
 
-@click.command("reshard", short_help="Cut what is kept into more shards, or fewer.")
+@click.command("reshard", short_help="Cut a state into more shards, or fewer.")
 @click.option(
     "--shards", type=click.IntRange(1, 4096), required=True, help="Into how many parts each arrangement is cut."
 )
@@ -140,7 +140,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
     say(f"released: {found.reader}, whose state is {found.state}")
 
 
-@click.command("adopt", short_help="Give it to another pipeline file.")
+@click.command("adopt", short_help="Give a state to another pipeline file.")
 @IF_LOCKED
 @on_a_state
 def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
