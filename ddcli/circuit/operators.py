@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.revisit import Revisiting
-    from ddcli.engine.operators.running import RunningWindow
+    from ddcli.engine.operators.running_windows import RunningWindow
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope import Scope
@@ -308,8 +308,8 @@ class Operators:
 
     @operator.register(physical.RunningGroup)
     def _(self, node: physical.RunningGroup, shard: int) -> Operator:
-        from ddcli.circuit.running import ContinuedCalls, mark_layout
-        from ddcli.engine.operators.running import Running, RunningWindow
+        from ddcli.circuit.running_windows import ContinuedCalls, mark_layout
+        from ddcli.engine.operators.running_windows import Running, RunningWindow
 
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)

@@ -12,7 +12,7 @@ from ddcli.screen import json_text, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.job.forgetting import ForgettingSummary
+    from ddcli.job.forgotten_rows import ForgettingSummary
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
 

@@ -33,7 +33,7 @@ def command(target: str, before: str | None, dry_run: bool, if_locked: str, outp
       dd log compact pipelines/airborne.yaml --dry-run
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.job.summary import plural, size_of
-    from ddcli.sinks.summing import compact
+    from ddcli.sinks.log_compaction import compact
 
     done = compact(target, Path.cwd(), before, if_locked=if_locked, dry=dry_run)  # type: ignore[arg-type]
     if output == "json":

@@ -12,7 +12,7 @@ from ddcli.driver.run import open_state
 from ddcli.driver.tables import errors_at_tables, followed
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
-from ddcli.job.forgetting import Forgetting, ForgettingSummary
+from ddcli.job.forgotten_rows import Forgetting, ForgettingSummary
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
 from ddcli.store.log.condition import RowCondition

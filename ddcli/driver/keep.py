@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.circuit.retention import kept_logs
 from ddcli.job.frontier import find_time
-from ddcli.sinks.summing import sum_up
+from ddcli.sinks.log_compaction import sum_up
 from ddcli.store.log.summary import NAME
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from ddcli.engine.workers import Workers
 from ddcli.job.clock import last_time, run_time
 from ddcli.job.frontier import find_seen, refuse_beyond_imports
 from ddcli.job.inputs import find_inputs
-from ddcli.job.reopening import reopenings
+from ddcli.job.reopened_times import reopenings
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.physical import WAITING
 from ddcli.sinks.archives import replace_archived
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from ddcli.driver.run_plan import RunPlan
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgetting import Forgetting
+    from ddcli.job.forgotten_rows import Forgetting
     from ddcli.job.request import Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.runtime.placement import Choosing

@@ -218,7 +218,7 @@ def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pa
 
 def _reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
     """Return a request that takes the state back to a time. Only then is the module imported that looks whether it can."""
-    from ddcli.job.reopening import reopening
+    from ddcli.job.reopened_times import reopening
 
     return reopening(request, manifest, time)
 

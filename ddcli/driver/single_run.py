@@ -22,7 +22,7 @@ from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
 from ddcli.job.consumed import destined
 from ddcli.job.paths import unparsed_below
-from ddcli.job.reopening import carried, reopenings
+from ddcli.job.reopened_times import carried, reopenings
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import Sizes, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary

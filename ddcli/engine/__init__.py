@@ -8,7 +8,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * counts: rows, inserts and seconds of each operator
 * heap: memory that was freed, given back to the system
 * lanes: layouts: frames and records to int64 matrices and back
-* lending: memory lent to polars, kept until it comes back
+* loans: memory lent to polars, kept until it comes back
 * loop: a scope whose times have one more coordinate, the round
 * loop_tasks: a shard's work of a loop between rounds, in tasks
 * out_of_core: a step stage by stage, shard by shard, on disk in between

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.heap import Heap
-from ddcli.engine.lending import take_back
+from ddcli.engine.loans import take_back
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.places import NOTHING
 from ddcli.engine.schedule import Schedule

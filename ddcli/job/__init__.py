@@ -3,7 +3,7 @@
 * budget: what a run may take, held against what it took
 * clock: the time of a run
 * consumed: what becomes of files that were taken in
-* forgetting: the rows that are forgotten, and what became of files
+* forgotten_rows: the rows that are forgotten, and what became of files
 * frontier: up to which times a run closes them
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * idle: whether there is anything to do at all
@@ -12,7 +12,7 @@
 * kept_plan: what a pipeline file means, kept from one run to the next
 * object_table: immutable objects as a table of JSON
 * options: where a run is computed
-* reopening: a state that is taken back to a time
+* reopened_times: a state that is taken back to a time
 * paths: the paths that a pipeline file names, and what is wrong with them
 * request: what a run is asked for
 * sizes: how a run is cut into shards and passes; pure

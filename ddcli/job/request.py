@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Frontier
     from ddcli.job.budget import RunBudget
-    from ddcli.job.forgetting import Forgetting
+    from ddcli.job.forgotten_rows import Forgetting
     from ddcli.job.input_files import InputFiles
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine

@@ -29,7 +29,7 @@
 * pushdown: filters asked as near to the inputs as they may be
 * reductions: how a reduction is lowered
 * relation: a collection while it is built
-* reordering: joins in another order, by the sizes of inputs
+* join_order: joins in another order, by the sizes of inputs
 * shape: columns renamed, dropped, computed in few nodes
 * targets: which names and columns the tables of other programs can have
 * temporal: when a record exists, in units of time

@@ -12,9 +12,9 @@ from ddcli.plan.changes import describe, keeps_state
 from ddcli.plan.delta import delta_joins, identity
 from ddcli.plan.descriptions import without_parentheses
 from ddcli.plan.generations import place
+from ddcli.plan.join_order import MUCH, reordered
 from ddcli.plan.logical import Graph
 from ddcli.plan.places import places
-from ddcli.plan.reordering import MUCH, reordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

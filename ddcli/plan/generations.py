@@ -19,11 +19,11 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.delta import delta_joins, identity, with_delta_joins
+from ddcli.plan.join_order import much_smaller, reordered
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
 from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
-from ddcli.plan.reordering import much_smaller, reordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

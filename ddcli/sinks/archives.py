@@ -18,7 +18,7 @@ from ddcli.store.tables.file_identity import fingerprint_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.job.forgetting import Forgetting
+    from ddcli.job.forgotten_rows import Forgetting
     from ddcli.store.log.reader import LogReader
     from ddcli.store.state.entries import InputEntry
     from ddcli.store.state.transaction import Transaction

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
-    from ddcli.job.forgetting import Forgetting
+    from ddcli.job.forgotten_rows import Forgetting
     from ddcli.job.request import Request
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile

@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.plan import generations
 from ddcli.store.state.runs import RUNS
-from ddcli.store.tables.packing import packed, unpacked
+from ddcli.store.tables.compression import packed, unpacked
 from tests.harness import contents, read_log
 
 PIPELINE = """\

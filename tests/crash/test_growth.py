@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from ddcli.sinks.summing import compact
+from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
 from ddcli.store.log import lineage
 from tests.crash.readers import look

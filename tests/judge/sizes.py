@@ -11,7 +11,7 @@ import pytest
 
 from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
-from ddcli.engine.operators import reduce, reduce_instances, running, walk
+from ddcli.engine.operators import reduce, reduce_instances, running_windows, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -43,8 +43,8 @@ def few(rows: int):
             patch.setattr(loop, "LITTLE", rows)
             patch.setattr(workers, "FEW", rows)
             for name, value in {"BLOCK": 1 + rows, "TOGETHER": 2 + rows, "FEW": 4 * rows, "PROBED": 1}.items():
-                patch.setattr(running, name, value)
-            patch.setattr(running, "ONE_IN", 63)
+                patch.setattr(running_windows, name, value)
+            patch.setattr(running_windows, "ONE_IN", 63)
             for module in (file, compaction):
                 patch.setattr(module, "GROUP", 2)
             patch.setattr(file, "PAGE", 1)

@@ -22,7 +22,7 @@ from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError, InputError, StateError
-from ddcli.sinks.summing import compact
+from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
 from ddcli.store.log.summary import read_summary

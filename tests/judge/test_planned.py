@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.plan import reordering
+from ddcli.plan import join_order
 from ddcli.plan.generations import known_generations, plan
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
@@ -52,7 +52,7 @@ def test_runs_go_on_with_a_plan_that_was_chosen_otherwise(case):
         much = iter([0, *[1 << 60] * 100])
 
         def options():
-            patch.setattr(reordering, "MUCH", next(much))
+            patch.setattr(join_order, "MUCH", next(much))
             return {}
 
         judge(case, Path(folder), options)
@@ -117,7 +117,7 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
 
     def options():
         found.extend(read_newest(path).plan for path in tmp_path.glob("cut/.dd/judged"))
-        monkeypatch.setattr(reordering, "MUCH", next(sizes))
+        monkeypatch.setattr(join_order, "MUCH", next(sizes))
         return {"refresh": frozenset()} if len(found) == 2 else {}
 
     judge(case, tmp_path, options)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, UsageError
-from ddcli.sinks.summing import compact
+from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many

@@ -24,7 +24,7 @@ from ddcli.engine.kernels import shards
 
 pytestmark = pytest.mark.skipif(not processor.takes_images(), reason="images are for Linux on x86-64")
 
-SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.lending"
+SHARDS, LENDING = "ddcli.engine.kernels.shards", "ddcli.engine.loans"
 KEYS = np.array([[3], [5], [8]])
 
 
@@ -40,7 +40,7 @@ def alone(script: str, *arguments: object) -> str:
 
 CARRIED = """
 import ctypes, json, numpy as np
-from ddcli.engine import kernels, lending
+from ddcli.engine import kernels, loans
 from ddcli.engine.jit import cache, errors, processor, registry
 from ddcli.engine.kernels import shards, xxhash
 
@@ -52,9 +52,9 @@ for target in json.loads(sys.argv[2]):
     registry.reset()
     found.append(kernels.shard_of(np.array([[3], [5], [8]]), 1, 1 << 20).tolist())
 words = (ctypes.c_int64 * 10)()
-words[9] = lending.lend("kept")
-ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lending.functions().array_came_back)(ctypes.addressof(words))
-found.append(lending.outstanding())
+words[9] = loans.lend("kept")
+ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loans.functions().array_came_back)(ctypes.addressof(words))
+found.append(loans.outstanding())
 try:
     cache.addresses(xxhash.__name__)
 except errors.KernelError as error:

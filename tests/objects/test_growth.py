@@ -7,7 +7,7 @@ import pytest
 import ddcli.store.state.directory
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
-from ddcli.sinks.summing import compact
+from ddcli.sinks.log_compaction import compact
 from ddcli.sources.change_log import read_log
 from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage

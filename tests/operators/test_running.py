@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.operators import running
+from ddcli.engine.operators import running_windows
 from ddcli.engine.operators.reduce_aggregates import Gathered
-from ddcli.engine.operators.running import Carry, Continued, Running
+from ddcli.engine.operators.running_windows import Carry, Continued, Running
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from tests.draws import many
@@ -66,7 +66,7 @@ def sized(block, times, one_in, together, few):
             ("FEW", few),
             ("PROBED", 1),
         ):
-            patch.setattr(running, name, value)
+            patch.setattr(running_windows, name, value)
         yield
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def everything() -> list[str]:
     """Import all modules that have code to compile, and return their names."""
-    lending = importlib.import_module("ddcli.engine.lending")
+    lending = importlib.import_module("ddcli.engine.loans")
     return [*every_module("ddcli.engine.kernels"), lending.__name__]
 
 

@@ -18,7 +18,7 @@
 * reduce_evaluate: values of aggregates; no times
 * reduce_instances: interesting times; no values
 * revisit: what a reduction in a loop reads, and when it looks again
-* running: windows that go on from row to row
+* running_windows: windows that go on from row to row
 * shift: moves updates to later times, and keeps them until then
 * snapshots: whole tables, one a time
 * sweep: groups in a loop held in working traces

@@ -12,9 +12,9 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import INTEGERS, Type, from_polars, is_field_name
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.tables.compression import bare
 from ddcli.store.tables.csv_records import DAMAGED, names_of, no_header, refuse_encoding
 from ddcli.store.tables.dialect import DEFAULT, Dialect
-from ddcli.store.tables.packing import bare
 from ddcli.store.tables.partitions import types_of_partitions
 
 if TYPE_CHECKING:

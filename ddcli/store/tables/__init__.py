@@ -1,6 +1,7 @@
 """Tables in files: which files, of which kind, and whether they are whole.
 
 * column_types: types of text as its values look
+* compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines
 * dialect: how CSV is written
 * endings: the kind of a file by its name
@@ -15,7 +16,6 @@
 * kinds: kinds of files; Parquet and Arrow IPC
 * lakes: Delta Lake, Iceberg and Hudi directories, refused
 * listing: which files of an input are new, and which are as they were
-* packing: gzip, bzip2, zstd
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks
 * text_kinds: CSV and JSON

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from ddcli.errors import InputError
+from ddcli.store.tables.compression import NotWholeError, unpacked
 from ddcli.store.tables.dialect import SAVED, UTF_8, Dialect, wrong_encoding
-from ddcli.store.tables.packing import NotWholeError, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.store.tables.packing import bare, unpacked
+from ddcli.store.tables.compression import bare, unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path

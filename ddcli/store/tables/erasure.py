@@ -9,9 +9,9 @@ import polars as pl
 
 from ddcli.errors import InputError
 from ddcli.store.parquet import footers
+from ddcli.store.tables.compression import packed, unpacked
 from ddcli.store.tables.csv_records import records
 from ddcli.store.tables.dialect import WIDE
-from ddcli.store.tables.packing import packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Collection

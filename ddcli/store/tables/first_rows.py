@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.tables.compression import NotWholeError
 from ddcli.store.tables.csv_records import DamagedError, names_of, records
 from ddcli.store.tables.json_values import numbered_lines
-from ddcli.store.tables.packing import NotWholeError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ddcli.store.tables.column_types import number_type
+from ddcli.store.tables.compression import NotWholeError
 from ddcli.store.tables.csv_records import DamagedError, records
 from ddcli.store.tables.json_values import numbered_lines
-from ddcli.store.tables.packing import NotWholeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

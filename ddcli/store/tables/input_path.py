@@ -16,8 +16,8 @@ from ddcli.errors import InputError
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.entries import InputFile
+from ddcli.store.tables.compression import NAMES as PACKINGS
 from ddcli.store.tables.lakes import refusal, table_of
-from ddcli.store.tables.packing import NAMES as PACKINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

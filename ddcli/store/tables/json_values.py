@@ -9,9 +9,9 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from ddcli.store.tables.compression import bare, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, not_text, opened
 from ddcli.store.tables.dialect import UTF_8
-from ddcli.store.tables.packing import bare, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,6 +20,7 @@ from ddcli.expressions.moment_format import iso
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT
+from ddcli.store.tables.compression import packing_of
 from ddcli.store.tables.csv_records import (
     DAMAGED,
     QUOTES,
@@ -39,7 +40,6 @@ from ddcli.store.tables.dialect import UTF_8
 from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.json_values import is_values, numbered_lines, payload_of
 from ddcli.store.tables.kinds import lazy_frame
-from ddcli.store.tables.packing import packing_of
 from ddcli.store.tables.text_syntax import BLOCK, SPACE, Syntax, judge_csv, judge_json, whole_lines
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from ddcli.engine.kernels.text_syntax import (
     csv_is_sound,
     doubtful_lines,
 )
+from ddcli.store.tables.compression import NotWholeError, packing_of, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
 from ddcli.store.tables.dialect import DEFAULT, LATIN, Dialect, is_utf_8
 from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.json_values import is_values, numbered_lines
-from ddcli.store.tables.packing import NotWholeError, packing_of, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ import polars as pl
 
 from ddcli.errors import first_line
 from ddcli.store.parquet.footers import AVRO, ORC
+from ddcli.store.tables.compression import unpacked
 from ddcli.store.tables.kinds import Parquet, lazy_frame
-from ddcli.store.tables.packing import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

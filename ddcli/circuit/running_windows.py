@@ -13,7 +13,7 @@ from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum
 from ddcli.engine.operators.reduce_evaluate import Replay, Sums
 from ddcli.engine.operators.reduce_instances import Instances
-from ddcli.engine.operators.running import Continued
+from ddcli.engine.operators.running_windows import Continued
 from ddcli.expressions.types import Type
 from ddcli.plan.physical import lane_column, lane_columns
 from ddcli.plan.windows import cells
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.windows import Lanes, Mask
     from ddcli.engine.operators.frames import Partitions
     from ddcli.engine.operators.reduce_aggregates import Gathered
-    from ddcli.engine.operators.running import Carry
+    from ddcli.engine.operators.running_windows import Carry
     from ddcli.engine.pool import Pool
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema

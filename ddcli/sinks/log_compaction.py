@@ -14,7 +14,7 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.job.frontier import find_time
-from ddcli.job.reopening import reopenings
+from ddcli.job.reopened_times import reopenings
 from ddcli.job.request import read_request
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
 from ddcli.store.files.access import real
