@@ -78,6 +78,7 @@ class Standing:
     _stop: threading.Event = field(default_factory=threading.Event)
     _at_work: bool = False
     _refused_before: str = ""
+    _stamps: set[tuple[Any, ...]] = field(default_factory=set)
 
     def run(self) -> None:
         """Return when a signal ends it between two rounds. Raises `Stopped` when it does so within one; and an error that needs
@@ -106,7 +107,11 @@ class Standing:
         return read_request(self.pipeline, self.state, None, lambda _line: None, runs=True)
 
     def _again(self, before: Request) -> Request:
-        """Return the request by the pipeline file of now; of a broken one, which the round reports, the request before."""
+        """Return the request by the pipeline file of now; of a broken one, which the round reports, the request before. A file that looks as before is not read."""
+        stamps = {_stamp(path) for path in (self.pipeline, *before.included)}
+        if stamps == self._stamps:
+            return before
+        self._stamps = stamps
         try:
             return self._request()
         except DdError:
