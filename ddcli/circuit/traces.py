@@ -24,6 +24,7 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
+from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -136,6 +137,7 @@ class StateTraces:
     _dues: list[int] = field(default_factory=list)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _bundles: OpenBundles = field(default_factory=OpenBundles)
 
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
@@ -176,9 +178,9 @@ class StateTraces:
     def _open(self, identity: str, shard: int, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
         path = batch_path(self.directory, identity, shard, entry)
         if self.held is None:
-            return StoredBatch(path, entry, layout, pool)
+            return StoredBatch(path, entry, layout, pool, bundles=self._bundles)
         own = own_path(self.directory, identity, shard, entry) if entry.bundle else path
-        return self.held.batch(own, entry, layout, path if entry.bundle else None)
+        return self.held.batch(own, entry, layout, path if entry.bundle else None, self._bundles)
 
     def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
         """Return an arrangement as the run has left it so far."""

@@ -33,7 +33,7 @@ from ddcli.store.files.access import reading
 from ddcli.store.files.fetched import Fetched
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.verify import check_size, damaged, read_checked
+from ddcli.store.state.verify import OpenBundles, check_size, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -248,9 +248,12 @@ class BatchFile:
     Its size is checked when it is opened, index and footer when the index is first asked for, and all else whenever it is read.
     """
 
-    def __init__(self, path: Path, entry: FileEntry, width: int, *, there: bool = True) -> None:
+    def __init__(
+        self, path: Path, entry: FileEntry, width: int, *, there: bool = True, bundles: OpenBundles | None = None
+    ) -> None:
+        self._bundles = bundles or OpenBundles()
         if there:
-            check_size(path, entry)
+            (self._bundles.check_size if entry.bundle else check_size)(path, entry)
         self.path = path
         self.groups_read = self.pages_read = 0
         self._entry = entry
@@ -349,7 +352,7 @@ class BatchFile:
         What lies in a bundle is small: it is read whole.
         """
         if self._entry.bundle:
-            self._bundled = self._bundled or read_checked(self.path, self._entry)
+            self._bundled = self._bundled or self._bundles.read_checked(self.path, self._entry)
             yield self._bundled
             return
         if self._fetched is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import Matrix
     from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.verify import OpenBundles
 
     Stamp = tuple[int, int, int]
 
@@ -42,12 +43,23 @@ class OpenBatches:
         self.room = room
         self._before: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._used: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
+        self._stamps: dict[Path, Stamp | None] = {}
+        """Of bundles, since the last time that all was settled."""
         self._lock = threading.Lock()
 
-    def batch(self, path: Path, entry: FileEntry, layout: BatchLayout, bundle: Path | None = None) -> StoredBatch:
-        """Return the batch that a manifest names, open already where that can be; it lies in a `bundle`, or has a file."""
+    def batch(
+        self,
+        path: Path,
+        entry: FileEntry,
+        layout: BatchLayout,
+        bundle: Path | None = None,
+        bundles: OpenBundles | None = None,
+    ) -> StoredBatch:
+        """Return the batch that a manifest names, open already where that can be; it lies in a `bundle`, one of those that are open, or has a file."""
         place = bundle or path
-        stamp = _stamp(place)
+        stamp = self._stamps.get(place) or _stamp(place)
+        if bundle is not None:  # it has many batches, and never changes
+            self._stamps[bundle] = stamp
         found, known = self._used.get(path) or self._before.get(path) or (None, None)
         moved = found is not None and found.entry.bundle != entry.bundle
         if (
@@ -57,10 +69,10 @@ class OpenBatches:
             or (found.entry != entry and replace(found.entry, bundle=entry.bundle, at=entry.at) != entry)
             or not found.layout.same(layout)
         ):
-            found = StoredBatch(place, entry, layout, self.pool)
+            found = StoredBatch(place, entry, layout, self.pool, bundles=bundles)
             found.stay_open(in_memory=found.rows <= FEW)
         elif moved:
-            found.move(place, entry)
+            found.move(place, entry, bundles)
         self._used[path] = found, stamp
         return found
 
@@ -85,6 +97,7 @@ class OpenBatches:
         if room < 0:
             return False
         self._before, self._used = self._used, {}
+        self._stamps.clear()
         mapped = 0
         for path, (batch, stamp) in sorted(self._before.items(), key=lambda item: item[1][0].rows):
             room -= batch.held

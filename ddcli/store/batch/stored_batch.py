@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddcli.store.batch.file import Strings
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.verify import OpenBundles
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -38,9 +39,15 @@ class StoredBatch:
     """
 
     def __init__(
-        self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool, matrix: Matrix | None = None
+        self,
+        path: Path,
+        entry: FileEntry,
+        layout: BatchLayout,
+        pool: Pool,
+        matrix: Matrix | None = None,
+        bundles: OpenBundles | None = None,
     ) -> None:
-        """Open a batch, of which the `matrix` may be known: then its file need not be there yet."""
+        """Open a batch, of which the `matrix` may be known: then its file need not be there yet. It may lie in one of the `bundles` that are open."""
         self.path = path
         self.entry = entry
         self.rows = entry.rows
@@ -48,7 +55,7 @@ class StoredBatch:
         self.upper = Frontier(entry.upper)
         self.since = Frontier(entry.since or ())
         self.layout = layout
-        self.file = BatchFile(path, entry, layout.record.width, there=matrix is None)
+        self.file = BatchFile(path, entry, layout.record.width, there=matrix is None, bundles=bundles)
         self.pool = pool
         self._matrix = matrix
         self._in_memory = entry.rows <= FEW
@@ -75,10 +82,10 @@ class StoredBatch:
         self.file.stay_mapped()
         self._in_memory = in_memory or self.rows <= FEW
 
-    def move(self, path: Path, entry: FileEntry) -> None:
+    def move(self, path: Path, entry: FileEntry, bundles: OpenBundles | None = None) -> None:
         """Learn that the file lies elsewhere now, by this entry: the same bytes."""
         self.path, self.entry, self._reader = path, entry, None
-        self.file = BatchFile(path, entry, self.layout.record.width)
+        self.file = BatchFile(path, entry, self.layout.record.width, there=self._matrix is None, bundles=bundles)
         self.file.stay_mapped()
 
     @property

@@ -75,6 +75,39 @@ def _read_bundled(path: Path, entry: FileEntry) -> bytes:
         return os.pread(file.fileno(), entry.size, entry.at)
 
 
+class OpenBundles:
+    """The bundles whose batches a run reads: each is opened once, as they never change. Those of object stores are read batch by batch."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, mmap.mmap] = {}
+
+    def check_size(self, path: Path, entry: FileEntry) -> None:
+        """Refuse a batch (StateError) that its bundle has no room for."""
+        if isinstance(path, ObjectPath) or len(self._data(path)) < entry.at + entry.size:
+            check_size(path, entry)
+
+    def read_checked(self, path: Path, entry: FileEntry) -> bytes:
+        """Return the bytes of a batch, or refuse it (StateError) if its bundle is gone or they are not those that were written."""
+        if isinstance(path, ObjectPath):
+            return read_checked(path, entry)
+        found = self._data(path)[entry.at : entry.at + entry.size]
+        if len(found) != entry.size or checksum(found) != entry.checksum:
+            raise damaged(path)
+        return found
+
+    def _data(self, path: Path) -> mmap.mmap:
+        found = self._open.get(path)
+        if found is None:
+            try:
+                with reading(path) as file:
+                    found = self._open[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise unreadable(path, error) from None
+            except ValueError:  # it is empty
+                raise damaged(path) from None
+        return found
+
+
 def unreadable(path: Path, error: OSError) -> StateError:
     """Return the error for a file that is gone, or can't be read."""
     return StateError(f"a file of the state can't be read: {error.strerror}", place=str(path), hint=RESTORE)
