@@ -90,7 +90,8 @@ class Frontier:
 
     def __init__(self, times: Iterable[Time] = ()):
         """Keep the minimal ones of `times`: those that no other is before."""
-        if type(times) is tuple and len(times) < 2:  # as nearly all are
+        times = tuple(times)
+        if len(times) < 2:  # as nearly all are
             object.__setattr__(self, "elements", times)
             return
         kept: list[Time] = []

@@ -309,19 +309,20 @@ def group_bytes(chunks: list[bytes], rows: int, size: int) -> bytes:
 
 def footer_bytes(layout: BatchLayout, columns: Sequence[PageColumn], groups: list[bytes], rows: int) -> bytes:
     """Return Parquet's footer of a file of these row groups, with what follows it."""
-    root = struct_bytes({4: _text(b"schema"), 5: (I32, number_bytes(len(columns)))})
-    elements = [_element(column.name, layout.columns[column.name]) for column in columns]
-    footer = struct_bytes(
-        {
-            1: (I32, number_bytes(2)),
-            SCHEMA: (LIST, structs_bytes([root, *elements])),
-            ROWS: (I64, number_bytes(rows)),
-            GROUPS: (LIST, structs_bytes(groups)),
-            6: _text(WRITER),
-            ORDERS: (LIST, structs_bytes([struct_bytes({1: EMPTY})] * len(columns))),
-        }
-    )
+    schema, end = _schema(tuple((column.name, layout.columns[column.name]) for column in columns))
+    between = struct_bytes({ROWS - SCHEMA: (I64, number_bytes(rows)), GROUPS - SCHEMA: (LIST, structs_bytes(groups))})
+    footer = schema + between[:-1] + end
     return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+@lru_cache(maxsize=256)
+def _schema(columns: tuple[tuple[str, Type], ...]) -> tuple[bytes, bytes]:
+    """Return what a footer says of some columns, and after its rows and row groups who has written it and how values are ordered."""
+    root = struct_bytes({4: _text(b"schema"), 5: (I32, number_bytes(len(columns)))})
+    elements = [_element(name, kind) for name, kind in columns]
+    schema = struct_bytes({1: (I32, number_bytes(2)), SCHEMA: (LIST, structs_bytes([root, *elements]))})
+    orders = (LIST, structs_bytes([struct_bytes({1: EMPTY})] * len(columns)))
+    return schema[:-1], struct_bytes({6 - GROUPS: _text(WRITER), ORDERS - GROUPS: orders})
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ raises ValueError or IndexError.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def number(data: bytes, at: int = 0) -> int:
     return value >> 1 ^ -(value & 1)
 
 
+@lru_cache(maxsize=4096)
 def number_bytes(value: int) -> bytes:
     """Return a signed number as `number` reads it."""
     return varint_bytes(value << 1 if value >= 0 else (-value << 1) - 1)

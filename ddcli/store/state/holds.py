@@ -68,6 +68,8 @@ class Claims:
 
     def since(self, arrangement: str, own: Frontier) -> Frontier:
         """Return the frontier that an arrangement's times may be advanced to: its keeper's own, held back by readers."""
+        if not self.holds:
+            return own
         held = [Frontier(hold.since) for hold in self._of(arrangement)]
         return Frontier(time for frontier in (own, *held) for time in frontier)
 
