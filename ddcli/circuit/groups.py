@@ -26,7 +26,8 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
-from ddcli.engine.operators.reduce_evaluate import SumOverflow, distinct_floats
+from ddcli.engine.operators.reduce_evaluate import distinct_floats
+from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.operators.threshold import positive
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import DdError, EngineError, InputError

@@ -27,7 +27,7 @@ from ddcli.engine.operators.once import Once
 from ddcli.engine.operators.ordered_upsert import OrderedUpsert
 from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
-from ddcli.engine.operators.reduce_evaluate import SumOverflow
+from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.snapshots import Snapshots
 from ddcli.engine.operators.threshold import Threshold

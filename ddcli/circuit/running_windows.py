@@ -11,8 +11,9 @@ from ddcli.circuit.windows import WindowCalls
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum
-from ddcli.engine.operators.reduce_evaluate import Replay, Sums
+from ddcli.engine.operators.reduce_evaluate import Sums
 from ddcli.engine.operators.reduce_instances import Instances
+from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.operators.running_windows import Continued
 from ddcli.expressions.types import Type
 from ddcli.plan.physical import lane_column, lane_columns

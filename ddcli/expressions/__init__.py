@@ -10,6 +10,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * checks: where a lowered expression fails
 * coerce: which types go together
 * definition: a Python function's definition, read from its text
+* dialect: the SQL that is read: sqlglot's grammar without its functions
 * differences: what DuckDB and Spark answer differently
 * elsewhere: what to write instead of functions of other databases
 * execute: runs a stage: values and checks in one query

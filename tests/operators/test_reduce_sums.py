@@ -23,7 +23,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     TopK,
     minimum,
 )
-from ddcli.engine.operators.reduce_evaluate import SumOverflow
+from ddcli.engine.operators.reduce_replay import SumOverflow
 from tests.operators.support import FakeTrace, float_lane, lane_float, lanes_of, matrix, run
 
 LEAST, GREATEST = -(2**63), 2**63 - 1

@@ -16,7 +16,9 @@
 * reduce_aggregates: which lanes an aggregate reads and writes
 * reduce_difference: from what is wanted to the updates that lead there
 * reduce_evaluate: values of aggregates; no times
+* reduce_first: the first records of groups in an order
 * reduce_instances: interesting times; no values
+* reduce_replay: the rows of groups at each instance
 * revisit: what a reduction in a loop reads, and when it looks again
 * running_windows: windows that go on from row to row
 * shift: moves updates to later times, and keeps them until then

@@ -15,7 +15,7 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels.asof import met, nearest
 from ddcli.engine.kernels.neighbours import NEAR
 from ddcli.engine.kernels.reduce_times import NO_ROOM
-from ddcli.engine.operators.reduce_evaluate import checked
+from ddcli.engine.operators.reduce_replay import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

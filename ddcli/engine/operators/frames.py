@@ -13,8 +13,9 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.operators.reduce_aggregates import Gather
-from ddcli.engine.operators.reduce_evaluate import Replay, evaluate
+from ddcli.engine.operators.reduce_evaluate import evaluate
 from ddcli.engine.operators.reduce_instances import Instances
+from ddcli.engine.operators.reduce_replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels.neighbours import NEAR, rows_around
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Gathered
-from ddcli.engine.operators.reduce_evaluate import checked
+from ddcli.engine.operators.reduce_replay import checked
 from ddcli.engine.trace.nearby import nearby
 
 if TYPE_CHECKING:

@@ -22,19 +22,8 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, First, Gather, TopK
 from ddcli.engine.operators.reduce_difference import FormerOutput, Single, collect, difference
-from ddcli.engine.operators.reduce_evaluate import (
-    Sources,
-    Sums,
-    break_ties,
-    evaluate,
-    first_records,
-    in_order_of_instances,
-    presence,
-    replay,
-    search_for,
-    several,
-    top_rows,
-)
+from ddcli.engine.operators.reduce_evaluate import Sums, evaluate, in_order_of_instances, several
+from ddcli.engine.operators.reduce_first import Sources, break_ties, first_records, search_for, top_rows
 from ddcli.engine.operators.reduce_instances import (
     History,
     Instances,
@@ -44,6 +33,7 @@ from ddcli.engine.operators.reduce_instances import (
     new_instances,
     sizes,
 )
+from ddcli.engine.operators.reduce_replay import presence, replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,9 +17,10 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.operators.base import Delta, Keeping
-from ddcli.engine.operators.reduce_evaluate import Replay, spread
+from ddcli.engine.operators.reduce_evaluate import spread
 from ddcli.engine.operators.reduce_instances import Instances, ends, new_instances
 from ddcli.engine.operators.reduce_instances import sizes as row_counts
+from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.times import LEAST
 from ddcli.engine.trace.nearby import nearby, within
 

@@ -17,8 +17,8 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels import threshold as threshold_kernels
 from ddcli.engine.operators.reduce_difference import FormerOutput, difference
-from ddcli.engine.operators.reduce_evaluate import checked
 from ddcli.engine.operators.reduce_instances import History, interesting, new_instances
+from ddcli.engine.operators.reduce_replay import checked
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:

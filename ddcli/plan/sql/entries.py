@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, did_you_mean
-from ddcli.expressions.sql import WRITTEN
+from ddcli.expressions.dialect import WRITTEN
 
 if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering

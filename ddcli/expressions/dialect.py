@@ -1,0 +1,139 @@
+"""The SQL that is read: sqlglot's grammar without its functions, with types and calls as text."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokens import Tokenizer
+
+WRITTEN = "written"
+"""The key of an entry's text among what is known of its syntax node."""
+BRACKETED = {"datetime", "timestamp", "duration", "list", "struct"}
+"""Types whose parameters stand in brackets."""
+
+
+class _Parser(Parser):
+    """sqlglot's parser without its functions."""
+
+    def _called(self, start: int, name: str, *args: exp.Expr | None) -> exp.Anonymous:
+        """Return a call by name, placed at its name: two tokens before its first argument."""
+        found = exp.Anonymous(this=name, expressions=[arg for arg in args if arg is not None])
+        found.update_positions(self._tokens[start - 2])
+        return found
+
+    def _typed_cast(self, name: str) -> exp.Expr:
+        """Read `cast(x as type)`, the type as text: its names are ours (`int64`, `datetime[us, UTC]`)."""
+        start, value = self._index, self._parse_disjunction()
+        if not self._match(TokenType.ALIAS):
+            self.raise_error("Expected AS")
+        first, last, depth = self._curr, None, 0
+        while self._curr and (depth or self._curr.token_type != TokenType.R_PAREN):
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(self._curr.token_type, 0)
+            last = self._curr
+            self._advance()
+        if not first or not last:
+            self.raise_error("Expected a type")
+        assert first
+        assert last
+        return self._called(start, name, value, exp.Literal.string(self._find_sql(first, last)).update_positions(first))
+
+    def _from_for(self) -> exp.Expr:
+        """Read `substring(x from 2 for 3)` or its form with commas."""
+        start = self._index
+        args: list[exp.Expr | None] = list(self._parse_csv(self._parse_disjunction))
+        if self._match(TokenType.FROM):
+            args.append(self._parse_disjunction())
+        if self._match(TokenType.FOR):
+            args.append(self._parse_disjunction())
+        return self._called(start, "substring", *args)
+
+    def _trimmed(self) -> exp.Expr:
+        """Read `trim(both 'x' from s)` or its form with commas."""
+        start = self._index
+        side = self._match_texts(("BOTH", "LEADING", "TRAILING")) and self._prev.text.lower()
+        name = {"leading": "ltrim", "trailing": "rtrim"}.get(side or "", "trim")
+        args: list[exp.Expr | None] = []
+        args += [] if side and self._match(TokenType.FROM, advance=False) else self._parse_csv(self._parse_disjunction)
+        if self._match(TokenType.FROM):
+            args.insert(0, self._parse_disjunction())
+        return self._called(start, name, *args)
+
+    def _positioned(self) -> exp.Expr:
+        """Read `position('a' in s)`."""
+        start, part = self._index, self._parse_bitwise()
+        if not self._match(TokenType.IN):
+            self.raise_error("Expected IN")
+        return self._called(start, "strpos", self._parse_bitwise(), part)
+
+    def _extracted(self) -> exp.Expr:
+        """Read `extract(year from x)`, placed at its name."""
+        token = self._tokens[self._index - 2]
+        return self._parse_extract().update_positions(token)
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        """Read a `select` list; each entry keeps its text, all of it: its parts don't know where brackets behind them end."""
+        return self._parse_csv(self._parse_entry), None
+
+    def _parse_entry(self) -> exp.Expr | None:
+        first, found = self._curr, self._parse_expression()
+        if found is not None:
+            found.meta[WRITTEN] = self._find_sql(first, self._prev)
+        return found
+
+    def _parse_paren(self) -> exp.Expr | None:
+        """Place parentheses that are written: sqlglot adds others, which have no place."""
+        opening, found = self._curr, super()._parse_paren()
+        if isinstance(found, exp.Paren):
+            found.update_positions(opening)
+        return found
+
+    def _parse_dcolon(self) -> exp.Expr | None:
+        """Read the type behind `::` as text: a name, and what it has in parentheses or brackets."""
+        first = last = self._curr
+        if not first:
+            self.raise_error("Expected a type")
+        self._advance()
+        closing = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+        takes = {TokenType.L_PAREN} if first.text.lower() not in BRACKETED else closing.keys()
+        while self._curr and self._curr.token_type in takes:
+            opening, end = self._curr.token_type, closing[self._curr.token_type]
+            depth = 0
+            while self._curr:
+                depth += {opening: 1, end: -1}.get(self._curr.token_type, 0)
+                if not depth:
+                    break
+                self._advance()
+            last = self._curr or last
+            self._advance()
+        return exp.Literal.string(self._find_sql(first, last)).update_positions(first)
+
+    FUNCTIONS: ClassVar = {}
+    FUNCTION_PARSERS: ClassVar = {
+        "CAST": lambda self: self._typed_cast("cast"),
+        "TRY_CAST": lambda self: self._typed_cast("try_cast"),
+        "EXTRACT": lambda self: self._extracted(),
+        "SUBSTRING": lambda self: self._from_for(),
+        "POSITION": lambda self: self._positioned(),
+        "TRIM": lambda self: self._trimmed(),
+    }
+    NO_PAREN_FUNCTIONS: ClassVar = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+class _Tokenizer(Tokenizer):
+    """sqlglot's tokenizer, which also knows `//`."""
+
+    KEYWORDS: ClassVar = {**Tokenizer.KEYWORDS, "//": TokenType.DIV}
+
+
+class SqlDialect(Dialect):
+    """Plain SQL: double quotes for names, single for text. Null is the largest value, as everywhere here."""
+
+    Parser = _Parser
+    Tokenizer = _Tokenizer
+    NULL_ORDERING = "nulls_are_large"
+    STRICT_STRING_CONCAT = True
