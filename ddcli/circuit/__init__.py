@@ -7,6 +7,7 @@
 * operators: the operator of each physical node
 * partition: the columns by which a collection is partitioned
 * retention: how much of the past arrangements keep
+* routes: the lanes by which rows find their shard, or what they look up
 * running_windows: window calls that go on from row to row
 * shards: operator shards that are built when first used
 * shifts: Python functions `record -> (record, time, diff)*`

@@ -14,8 +14,9 @@ import numpy as np
 
 from ddcli.circuit.context import CircuitContext, Traces
 from ddcli.circuit.groups import value_layout
-from ddcli.circuit.operators import INT64, Operators, is_in_order, reduction, route
+from ddcli.circuit.operators import INT64, Operators, reduction
 from ddcli.circuit.partition import owned
+from ddcli.circuit.routes import is_in_order, route
 from ddcli.circuit.shards import Lazily
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels

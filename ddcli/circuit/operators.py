@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
+from ddcli.circuit.routes import is_in_order, lookup_lanes
 from ddcli.circuit.shifts import python_shift
 from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
 from ddcli.dataclass import dataclass
@@ -384,7 +385,7 @@ class Operators:
         nt = self.scope.nt
         times = Layout({f"$time{at}": INT64 for at in range(nt)})
         by = range(nt, nt + data.width)
-        return self.surroundings.traces.trace(f"{node.fingerprint}-waiting", times, data, nt, shard, by)
+        return self.surroundings.traces.trace(node.fingerprint + physical.WAITING, times, data, nt, shard, by)
 
     def waiting(self, node: Node, by: Sequence[str], shard: int) -> Waiting | None:
         """Return where a reduction keeps what it must evaluate later; in totally ordered time that is nothing."""
@@ -399,44 +400,6 @@ def reduction(node: physical.Accumulate, nt: int) -> Reduce:
     """Return the reduction of an accumulation, over times of `nt` coordinates."""
     key = Layout({name: node.schema[name] for name in node.by})
     return Reduce(key.width, value_layout(node.inputs[0].schema, node.by).width, nt, accumulations(node))
-
-
-def route(node: Node) -> Sequence[int]:
-    """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
-    if isinstance(node, physical.Filtered):
-        return ()
-    if isinstance(node, physical.Arrangement):
-        return Layout(node.inputs[0].schema).take(node.key)
-    if isinstance(node, physical.UpsertTable | physical.SnapshotTable):
-        return Layout(node.inputs[0].schema).take(node.key or node.schema)
-    if isinstance(node, physical.Accumulate):
-        return range(Layout({name: node.schema[name] for name in node.by}).width)
-    if isinstance(
-        node, physical.Consolidated | physical.StandingRecord | physical.Show | physical.Delay | physical.WatchedRecords
-    ):
-        return range(Layout(node.schema).width)
-    return ()
-
-
-def is_in_order(node: physical.RowLookup) -> bool:
-    """Say whether updates come sorted by the key by which they are looked up, in the shards where it is."""
-    stream, key, own = node.inputs[0], node.arranged.key, [one for one, _ in node.on]
-    if isinstance(stream, physical.FewerRows):
-        (stream,) = stream.inputs
-    if isinstance(stream, physical.RowCount):
-        sorted_by = [one for one, _ in stream.on[: len(stream.arranged.key)]]
-    elif isinstance(stream, physical.Arrangement):
-        sorted_by = [*stream.key]
-    else:
-        return False
-    return sorted_by == own[: len(key)] and [*stream.schema][: len(own)] == own
-
-
-def lookup_lanes(node: physical.RowLookup) -> tuple[list[int], int]:
-    """Return the lanes of updates with those first by which they are looked up, and how many these are."""
-    layout = Layout(node.inputs[0].schema)
-    key = layout.take(one for one, _ in node.on)
-    return key + [lane for lane in range(layout.width) if lane not in key], len(key)
 
 
 def split_layout(node: physical.Arrangement) -> tuple[Layout, Layout]:

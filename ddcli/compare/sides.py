@@ -26,9 +26,9 @@ from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
 from ddcli.store.tables.input_path import NOT_THERE
+from ddcli.store.tables.json_kind import names_in_objects
 from ddcli.store.tables.listing import list_input
 from ddcli.store.tables.partitions import partition_of
-from ddcli.store.tables.text_kinds import names_in_objects
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

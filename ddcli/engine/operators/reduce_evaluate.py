@@ -26,7 +26,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     TopK,
     null_test,
 )
-from ddcli.engine.operators.reduce_first import ordered_search, break_ties, first_records, top_rows
+from ddcli.engine.operators.reduce_first import break_ties, first_records, ordered_search, top_rows
 from ddcli.engine.operators.reduce_replay import Replay, SumOverflow, checked
 
 if TYPE_CHECKING:

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddcli.engine.kernels import reduce_ordered
-from ddcli.engine.operators.reduce_aggregates import (
-    First,
-    NullTest,
-    TopK,
-    null_test,
-)
+from ddcli.engine.operators.reduce_aggregates import First, NullTest, TopK, null_test
 from ddcli.engine.operators.reduce_difference import Single
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.operators.reduce_replay import Replay, checked

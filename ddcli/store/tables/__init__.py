@@ -3,6 +3,7 @@
 * column_types: types of text as its values look
 * compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines
+* csv_kind: CSV as a kind of files
 * dialect: how CSV is written
 * endings: the kind of a file by its name
 * erasure: files without some of their rows
@@ -11,6 +12,7 @@
 * first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages
 * input_path: the files that the path of an input names
+* json_kind: NDJSON and JSON as a kind of files
 * json_numbers: numbers of NDJSON with all their digits
 * json_values: objects that are not one a line
 * kinds: kinds of files; Parquet and Arrow IPC
@@ -18,7 +20,7 @@
 * listing: which files of an input are new, and which are as they were
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks
-* text_kinds: CSV and JSON
+* text_kind: what kinds of text share: values are cast from text
 * text_syntax: whether text is whole
 * whole_files: ORC and Avro
 * widening: types that hold every value of another

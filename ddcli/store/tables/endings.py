@@ -41,7 +41,8 @@ def kind_of(
         from ddcli.store.tables.workbooks import Workbooks
 
         return Workbooks(columns, exact=exact)
-    from ddcli.store.tables.text_kinds import Csv, Ndjson
+    from ddcli.store.tables.csv_kind import Csv
+    from ddcli.store.tables.json_kind import Ndjson
 
     if name == footers.CSV:
         return Csv(columns, dialect, exact=exact)

@@ -158,7 +158,7 @@ class Tables:
 
     def misshapen(self, path: Path) -> dict[int, tuple[str, str]]:
         """Return column and text of values of JSON that would have to be objects, by row: from now on they are read as null."""
-        from ddcli.store.tables.text_kinds import Ndjson
+        from ddcli.store.tables.json_kind import Ndjson
 
         kind = self.kind(path)
         return kind.misshapen(path) if isinstance(kind, Ndjson) else {}

@@ -13,7 +13,7 @@ from ddcli.errors import first_line
 from ddcli.store.parquet.footers import EXCEL
 from ddcli.store.tables.csv_records import Damage
 from ddcli.store.tables.sheets import formula_without_value, names_of_sheet, sheet_of
-from ddcli.store.tables.text_kinds import TextKind
+from ddcli.store.tables.text_kind import TextKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

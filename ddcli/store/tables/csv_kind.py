@@ -1,0 +1,184 @@
+"""CSV: records of fields, read by polars where the dialect is plain."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import InputError, first_line
+from ddcli.expressions.moment_format import iso
+from ddcli.store.parquet import footers
+from ddcli.store.tables.csv_records import (
+    DAMAGED,
+    QUOTES,
+    Damage,
+    DamagedError,
+    has_bare_quote,
+    in_quotes,
+    names_of,
+    no_header,
+    records,
+    refuse_encoding,
+    refuse_long_names,
+)
+from ddcli.store.tables.dialect import UTF_8
+from ddcli.store.tables.json_kind import _is_read_by_polars
+from ddcli.store.tables.kinds import lazy_frame
+from ddcli.store.tables.text_kind import TextKind
+from ddcli.store.tables.text_syntax import BLOCK, Syntax, judge_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.store.tables.dialect import Dialect
+    from ddcli.store.tables.kinds import Footer
+
+RENAMED = "_duplicated_"
+"""What polars adds to a name that a header has twice."""
+
+
+class Csv(TextKind):
+    """CSV. An empty field is null, one of two quotes is empty text; a record without any value is passed over.
+
+    Where the dialect is plain, polars reads whole files; else it is handed their records, as Python's `csv` parts them.
+    """
+
+    name = footers.CSV
+
+    def __init__(self, declared: Schema, dialect: Dialect, *, exact: bool = False) -> None:
+        super().__init__(declared, exact=exact)
+        self.dialect = dialect
+        self._syntax = Syntax(dialect=dialect)
+        self._written = {
+            name: written for name, kind in declared.items() if (written := self._as_cast(name, kind)) is not None
+        }
+        self._typed = self._casts()
+        self._looked_through: set[Path] = set()
+        self._names: dict[Path, dict[str, str]] = {}
+
+    def _as_cast(self, name: str, kind: Type) -> pl.Expr | None:
+        """Return a column's text as a cast reads it, where the dialect has it written otherwise."""
+        text = pl.col(name)
+        if self.dialect.decimal != "." and (kind.is_float or kind.kind == "decimal"):
+            comma = text.str.replace(self.dialect.decimal, ".", literal=True)
+            return pl.when(~text.str.contains(".", literal=True)).then(comma)
+        form = {"date": self.dialect.date_format, "datetime": self.dialect.timestamp_format}.get(kind.kind)
+        return iso(text, form) if form else None
+
+    def footer(self, path: Path) -> Footer:
+        refuse_encoding(path, self.dialect)
+        if self._is_read_by_polars(path):
+            try:
+                header = list(self._plain_scan([path]).collect_schema())
+            except pl.exceptions.NoDataError:
+                if not path.stat().st_size:
+                    raise
+                raise no_header(path) from None
+            refuse_long_names(header, path)
+        elif not path.stat().st_size:
+            raise InputError(footers.EMPTY, place=str(path), hint=DAMAGED)
+        else:
+            header = names_of(path, self.dialect)
+            if not header:
+                raise no_header(path)
+        return {name: self.declared[name].to_polars() if name in self.declared else pl.String() for name in header}
+
+    def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
+        if all(self._is_read_by_polars(path) and not self._has_bare_quotes(path) for path in paths):
+            lines = self._plain_scan(paths)
+            lines = lines.filter(~pl.all_horizontal(pl.all().is_null()))
+        else:
+            lines = pl.concat([self._records_scan(path) for path in paths])
+        if self.dialect.null:
+            lines = lines.with_columns(pl.when(~pl.all().is_in(self.dialect.null)).then(pl.all()))
+        return lines
+
+    def _is_read_by_polars(self, path: Path) -> bool:
+        return self.dialect.is_plain and _is_read_by_polars(path)
+
+    def _has_bare_quotes(self, path: Path) -> bool:
+        """Say whether polars might take a quote within a field for the end of one. Looks through the file if nobody has yet."""
+        if path not in self._looked_through:
+            with suppress(OSError):  # whoever collects the rows says so
+                self.find_damage(path)
+        return path in self._syntax.bare
+
+    def _plain_scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
+        lines = pl.scan_csv(
+            list(paths),
+            infer_schema=False,
+            glob=False,
+            separator=self.dialect.separator,
+            quote_char=self.dialect.quote,
+        )
+        renamed = self._renamed(paths[0], lines)
+        return lines.rename(renamed) if renamed else lines
+
+    def _renamed(self, path: Path, lines: pl.LazyFrame) -> dict[str, str]:
+        """Return what polars calls columns that have other names: it leaves quotes in a name twice, and adds to a name that two columns have."""
+        if path not in self._names:
+            found = list(lines.collect_schema())
+            marks = (RENAMED, "\n", self.dialect.quote or "\n")
+            doubtful = any(mark in name for name in found for mark in marks)
+            names = names_of(path, self.dialect) if doubtful else found
+            if len(names) != len(found):
+                raise InputError("the header can't be read", place=f"{path}:1", hint=QUOTES.format("comma"))
+            self._names[path] = {one: other for one, other in zip(found, names, strict=True) if one != other and other}
+        return self._names[path]
+
+    def _records_scan(self, path: Path) -> pl.LazyFrame:
+        """Return the rows of a file that polars can't read as it is."""
+        schema = pl.Schema(dict.fromkeys(names_of(path, self.dialect), pl.String()))
+
+        def frames() -> Iterator[pl.DataFrame]:
+            for text in self._blocks(path):
+                yield pl.read_csv(
+                    text.encode(),
+                    has_header=False,
+                    schema=schema,
+                    separator=self.dialect.separator,
+                    quote_char=self.dialect.quote,
+                )
+
+        return lazy_frame(frames, schema)
+
+    def _blocks(self, path: Path) -> Iterator[str]:
+        """Give the records of a file that have a value, some at a time, as they are written. Raises InputError."""
+        texts, size = list[str](), 0
+        try:
+            for record in islice(records(path, self.dialect), int(self.dialect.header), None):
+                if record.empty:
+                    continue
+                bare = has_bare_quote(record, self.dialect)
+                texts.append(in_quotes(record, self.dialect) if bare else record.text)
+                if not texts[-1].endswith("\n"):
+                    texts.append("\n")
+                size += len(record.text)
+                if size > BLOCK:
+                    yield "".join(texts)
+                    texts, size = [], 0
+        except DamagedError as error:
+            raise InputError(error.damage.problem, place=error.damage.place, hint=error.damage.hint) from None
+        if texts:
+            yield "".join(texts)
+
+    def find_damage(self, path: Path) -> Damage | None:
+        self._looked_through.add(path)
+        return self._syntax.csv_damage(path)
+
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
+        if damage := judge_csv(path, self.dialect):
+            return damage
+        if self.dialect.encoding == UTF_8:
+            return super().why_damaged(path, error)
+        return Damage(f"the file can't be read: {first_line(error)}", str(path))
+
+    def _lines(self, path: Path) -> Iterator[int]:
+        for record in islice(records(path, self.dialect), int(self.dialect.header), None):
+            if not record.empty:
+                yield record.last

@@ -1,0 +1,90 @@
+"""What kinds of text share. Each value is read as `cast(text as type)` reads it, so there is one meaning of text everywhere."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import first_line
+from ddcli.expressions.lower import Lowering
+from ddcli.expressions.tree import Cast, Column
+from ddcli.store.parquet.footers import TEXT
+from ddcli.store.tables.csv_records import Damage, not_text, opened
+from ddcli.store.tables.dialect import UTF_8
+from ddcli.store.tables.text_syntax import Syntax
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema, Type
+
+WRITTEN = "written "
+"""What is put before a column's name for its text as a cast reads it."""
+FRACTION = {"ms": 3, "us": 6, "ns": 9}
+"""Digits of a second that timestamps of a unit have."""
+
+
+class TextKind:
+    """What CSV and NDJSON share: values are text until they are cast to the `declared` types."""
+
+    name: str
+
+    def __init__(self, declared: Schema, *, nested: bool = False, exact: bool = False) -> None:
+        self.declared, self.nested, self.exact = declared, nested, exact
+        self._syntax = Syntax()
+        self._written: dict[str, pl.Expr] = {}
+        """Of columns whose texts are not as a cast reads them: these texts as it does, null where they can't be."""
+        self._typed = self._casts()
+
+    def _casts(self) -> dict[str, pl.Expr]:
+        """Return the columns that are no text, as casts of it."""
+        return {
+            name: self._cast(name, kind).alias(name) for name, kind in self.declared.items() if kind.kind != "string"
+        }
+
+    def _cast(self, name: str, kind: Type) -> pl.Expr:
+        """Return a column as a cast of its text; where it has to be `exact`, null for digits that the cast would cut."""
+        text = WRITTEN + name if name in self._written else name
+        value = Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+        digits = (
+            kind.scale if kind.kind == "decimal" else FRACTION[kind.unit or "us"] if kind.kind == "datetime" else None
+        )
+        if not self.exact or digits is None:
+            return value
+        return pl.when(~pl.col(text).str.contains(rf"\.[0-9]{{{digits}}}[0-9]*[1-9]")).then(value)
+
+    def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
+        return {name: pl.col(name).is_not_null() & self._typed[name].is_null() for name in names if name in self._typed}
+
+    def prepared(self, scan: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+        written = [self._written[name].alias(WRITTEN + name) for name in names if name in self._written]
+        return scan.with_columns(written) if written else scan
+
+    def typed(self, names: Sequence[str]) -> list[pl.Expr]:
+        return [self._typed.get(name, pl.col(name)) for name in names]
+
+    def place(self, path: Path, row: int) -> str:
+        line = next(islice(self._lines(path), row, None), None)
+        return f"{path}:{line}" if line else str(path)
+
+    def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
+        wanted, found = set(rows), dict[int, int]()
+        last = rows[-1] if rows else -1
+        for row, line in enumerate(islice(self._lines(path), last + 1)):
+            if row in wanted:
+                found[row] = line
+        return [found.get(row) for row in rows]
+
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
+        with opened(path) as file:
+            line = next((line for line, text in enumerate(file, start=1) if "\ufffd" in text), None)
+        if line is not None:
+            return not_text(path, line, UTF_8)
+        return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path))
+
+    def _lines(self, path: Path) -> Iterator[int]:
+        """Give the line in which each row ends."""
+        raise NotImplementedError
