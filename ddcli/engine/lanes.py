@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Lanes
     from ddcli.engine.pool import Pool
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
+
+    Decoded = dict[tuple[int, Type], pl.Series]
+    """Columns of a matrix, by their first lane there and their type."""
 
 
 BLOCK = 1 << 16
@@ -86,17 +89,30 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
     return out
 
 
-def decode(matrix: Lanes, layout: Layout, pool: Pool, names: Iterable[str] | None = None, at: int = 0) -> pl.DataFrame:
+def decode(
+    matrix: Lanes,
+    layout: Layout,
+    pool: Pool,
+    names: Iterable[str] | None = None,
+    at: int = 0,
+    decoded: Decoded | None = None,
+) -> pl.DataFrame:
     """Return the columns `names` (all, when None) of a matrix whose data lanes begin at `at`.
 
-    The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix.
+    The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix. What is among the
+    columns `decoded` of this matrix is taken from there, the rest is put there.
     """
     import polars as pl
 
     columns = []
     for name in layout.names if names is None else names:
-        lanes = layout.lanes(name)
-        columns.append(decode_column(matrix[:, at + lanes.start : at + lanes.stop], layout.schema[name], pool, name))
+        lanes, kind = layout.lanes(name), layout.schema[name]
+        known = None if decoded is None else decoded.get((at + lanes.start, kind))
+        if known is None:
+            known = decode_column(matrix[:, at + lanes.start : at + lanes.stop], kind, pool, name)
+            if decoded is not None:
+                decoded[at + lanes.start, kind] = known
+        columns.append(known if known.name == name else known.alias(name))
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))
 
 

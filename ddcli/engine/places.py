@@ -109,7 +109,7 @@ class Place:
             count.inserted += inserted
         count.seconds += seconds
         inserts = inserted == rows
-        return found if inserts == found.inserts else Delta(found.updates, found.distinct, inserts)
+        return found if inserts == found.inserts else Delta(found.updates, found.distinct, inserts, found.decoded)
 
 
 @dataclass(slots=True)

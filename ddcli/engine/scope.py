@@ -298,7 +298,7 @@ class Scope:
                 deltas[index] = found
                 waiting |= stage.goes_on.get(index, 0)
                 if index in stage.exports or index in self.kept:
-                    result.found[index] = found
+                    result.found[index] = found if found.decoded is None else found._replace(decoded=None)
             else:
                 deltas.pop(index, None)
             del found
@@ -334,7 +334,9 @@ class Scope:
         def go(shard: int) -> list[Pass]:
             # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
             own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
-            return [self.through(stage, shard, {index: Delta(part())}, {}, (), interval) for index, part in own]
+            return [
+                self.through(stage, shard, {index: Delta(part(), decoded={})}, {}, (), interval) for index, part in own
+            ]
 
         return self.workers.each(go, range(count), LARGE)
 

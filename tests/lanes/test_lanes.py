@@ -154,6 +154,22 @@ def test_a_frame_survives_between_other_lanes(typed: list[tuple[Type, pl.Series]
     assert_frame_equal(decode(moved, shuffled, pool), frame.select(names))
 
 
+@given(st.lists(columns(), min_size=2, max_size=4))
+def test_columns_are_decoded_once_for_readers_of_other_names(typed: list[tuple[Type, pl.Series]]) -> None:
+    """Readers that call columns otherwise get what is decoded already, and never another column or type."""
+    height = min(len(whole) for _, whole in typed)
+    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
+    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    out, decoded = encode(frame, layout, pool), {}
+    assert_frame_equal(decode(out, layout, pool, ["c1"], decoded=decoded), frame.select("c1"))
+    called = {name: f"d{i}" for i, name in enumerate(reversed(layout.names))}
+    other = Layout({called[name]: kind for name, kind in layout.schema.items()})
+    assert_frame_equal(decode(out, other, pool, decoded=decoded), frame.rename(called))
+    assert len(decoded) == len(typed)
+    assert_frame_equal(decode(out, layout, pool, decoded=decoded), frame)
+    assert len(decoded) == len(typed)
+
+
 def before(one: Any, other: Any) -> int:
     """Compare two values as a person sorts them: null last, NaN after every number, and one zero."""
     ranks = [(x is None, isinstance(x, float) and math.isnan(x)) for x in (one, other)]

@@ -11,6 +11,7 @@ from ddcli.engine import kernels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ddcli.engine.lanes import Decoded
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
@@ -20,12 +21,14 @@ class Delta(NamedTuple):
     """New updates of a collection: `[data lanes | time lanes | diff]`, and whether no two rows share data and time.
 
     `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
-    that no row retracts, so that counting needs no look at the rows.
+    that no row retracts, so that counting needs no look at the rows. A part of what is read has, in `decoded`, the columns that one of
+    its readers has decoded, for the others.
     """
 
     updates: np.ndarray
     distinct: bool = False
     inserts: bool = False
+    decoded: Decoded | None = None
 
 
 def consolidated(delta: Delta) -> np.ndarray:

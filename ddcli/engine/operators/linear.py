@@ -177,7 +177,7 @@ class Linear(Stateless):
         updates = deltas[0].updates
         if not len(updates):
             return Delta(empty(len(self.lanes) + self.tail), distinct=True)
-        frame = decode(updates, self.source, self.pool, self.needs)
+        frame = decode(updates, self.source, self.pool, self.needs, decoded=deltas[0].decoded)
         try:
             computed, rows, weights = self.logic(frame)
         except InputError:

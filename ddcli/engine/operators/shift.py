@@ -158,7 +158,7 @@ class Delay(Waiting):
     """Hold updates back until their time is in the interval."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        ((updates, distinct, _),) = deltas
+        updates, distinct = deltas[0].updates, deltas[0].distinct
         nt, nv = self.trace.nt, self.trace.nv
         early = before(updates[:, nv : nv + nt - self.depth], interval.upper)
         fresh = updates[:0] if early is None else updates[~early]
