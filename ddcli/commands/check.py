@@ -52,6 +52,8 @@ class CheckedInput:
     """Its columns if they are inferred."""
     table: bool = False
     """Whether it is a table of another program, which has no files of its own."""
+    size: int = 0
+    """The bytes of its files, by which a new plan is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
         path = listing.path(file)
         check_file(bound, schema, path, bound.footer(path, footers.footer(path)))
     passed = {str(listing.root / one.path): one.why for one in listing.passed}
-    return CheckedInput(schema, len(listing.new), passed=passed, pinned=found)
+    return CheckedInput(schema, len(listing.new), passed=passed, pinned=found, size=listing.size)
 
 
 def _check_table(given: InputSpec, base: Path) -> CheckedInput:
@@ -263,7 +265,9 @@ def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]
         except UsageError as error:
             errors += each_of(error)
     columns = {name: schema.columns for name, schema in schemas.items()}
-    return BoundPipeline(spec, columns, time, {name: found.key for name, found in inputs.items() if found.key})
+    sizes = {name: found.size for name, found in inputs.items() if found.size}
+    keys = {name: found.key for name, found in inputs.items() if found.key}
+    return BoundPipeline(spec, columns, time, keys, lambda: sizes)
 
 
 def _plan(bound: BoundPipeline | None, errors: list[DdError]) -> dict[str, Schema]:

@@ -111,6 +111,4 @@ def horizons_of(request: Request, graph: PhysicalGraph, listings: Mapping[str, L
 
 def sizes(found: Mapping[str, InputFiles]) -> dict[str, int]:
     """Return the bytes of the files of each input that has any."""
-    listed = {name: given.listing for name, given in found.items()}
-    sums = {name: sum(file.size for file in (*each.to_read, *each.done)) for name, each in listed.items()}
-    return {name: size for name, size in sums.items() if size}
+    return {name: given.listing.size for name, given in found.items() if given.listing.size}

@@ -111,6 +111,34 @@ def test_json(orders):
         assert field in help_text
 
 
+TURNED = """\
+dd: 1
+name: turned
+inputs: {a: {path: a/}, b: {path: b/}, c: {path: c/}}
+collections:
+  all: {from: a, apply: [{join: {with: b, on: [k]}}, {join: {with: c, on: [w]}}]}
+outputs: {all: out/all/}
+"""
+
+
+def test_before_the_first_run_it_is_the_plan_of_that_run(shop):
+    """Also where the order of joins hangs on how large the files are; after it the state keeps the order, however large they become."""
+    path = shop.write("p.yaml", TURNED)
+    columns = {"a": ("k", "v"), "b": ("k", "w"), "c": ("w", "x")}
+    for rows, expected in ((2, "k"), (50_000, "w")):
+        for name, (one, other) in columns.items():
+            many = [(at, at * 7919, 0, 1) for at in range(rows if name == "a" else 2)]
+            shop.log(f"{name}/1.parquet", many, **dict.fromkeys((one, other, "time", "diff"), pl.Int64))
+        before = explain(path)
+        first = next(each for each in before.operators if each.kind == "join")
+        assert first.says[0].startswith(f"on {expected}"), first.says
+    assert shop("run", "p.yaml").code == 0
+    types = dict.fromkeys(("w", "x", "time", "diff"), pl.Int64)
+    shop.log("c/2.parquet", [(-at, at, 1, 1) for at in range(50_000)], **types)
+    for after in (explain(path), shop("run", "p.yaml") and explain(path)):
+        assert [each.id for each in after.operators] == [each.id for each in before.operators]
+
+
 def test_what_was_expected_is_beside_what_came(shop):
     """Before the first run by rules, then by what the runs before have measured."""
     text = SHARING.replace("apply: [{arrange: {by: [k]}}]", "apply: [{filter: v > 1}, {arrange: {by: [k]}}]")

@@ -88,6 +88,11 @@ class Listing:
         """The files that this run must look into."""
         return (*self.waiting, *self.new)
 
+    @property
+    def size(self) -> int:
+        """The bytes of its files, whether they are taken in or to be read."""
+        return sum(file.size for file in self.files)
+
     def without(self, paths: Collection[str], before: Iterable[InputFile]) -> Listing:
         """Return the listing without these of its new files; of those that lie in the place of withdrawn ones these stay known."""
         new = tuple(file for file in self.new if file.path not in paths)
