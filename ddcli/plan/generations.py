@@ -87,6 +87,8 @@ class Generation:
     several: dict[str, bool] | None = None
     joins: dict[str, bool] = field(default_factory=dict)
     deltas: dict[str, bool] | None = None
+    partners: bool = True
+    """Whether filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -106,7 +108,9 @@ class Generation:
 
             several = _read_by_several(reordered(written, first).graph)
             several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
-        known = cls(before.columns if before else {}, before.once if before else frozenset(), several, joins)
+        partners = before is None or before.partners
+        old = (before.columns, before.once) if before else ({}, frozenset[str]())
+        known = cls(*old, several, joins, partners=partners)
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
         columns: dict[str, frozenset[str]] = {}
@@ -118,7 +122,9 @@ class Generation:
             alone[at] = single and alone.get(at, True)
         for at, by_fingerprint in _sides(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
-        return cls(columns, frozenset(at for at, single in alone.items() if single), several, joins)
+        return cls(
+            columns, frozenset(at for at, single in alone.items() if single), several, joins, partners=partners
+        )
 
     def moved(self, written: Graph) -> MovedFilters:
         """Return a graph with its filters where this generation asks them."""
@@ -127,7 +133,7 @@ class Generation:
         if written.fingerprint not in self._moved:
             turned = reordered(written, lambda node, _: self.joins.get(place(node), False))
             several = {each for at, each, read in _readers(turned.graph) if self.several.get(at, read)}
-            found = pushed_down(turned.graph, several)
+            found = pushed_down(turned.graph, several, partners=self.partners)
             same, operators = (
                 {each: names[node.fingerprint] for each, node in turned.same.items() if node.fingerprint in names}
                 for names in (found.same, found.operators)
@@ -219,6 +225,7 @@ class Generation:
                 words: sorted(at for at, first in self.joins.items() if first == wanted)
                 for words, wanted in (("first", True), ("written", False))
             }
+            tree["partners"] = self.partners
         if self.deltas is not None:
             tree["deltas"] = self.deltas
         return tree
@@ -231,7 +238,8 @@ class Generation:
         several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
         joins = tree.get("joins", {"first": (), "written": ()})
         known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
-        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"))
+        partners = bool(tree.get("partners", False))  # a state of an earlier version stays as it is
+        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), partners)
 
 
 def _sides(graph: Graph) -> Iterator[tuple[str, str]]:

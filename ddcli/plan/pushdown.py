@@ -1,4 +1,4 @@
-"""Filters asked as near to the inputs as they may be: below joins, groupings, unions and projections.
+"""Filters asked as near to the inputs as they may be: below joins, groupings, windows, unions and projections.
 
 Only what is worth it whatever the data are: a filter passes a collection that nobody else reads, and enters no side of a join that other joins by the
 same key share. Nor does it change which records fail: it is moved only if it fails on none, and passes only what fails on none. Of alternatives
@@ -23,6 +23,7 @@ from ddcli.plan.prune import arranged, side_name, sides
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 
+    from ddcli.expressions.windows import WindowCall
     from ddcli.plan.engines import Engines
     from ddcli.plan.logical import Graph
 
@@ -52,9 +53,12 @@ def unmoved(graph: Graph) -> MovedFilters:
     return MovedFilters(graph, nodes, nodes)
 
 
-def pushed_down(graph: Graph, several: Collection[str]) -> MovedFilters:
-    """Return a graph with its filters moved; `several` has the fingerprints of nodes, and the names of sides, that several read."""
-    moving = _Moving(several)
+def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True) -> MovedFilters:
+    """Return a graph with its filters moved; `several` has the fingerprints of nodes, and the names of sides, that several read.
+
+    Unless `partners` is set, filters pass no window, and are asked of the left side alone of semijoins and as-of joins.
+    """
+    moving = _Moving(several, partners)
     for node in graph.nodes():
         moving.take(node)
     outputs = {name: moving.done[node.fingerprint] for name, node in graph.outputs.items()}
@@ -84,6 +88,7 @@ def read_by_several(graph: Graph) -> dict[str, bool]:
 @dataclass
 class _Moving:
     several: Collection[str]
+    partners: bool
     done: dict[str, Node] = field(default_factory=dict)
     """The nodes with the records of those that were taken, by fingerprint."""
     stands: dict[str, Node] = field(default_factory=dict)
@@ -238,6 +243,11 @@ class _Moving:
             columns = {name: columns[source] for name, side, source in node.columns if side != "right"}
         own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
         found, left = self.joined(one, [pair[0] for pair in node.on], own)
+        # Who has a key that is asked for has partners with it: of these too, whether or not the condition could sink on the left.
+        alike = [(a, b) for a, b in node.on if self.partners and one.schema[a].required() == other.schema[b].required()]
+        keys: dict[str, Expression] = {a: Column(b, other.schema[b]) for a, b in alike}
+        asked_of_keys = {at: part.substitute(keys) for at, part in own.items() if part.columns() <= keys.keys()}
+        other, _ = self.joined(other, [pair[1] for pair in node.on], asked_of_keys)
         return self.over(node, (found, other)), {at: part for at, part in parts.items() if at not in own or at in left}
 
     @below.register
@@ -257,6 +267,12 @@ class _Moving:
 
     @below.register
     def _(self, node: logical.TopK, parts: Parts) -> tuple[Node, Parts]:
+        return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
+
+    @below.register
+    def _(self, node: logical.Window, parts: Parts) -> tuple[Node, Parts]:
+        if not self.partners or not all(_is_certain_call(call) for _, call in node.calls):
+            return node, parts
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
 
     def _grouped(self, node: Node, by: Mapping[str, Expression], parts: Parts) -> tuple[Node, Parts]:
@@ -290,6 +306,17 @@ def _is_certain_step(node: logical.Apply) -> bool:
     if isinstance(node.step, FilterStep):
         return is_certain(node.step.condition)
     return isinstance(node.step, MapStep) and all(is_certain(each) for _, each in node.step.columns)
+
+
+def _is_certain_call(call: WindowCall) -> bool:
+    """Say whether a window's value fails on no partition: ends of a frame that are a number away may be too large."""
+    expressions = [*call.args, *(call.aggregate.args if call.aggregate is not None else ())]
+    if call.aggregate is not None:
+        expressions += [expression for expression, _ in call.aggregate.order_by]
+    ends = () if call.frame is None or call.frame.unit != "range" else (call.frame.start, call.frame.end)
+    aggregates = {call.aggregate.function} if call.aggregate is not None else set[str]()
+    certain = aggregates <= CERTAIN_AGGREGATES and all(end.offset is None for end in ends)
+    return certain and all(map(is_certain, expressions))
 
 
 def _demanded(condition: Expression, columns: KeysView[str]) -> Expression | None:

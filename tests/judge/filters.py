@@ -11,12 +11,13 @@ from ddcli.expressions.tree import quoted
 from tests.judge.case import Case
 from tests.judge.columns import KIND_OF, LITERALS, Columns
 from tests.judge.logs import cuts, declared_columns, updates
-from tests.judge.operators import OPERATORS, Sketch, operators, pairs
+from tests.judge.operators import NEEDS, OPERATORS, Sketch, operators, pairs
 
 if TYPE_CHECKING:
     from typing import Any
 
 PASSED = ("join", "join again", "antijoin", "concat", "distinct", "rename", "project", "top_k", "count", "joins")
+PASSED += ("window", "asof_join")
 """Operators that conditions pass; others come between now and then."""
 GROUPED = ("count(*)", "count(distinct {})", "min({})", "max({})", "sum({})")
 
@@ -93,7 +94,7 @@ def filtered_cases(draw, nt: int = 1) -> Case:
             elif draw(st.integers(0, 4)) == 4:
                 operator, columns = draw(operators(columns, sketch))
             else:
-                fitting = [each for each in PASSED if each != "top_k" or columns.ordered() == columns.of()]
+                fitting = [each for each in PASSED if each not in NEEDS or NEEDS[each](columns, sketch)]
                 chosen = draw(st.sampled_from(fitting))
                 make = _looked_up if chosen == "joins" else OPERATORS[chosen]
                 operator, columns = draw(make(columns, sketch))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddcli.plan import generations
+from ddcli.expressions.steps import FilterStep
+from ddcli.plan import generations, physical
 from tests.plan.support import chain, logical, nodes
 
 BELOW_JOIN = [
@@ -29,6 +30,14 @@ BELOW_JOIN = [
     ("reduce: {by: [v], n: sum(k)}", "v > 1", False),  # the sum may be too large
     ("top_k: {k: 1, by: [v], order_by: [n]}", "v > 1", True),
     ("top_k: {k: 1, by: [v], order_by: [n]}", "n > 1", False),
+    ("window: {by: [v], order_by: [n], columns: {r: row_number()}}", "v > 1", True),
+    ("window: {by: [v], order_by: [n], columns: {r: row_number()}}", "r = 1", False),
+    ("window: {by: [v], order_by: [n], columns: {r: row_number()}}", "n > 1", False),  # others of the partition are counted
+    ("window: {by: [v], order_by: [n], columns: {r: max(k)}}", "v > 1", True),
+    ("window: {by: [v], order_by: [n], columns: {r: sum(k)}}", "v > 1", False),  # the sum may be too large
+    ("window: {by: [v], order_by: [n], columns: {r: lag(1 / k)}}", "v > 1", True),  # not what may fail below
+    ("asof_join: {with: u, as: x, on: [k], at: {v: w}}", "v > 1", True),
+    ("asof_join: {with: u, as: x, on: [k], at: {v: w}}", "w > 1", False),
     ("threshold: count - 1", "v > 1", False),
     ("inspect: seen", "v > 1", False),
 ]
@@ -38,6 +47,18 @@ BELOW_JOIN = [
 def test_what_a_filter_passes(operator, condition, moves):
     graph = logical(chain(operator, f"filter: {condition}"))
     assert moves == (generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint)
+
+
+@pytest.mark.parametrize(
+    "operator", ["semijoin: {with: u, on: [k]}", "antijoin: {with: u, on: [k]}", "asof_join: {with: u, as: x, on: [k], at: {v: w}}"]
+)
+def test_a_filter_of_keys_is_asked_of_both_sides(operator):
+    plan = generations.plan(logical(chain(operator, "filter: k = 1 and v > 2")))
+    asked = set()
+    for node in nodes(plan.graph, "Linear"):
+        names = "".join(physical.physical_graph({"": node}).scans())
+        asked |= {(names, step.condition.text()) for step in node.steps if isinstance(step, FilterStep)}
+    assert asked >= {("t", "((k = 1) and (v > 2))"), ("u", "(k = 1)")}
 
 
 def test_a_filter_passes_nothing_that_others_read():
@@ -80,3 +101,17 @@ def test_chains_of_any_length_are_planned():
     many = " and ".join(f"v <> {at}" for at in range(3000))
     graph = logical(chain("join: {with: u, on: [k], as: x}", f"filter: {many}"))
     assert generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint
+
+
+@pytest.mark.parametrize("operator", ["window: {by: [v], order_by: [n], columns: {r: row_number()}}", "semijoin: {with: u, on: {v: k}}"])
+def test_a_state_of_an_earlier_version_keeps_its_plan(operator):
+    """It knows nothing of filters that pass windows, and are asked of both sides of semijoins."""
+    graph = logical(chain(operator, "filter: v > 1"))
+    tree = generations.plan(graph).to_json()
+    (known,) = generations.known_generations(tree)
+    assert generations.plan(graph, [known]).fingerprint == generations.plan(graph).fingerprint
+    del tree["generations"][0]["partners"]
+    (earlier,) = generations.known_generations(tree)
+    again = generations.plan(graph, [earlier])
+    assert again.fingerprint != generations.plan(graph).fingerprint
+    assert again.generations[0].to_json()["partners"] is False
