@@ -109,3 +109,37 @@ def filtered_cases(draw, nt: int = 1) -> Case:
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": sketch.collections}
     tree["outputs"] = {name: f"out/{name}/" for name in outputs}
     return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000, allow_unicode=True), draw(cuts(logs, nt)))
+
+
+PARTITIONED = (
+    "window: {by: [k], order_by: [v], columns: {r: row_number(), m: max(n), l: lag(v)}}",
+    "window: {by: [k, n], order_by: [v desc], columns: {r: rank(), m: count(*)}}",
+    "window: {order_by: [v], columns: {r: row_number()}}",
+    "top_k: {k: 1, by: [k], order_by: [v]}",
+    "top_k: {k: 2, by: [n], order_by: [k desc]}",
+    "reduce: {by: [k], v: min(v), n: max(n)}",
+    "semijoin: {with: q, 'on': [k]}",
+    "antijoin: {with: q, 'on': [k, n]}",
+    "asof_join: {with: q, as: q, 'on': [k], at: v}",
+    "asof_join: {with: q, as: q, 'on': [k], at: {v: n}, how: left}",
+    "asof_join: {with: q, as: q, 'on': [n], at: v, how: left, direction: forward}",
+)
+"""Operators whose records hang on others with the same key: what is asked of anything else must wait for them."""
+
+
+@st.composite
+def partitioned_cases(draw, nt: int = 1) -> Case:
+    """Give a pipeline of one such operator, over very few different integers, and conditions of any of its columns above it."""
+    operator = draw(st.sampled_from(PARTITIONED))
+    columns = {"k": draw(st.sampled_from(["int16", "int16?"])), "v": "int16", "n": "int16"}
+    half = updates(columns, nt, valid=True, looping=False)
+    logs = {name: draw(half) + draw(half) for name in "pq"}
+    names = [*columns, *(("r",) if "r: " in operator else ())]
+    form = draw(st.sampled_from(["{} = 1", "{} >= 1", "{} < 1", "{} is not null", "{0} = 0 or {0} = 2"]))
+    wanted = [form.format(name) for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))]
+    apply = [yaml.safe_load(operator), *({"filter": condition} for condition in wanted)]
+    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
+    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
+    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": {"c": {"from": "p", "apply": apply}}}
+    tree["outputs"] = {"c": "out/c/"}
+    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000), draw(cuts(logs, nt)))

@@ -14,7 +14,7 @@ from ddcli.plan.generations import known_generations, plan
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
-from tests.judge.filters import filtered_cases
+from tests.judge.filters import filtered_cases, partitioned_cases
 from tests.judge.harness import Meaning, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_graph
@@ -39,6 +39,17 @@ def test_a_planned_dataflow_means_what_is_written(case, wrong):
     again = plan(meaning.graph, known_generations(planned.to_json()), lambda *_: wrong > 0)
     assert (again.fingerprint, again.to_json()) == (planned.fingerprint, planned.to_json())
     assert planned.meanings == plain.meanings
+    judge_graph(case, meaning, plain.graph)
+    if planned.fingerprint != plain.fingerprint:
+        judge_graph(case, meaning, planned.graph)
+
+
+@settings(max_examples=many(40))
+@given(st.sampled_from([1, 1, 2]).flatmap(partitioned_cases))
+def test_what_is_asked_above_an_operator_of_groups_means_what_is_written(case):
+    """Of the key it may be asked below it, of both sides if it has two; of anything else it may not."""
+    meaning = Meaning(case)
+    planned, plain = plan(meaning.graph), plan(meaning.graph, choices=None)
     judge_graph(case, meaning, plain.graph)
     if planned.fingerprint != plain.fingerprint:
         judge_graph(case, meaning, planned.graph)
