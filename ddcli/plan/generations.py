@@ -122,9 +122,7 @@ class Generation:
             alone[at] = single and alone.get(at, True)
         for at, by_fingerprint in _sides(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
-        return cls(
-            columns, frozenset(at for at, single in alone.items() if single), several, joins, partners=partners
-        )
+        return cls(columns, frozenset(at for at, single in alone.items() if single), several, joins, partners=partners)
 
     def moved(self, written: Graph) -> MovedFilters:
         """Return a graph with its filters where this generation asks them."""

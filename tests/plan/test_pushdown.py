@@ -32,7 +32,11 @@ BELOW_JOIN = [
     ("top_k: {k: 1, by: [v], order_by: [n]}", "n > 1", False),
     ("window: {by: [v], order_by: [n], columns: {r: row_number()}}", "v > 1", True),
     ("window: {by: [v], order_by: [n], columns: {r: row_number()}}", "r = 1", False),
-    ("window: {by: [v], order_by: [n], columns: {r: row_number()}}", "n > 1", False),  # others of the partition are counted
+    (
+        "window: {by: [v], order_by: [n], columns: {r: row_number()}}",
+        "n > 1",
+        False,
+    ),  # others of the partition are counted
     ("window: {by: [v], order_by: [n], columns: {r: max(k)}}", "v > 1", True),
     ("window: {by: [v], order_by: [n], columns: {r: sum(k)}}", "v > 1", False),  # the sum may be too large
     ("window: {by: [v], order_by: [n], columns: {r: lag(1 / k)}}", "v > 1", True),  # not what may fail below
@@ -50,7 +54,12 @@ def test_what_a_filter_passes(operator, condition, moves):
 
 
 @pytest.mark.parametrize(
-    "operator", ["semijoin: {with: u, on: [k]}", "antijoin: {with: u, on: [k]}", "asof_join: {with: u, as: x, on: [k], at: {v: w}}"]
+    "operator",
+    [
+        "semijoin: {with: u, on: [k]}",
+        "antijoin: {with: u, on: [k]}",
+        "asof_join: {with: u, as: x, on: [k], at: {v: w}}",
+    ],
 )
 def test_a_filter_of_keys_is_asked_of_both_sides(operator):
     plan = generations.plan(logical(chain(operator, "filter: k = 1 and v > 2")))
@@ -103,7 +112,9 @@ def test_chains_of_any_length_are_planned():
     assert generations.plan(graph).fingerprint != generations.plan(graph, choices=None).fingerprint
 
 
-@pytest.mark.parametrize("operator", ["window: {by: [v], order_by: [n], columns: {r: row_number()}}", "semijoin: {with: u, on: {v: k}}"])
+@pytest.mark.parametrize(
+    "operator", ["window: {by: [v], order_by: [n], columns: {r: row_number()}}", "semijoin: {with: u, on: {v: k}}"]
+)
 def test_a_state_of_an_earlier_version_keeps_its_plan(operator):
     """It knows nothing of filters that pass windows, and are asked of both sides of semijoins."""
     graph = logical(chain(operator, "filter: v > 1"))
