@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ddcli.dataclass import dataclass
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.trace.spine import Trace
-    from ddcli.errors import DdError
     from ddcli.expressions.types import Type
+    from ddcli.sources.input_format import InputFacts
 
 
 class Failed(Protocol):
@@ -25,30 +25,6 @@ class Failed(Protocol):
 
     def __call__(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str], /) -> None:
         """Take them in."""
-
-
-class Facts(Protocol):
-    """What the operators of an input must know of it beside its rows."""
-
-    @property
-    def snapshots(self) -> Sequence[int]:
-        """The times of the run's snapshots, in order: one may have no rows."""
-
-    @property
-    def truncations(self) -> Sequence[tuple[int, int]]:
-        """Times and orders at which all keys of upserts lose what they have."""
-
-    def tied(self, key: dict[str, Any], time: int) -> DdError:
-        """Return the error for a key with two different rows at one time, neither of which is the last."""
-
-    def twice(self, key: dict[str, Any], time: int) -> DdError:
-        """Return the error for a key that is in a snapshot twice."""
-
-    def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
-        """Receive a record whose multiplicity is negative, the first of those `found` in one shard; may raise InputError."""
-
-    def deleted(self, time: int, gone: int, before: int) -> None:
-        """Learn how many of the records before a snapshot are not in it, in one shard."""
 
 
 class Traces(Protocol):
@@ -71,5 +47,5 @@ class CircuitContext:
     pools: Sequence[Pool]
     show: Callable[[str, pl.DataFrame], None]
     time: Sequence[Type]
-    facts: Mapping[str, Facts] = field(default_factory=dict)
+    facts: Mapping[str, InputFacts] = field(default_factory=dict)
     failed: Failed | None = None

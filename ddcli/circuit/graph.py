@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.circuit.context import Facts, Failed
+    from ddcli.circuit.context import Failed
     from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.places import Deltas
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
+    from ddcli.sources.input_format import InputFacts
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ def assemble(
     indexed: Mapping[str, ImportedSource | UpsertSource] | None = None,
     *,
     parted: bool = False,
-    facts: Mapping[str, Facts] | None = None,
+    facts: Mapping[str, InputFacts] | None = None,
     failed: Failed | None = None,
     lazily: bool = False,
 ) -> Assembled:

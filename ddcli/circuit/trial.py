@@ -22,11 +22,11 @@ from ddcli.engine.workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.circuit.context import Facts
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.plan.physical import PhysicalGraph
+    from ddcli.sources.input_format import InputFacts
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
     """Updates, `[data lanes | time lanes | diff]`."""
@@ -45,7 +45,7 @@ class Trial:
         time: Sequence[Type],
         pool: Pool,
         *,
-        facts: Mapping[str, Facts] | None = None,
+        facts: Mapping[str, InputFacts] | None = None,
         shards: int = 1,
         lenient: bool = False,
         counted: bool = False,

@@ -11,36 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-class StagedPlace(Protocol):
-    """What is asked of a place."""
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """Return the places that it reads, all before it; one that is fed by shard reads itself."""
-
-    @property
-    def gathers(self) -> bool:
-        """Return whether what it reads is brought to the shards that own its keys."""
-
-    @property
-    def whole(self) -> bool:
-        """Return whether it is a scope within, which takes all shards at once."""
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """Return the places that a scope within fills."""
-
-    @property
-    def wraps(self) -> bool:
-        """Return whether who reads it reads, through it, what its input keeps."""
+    from ddcli.engine.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +49,7 @@ class Stage:
         return index in (self.seals if shared else self.members)
 
 
-def stages(places: Sequence[StagedPlace], *, sharded: bool, apart: bool = False) -> list[Stage]:
+def stages(places: Sequence[Place], *, sharded: bool, apart: bool = False) -> list[Stage]:
     """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart.
 
     With `apart` those of one level that share nothing are apart.
@@ -124,7 +102,7 @@ def stages(places: Sequence[StagedPlace], *, sharded: bool, apart: bool = False)
     return found
 
 
-def _numbers(places: Sequence[StagedPlace], *, sharded: bool, apart: bool) -> tuple[list[int], int]:
+def _numbers(places: Sequence[Place], *, sharded: bool, apart: bool) -> tuple[list[int], int]:
     """Return the stage of each place, and how many stages, the first ones, read nothing but what is fed."""
     levels = [0] * len(places)
     for index, place in enumerate(places):
@@ -144,7 +122,7 @@ def _numbers(places: Sequence[StagedPlace], *, sharded: bool, apart: bool) -> tu
     return [numbers[key] for key in keys], first if order and order[0][:2] == (0, 1) else 0
 
 
-def _connected(places: Sequence[StagedPlace], levels: Sequence[int]) -> list[int]:
+def _connected(places: Sequence[Place], levels: Sequence[int]) -> list[int]:
     """Return, for each place, the first of those of its level that it shares something with, itself or through others."""
     found = list(range(len(places)))
 
@@ -165,7 +143,7 @@ def _connected(places: Sequence[StagedPlace], levels: Sequence[int]) -> list[int
 Key = tuple[int, int, int]
 
 
-def _in_turn(places: Sequence[StagedPlace], keys: Sequence[Key]) -> list[Key]:
+def _in_turn(places: Sequence[Place], keys: Sequence[Key]) -> list[Key]:
     """Return the stages so that each comes after those that it reads; then those of sources, and places that were added early, first.
 
     What reads a stage follows it soon, as places are added in the order of outputs, so little waits for long.

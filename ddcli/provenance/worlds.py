@@ -28,10 +28,10 @@ from ddcli.provenance.contents import Contents
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from ddcli.circuit.context import Facts
     from ddcli.circuit.trial import Matrix
     from ddcli.plan.logical import Node
     from ddcli.provenance.contents import Numbers, Record, Values
+    from ddcli.sources.input_format import InputFacts
 
 ROUND = Type("int64")
 BOOL = Type("bool")
@@ -55,7 +55,7 @@ class World:
         time: Time,
         kinds: Sequence[Type],
         values: Values,
-        facts: Mapping[str, Facts],
+        facts: Mapping[str, InputFacts],
     ) -> None:
         self.time, self.kinds, self.values = time, kinds, values
         self.fed = fed

@@ -6,7 +6,7 @@ import io
 import json
 import threading
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -30,25 +30,13 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.store.log.joint_file import JointFile
-    from ddcli.store.log.pieces import LogSlice
+    from ddcli.store.log.pieces import LogSlice, Taken
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.unparsed import UnparsedRows
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
 DIFF = "diff"
-
-
-class Aside(Protocol):
-    """What was taken of an input, what was late, and what could not be read."""
-
-    @property
-    def put_aside(self) -> tuple[LogSlice, ...]:
-        """The late rows."""
-
-    @property
-    def unparsed(self) -> tuple[tuple[str, UnparsedRows], ...]:
-        """The rows that can't be read, of each file with its name."""
 
 
 def record_text(row: Mapping[str, Any]) -> str:
@@ -164,7 +152,7 @@ def _files(directory: Path) -> list[Path]:
 def put_aside(
     request: Request,
     transaction: Transaction,
-    taken: Mapping[str, Aside],
+    taken: Mapping[str, Taken],
     times: Schema,
     interval: tuple[Times | None, Times],
     called: str,

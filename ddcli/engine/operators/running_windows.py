@@ -68,7 +68,7 @@ class Continued(NamedTuple):
 
 
 class RunningCalls(Protocol):
-    """The calls of a window: `width` lanes for each row, and `carried` ones that say how it goes on from there."""
+    """The calls of a window: `width` lanes for each row, and `carried` ones that say how it goes on from there. They are made in `circuit`, above."""
 
     @property
     def width(self) -> int: ...

@@ -25,7 +25,7 @@ LEAST, MOST = -(2**63), 2**63 - 1
 
 @runtime_checkable
 class RangedBatch(Protocol):
-    """A batch of which a part of a key can be read."""
+    """A batch of which a part of a key can be read: one of the store, which the engine doesn't know."""
 
     def limits(self, first: Lanes, last: Lanes, nk: int) -> tuple[Lanes, Lanes] | None:
         """Return wider ranges of places, which take little to read; None where all of the batch is at hand."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from ddcli.errors import Span
+    from ddcli.expressions.parse import ExpressionReader
     from ddcli.expressions.sql import Tree
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
@@ -87,7 +88,7 @@ class Environment:
 
 
 class QueryLowering(Protocol):
-    """A statement while it is lowered, as its clauses see it."""
+    """A `Statement` while it is lowered, as its clauses see it. `statement` is not imported, as it imports them."""
 
     tree: Tree
     loop: LoopName | None
@@ -138,16 +139,6 @@ class QueryLowering(Protocol):
         """Note something that is worth knowing."""
 
 
-class ExpressionsOver(Protocol):
-    """What reads expressions over rows."""
-
-    def read(self, node: exp.Expr) -> Expression:
-        """Return the typed tree of an expression."""
-
-    def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
-        """Return the column that a name means."""
-
-
 @dataclass(eq=False)
 class Groups:
     """What expressions over groups may use: expressions that were grouped by, by their text, and aggregates, by their syntax nodes.
@@ -155,7 +146,7 @@ class Groups:
     `reader` reads expressions over the rows before they were grouped, of the columns `schema`, under the names `scope`.
     """
 
-    reader: ExpressionsOver
+    reader: ExpressionReader
     scope: Names
     schema: Schema
     keys: dict[str, Expression]
@@ -164,7 +155,7 @@ class Groups:
 
 
 class SubqueryHost(Protocol):
-    """A relation while it is built, as a reader of expressions over it sees it."""
+    """A `Block`, a relation while it is built, as its reader of expressions sees it. `block` is not imported, as it imports that reader."""
 
     scope: Names
     groups: Groups | None

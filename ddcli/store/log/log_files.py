@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Pinned(Protocol):
-    """Columns that were inferred, and whether a state has them already."""
+    """Columns that were inferred, and whether a state has them already: a `PinnedColumns` of `sources`, above."""
 
     @property
     def known(self) -> bool:
