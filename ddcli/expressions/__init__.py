@@ -18,10 +18,13 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * forms: the forms of SQL with syntax of their own: case, cast, between, dates
 * function: one function of the table
 * functions: the table of functions
+* json_text: parts of JSON that stands in a text
 * list_functions: the table's functions of lists and structs
 * literals: constants: numbers, dates and times, intervals
 * lower: the tree to polars: values and checks
+* lower_bits: bits of integers
 * lower_cast: casts
+* lower_json: parts of JSON texts
 * lower_list: lists
 * lower_logic: comparisons, conditionals
 * lower_number: arithmetic

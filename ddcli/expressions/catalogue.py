@@ -10,8 +10,8 @@ from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.differences import Elsewhere, differences_of
 from ddcli.expressions.list_functions import LISTS, STRUCTS
-from ddcli.expressions.number_functions import ARITHMETIC
-from ddcli.expressions.text_functions import TEXT
+from ddcli.expressions.number_functions import ARITHMETIC, BITS
+from ddcli.expressions.text_functions import JSON, TEXT
 from ddcli.expressions.time_functions import TIME
 from ddcli.expressions.windows import WINDOW_FUNCTIONS
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Numbers": ARITHMETIC,
+    "Bits": BITS,
     "Conditions": functions.CONDITIONS,
     "Text": TEXT,
+    "JSON in texts": JSON,
     "Dates and times": TIME,
     "Lists": LISTS,
     "Structs": STRUCTS,

@@ -111,6 +111,12 @@ class _Parser(Parser):
             self._advance()
         return exp.Literal.string(self._find_sql(first, last)).update_positions(first)
 
+    COLUMN_OPERATORS: ClassVar = {
+        **Parser.COLUMN_OPERATORS,
+        # sqlglot's own take paths apart in a way of theirs.
+        TokenType.ARROW: lambda _, this, path: exp.JSONExtract(this=this, expression=path),
+        TokenType.DARROW: lambda _, this, path: exp.JSONExtractScalar(this=this, expression=path),
+    }
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
         "CAST": lambda self: self._typed_cast("cast"),

@@ -97,6 +97,19 @@ DIFFERENCES = [
         "coalesce(regexp_extract(text, pattern), '')",
     ),
     Elsewhere(("initcap",), "initcap('a-b')", "'A-B'", ERROR, "'A-b'", "initcap(text)"),
+    Elsewhere((">>",), "1 >> 64", ERROR, "0", "1", "case when n < 64 then x >> n else 0 end"),
+    Elsewhere(("list_position",), "list_position([1], 2)", "null", "null", "0", "coalesce(list_position(x, y), 0)"),
+    Elsewhere(
+        ("json_array_length",), "json_array_length('{}')", "null", "0", "null", "coalesce(json_array_length(x), 0)"
+    ),
+    Elsewhere(
+        ("json_extract_string",),
+        """json_extract_string('{"a": 1e3}', '$.a')""",
+        "'1e3'",
+        "'1000.0'",
+        "'1000.0'",
+        "cast(cast(x ->> '$.a' as float64) as string)",
+    ),
     Elsewhere(("dow",), "dayofweek(date '2024-01-07')", "0", "0", "1", "dow(day) + 1"),
 ]
 

@@ -12,7 +12,9 @@ from sqlglot import exp
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import BOOL, NULL, STRING, Mismatch, convert, unify
+from ddcli.expressions.functions import SYNONYMS
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
+from ddcli.expressions.time_functions import PARTS
 from ddcli.expressions.tree import MAX_DEPTH, Case, Expression, Literal
 from ddcli.expressions.types import parse_type
 
@@ -31,8 +33,8 @@ BINARY: dict[type[exp.Expr], str] = {
 }
 BINARY |= {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 BINARY |= {exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike"}
+BINARY |= {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
 BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from"}
-PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
 
 
 class FormReader(ABC):
@@ -107,6 +109,7 @@ class FormReader(ABC):
         """Read `extract(year from x)`."""
         named, value = self.take(node, "this", "expression")
         part = str(*self.take(named, "this")).lower()
+        part = SYNONYMS.get(part, part)
         if part not in PARTS:
             meant = did_you_mean(part, PARTS)
             hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
@@ -169,9 +172,10 @@ class FormReader(ABC):
             meant = did_you_mean(written.lower(), casts.TARGETS)
             at = self.place(named)
             where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
-            raise SpecError(
-                f"no type is named `{written}`", span=where, hint=f"did you mean `{meant}`?" if meant else None
-            )
+            hint = f"did you mean `{meant}`?" if meant else None
+            if written.lower() in ("json", "jsonb", "variant"):
+                hint = "JSON stays a text, which `x ->> '$.a'` takes apart"
+            raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
         return casts.cast(argument, target.required(), span, tried=tried)
 
     def case(self, node: exp.Case) -> Expression:

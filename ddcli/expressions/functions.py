@@ -9,8 +9,8 @@ from __future__ import annotations
 from ddcli.expressions import operators as rules
 from ddcli.expressions.function import Function, derived, plain, ruled
 from ddcli.expressions.list_functions import LISTS, STRUCTS
-from ddcli.expressions.number_functions import ARITHMETIC
-from ddcli.expressions.text_functions import TEXT
+from ddcli.expressions.number_functions import ARITHMETIC, BITS
+from ddcli.expressions.text_functions import JSON, TEXT
 from ddcli.expressions.time_functions import TIME
 
 CONDITIONS = [
@@ -108,7 +108,9 @@ CONDITIONS += [
     ),
 ]
 
-FUNCTIONS: dict[str, Function] = {f.name: f for f in (*ARITHMETIC, *CONDITIONS, *TEXT, *TIME, *LISTS, *STRUCTS)}
+FUNCTIONS: dict[str, Function] = {
+    f.name: f for f in (*ARITHMETIC, *BITS, *CONDITIONS, *TEXT, *JSON, *TIME, *LISTS, *STRUCTS)
+}
 
 # Other people's names for the same things.
 SYNONYMS = {"ceiling": "ceil", "pow": "power", "char_length": "length", "character_length": "length", "len": "length"}
@@ -168,4 +170,17 @@ SYNONYMS |= {
     "array_has_any": "list_has_any",
     "arrays_overlap": "list_has_any",
     "array_has_all": "list_has_all",
+    "array_position": "list_position",
+    "list_indexof": "list_position",
+    "array_indexof": "list_position",
+    "array_intersect": "list_intersect",
+    "array_except": "list_except",
+    "bitwise_xor": "xor",
+    "bitcount": "bit_count",
+    "json_extract_path_text": "json_extract_string",
+    "json_extract_path": "json_extract",
+    "json_extract_scalar": "json_extract_string",
+    "isoweek": "week",
+    "milliseconds": "millisecond",
+    "microseconds": "microsecond",
 }

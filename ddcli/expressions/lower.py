@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions import lower_list, lower_logic, lower_number, lower_struct, lower_text, lower_time
+from ddcli.expressions import (
+    lower_bits,
+    lower_json,
+    lower_list,
+    lower_logic,
+    lower_number,
+    lower_struct,
+    lower_text,
+    lower_time,
+)
 from ddcli.expressions.checks import Checks
 from ddcli.expressions.lower_cast import lower_cast
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
@@ -189,6 +198,8 @@ def literal(value: object, type_: Type) -> pl.Expr:
 
 
 TABLE: dict[str, Lower] = {
+    **lower_bits.LOWER,
+    **lower_json.LOWER,
     **lower_list.LOWER,
     **lower_logic.LOWER,
     **lower_number.LOWER,

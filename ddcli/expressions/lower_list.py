@@ -62,6 +62,19 @@ def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(args[0].is_not_null() & args[1].is_not_null()).then(found)
 
 
+def _shared(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    one, other = (each.list.drop_nulls() for each in args)
+    return one.list.set_intersection(other) if call.function == "list_intersect" else one.list.set_difference(other)
+
+
+def _list_position(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # `eval` knows nothing but the list: the value goes before its elements.
+    values, value = args
+    led = pl.concat_list(value, values)
+    places = led.list.eval((pl.element().slice(1) == pl.element().first()).arg_true().first() + 1)
+    return pl.when(values.is_not_null()).then(places.list.first().cast(pl.Int64))
+
+
 def _array_to_string(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].list.join(args[1], ignore_nulls=True)
 
@@ -79,6 +92,9 @@ LOWER: dict[str, Lower] = {
     "list_distinct": lambda _, __, args: args[0].list.drop_nulls().list.unique(maintain_order=True),
     "list_min": _least,
     "list_max": _least,
+    "list_position": _list_position,
+    "list_intersect": _shared,
+    "list_except": _shared,
     "list_has_any": _list_has,
     "list_has_all": _list_has,
     "array_to_string": _array_to_string,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -12,10 +13,15 @@ from ddcli.expressions.casts import like_pattern
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polars.datatypes import DataType, DataTypeClass
+
     from ddcli.expressions.checks import Checks, Lower
 
 
-def _constant(call: Call, index: int, default: str = "") -> str:
+def constant(call: Call, index: int, default: str = "") -> str:
+    """Return a constant argument as text."""
     if len(call.args) <= index:
         return default
     arg = call.args[index]
@@ -88,7 +94,7 @@ def _split_part(checks: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _pad(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args[:2]
-    fill = _constant(call, 2, " ")
+    fill = constant(call, 2, " ")
     size = n.clip(0, 2**31)
     padded = text.str.pad_start(size, fill) if call.function == "lpad" else text.str.pad_end(size, fill)
     return pl.when(n.is_not_null()).then(padded.str.slice(0, size))
@@ -102,7 +108,7 @@ def _end(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _trim(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    characters, text = _constant(call, 1, " "), args[0].str
+    characters, text = constant(call, 1, " "), args[0].str
     if not characters:
         return args[0]
     if call.function == "trim":
@@ -117,7 +123,7 @@ def _reverse(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _like(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, same_case = args[0], call.function == "like"
-    pieces = like_pattern(_constant(call, 1), _constant(call, 2))
+    pieces = like_pattern(constant(call, 1), constant(call, 2))
     words = [piece for piece in pieces if piece]
     if same_case and len(words) <= 1 and "" not in pieces:
         return _simple_like(text, pieces, words[0] if words else "")
@@ -139,17 +145,17 @@ def _simple_like(text: pl.Expr, pieces: list[str | None], word: str) -> pl.Expr:
 
 def _regexp_replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Ours is \1, polars' is ${1}.
-    new = _constant(call, 2).replace("$", "$$")
+    new = constant(call, 2).replace("$", "$$")
     new = re.sub(r"\\(\\|\d)", lambda match: "\\" if match[1] == "\\" else "${" + match[1] + "}", new)
-    return args[0].str.replace_all(_constant(call, 1), new)
+    return args[0].str.replace_all(constant(call, 1), new)
 
 
 def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].str.extract(_constant(call, 1), int(_constant(call, 2, "0")))
+    return args[0].str.extract(constant(call, 1), int(constant(call, 2, "0")))
 
 
 def _concat_ws(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return pl.concat_str(args[1:], separator=_constant(call, 0), ignore_nulls=True).fill_null("")
+    return pl.concat_str(args[1:], separator=constant(call, 0), ignore_nulls=True).fill_null("")
 
 
 def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -163,29 +169,47 @@ def _repeat(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    old, new = _constant(call, 1), _constant(call, 2)
+    old, new = constant(call, 1), constant(call, 2)
     by: dict[str, str] = {}
     for at, character in enumerate(old):
         by.setdefault(character, new[at : at + 1])
     return args[0].str.replace_many(list(by), list(by.values())) if by else args[0]
 
 
+def each(
+    value: pl.Expr, made: Callable[[Any], str | int | None], dtype: DataType | DataTypeClass = pl.String
+) -> pl.Expr:
+    """Return what a function of Python makes of each value that is not null."""
+
+    def of(values: pl.Series) -> pl.Series:
+        return pl.Series(values.name, [None if one is None else made(one) for one in values], dtype)
+
+    return value.map_batches(of, return_dtype=dtype, is_elementwise=True)
+
+
 def _hashed(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    name = call.function
+    def digits(text: str) -> str:
+        return hashlib.new(call.function, text.encode(), usedforsecurity=False).hexdigest()
 
-    def hashed(texts: pl.Series) -> pl.Series:
-        def digits(text: str) -> str:
-            return hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
+    return each(args[0], digits)
 
-        found = [None if text is None else digits(text) for text in texts]
-        return pl.Series(texts.name, found, pl.String)
 
-    return args[0].map_batches(hashed, return_dtype=pl.String, is_elementwise=True)
+def _chr(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    (code,) = args
+    outside = (code < 1) | (code > sys.maxunicode) | code.is_between(0xD800, 0xDFFF)
+    low.fail_given(call, args, outside, "no character has this code point")
+    return each(pl.when(~outside).then(code), chr)
+
+
+def _hex(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    if call.args[0].type.kind == "string":
+        return args[0].cast(pl.Binary).bin.encode("hex").str.to_uppercase()
+    return each(args[0], lambda number: f"{number % 2**64:X}")
 
 
 def _strftime(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Fractions of seconds are nanoseconds in polars.
-    written = re.sub(r"%(.)", lambda match: "%6f" if match[1] == "f" else match[0], _constant(call, 1))
+    written = re.sub(r"%(.)", lambda match: "%6f" if match[1] == "f" else match[0], constant(call, 1))
     return args[0].cast(pl.Datetime("us")).dt.to_string(written)
 
 
@@ -197,9 +221,12 @@ LOWER: dict[str, Lower] = {
     "translate": _translate,
     "initcap": lambda _, __, args: args[0].str.to_titlecase(),
     "octet_length": lambda _, __, args: args[0].str.len_bytes().cast(pl.Int64),
+    "chr": _chr,
+    "ascii": lambda _, __, args: each(args[0], lambda text: ord(text[0]) if text else 0, pl.Int64),
+    "hex": _hex,
     "md5": _hashed,
     "sha256": _hashed,
-    "regexp_count": lambda _, call, args: args[0].str.count_matches(_constant(call, 1)).cast(pl.Int64),
+    "regexp_count": lambda _, call, args: args[0].str.count_matches(constant(call, 1)).cast(pl.Int64),
     "strftime": _strftime,
     "concat": _concat,
     "length": lambda _, __, args: args[0].str.len_chars().cast(pl.Int64),
@@ -221,7 +248,7 @@ LOWER: dict[str, Lower] = {
     "reverse": _reverse,
     "like": _like,
     "ilike": _like,
-    "regexp_like": lambda _, call, args: args[0].str.contains(_constant(call, 1)),
+    "regexp_like": lambda _, call, args: args[0].str.contains(constant(call, 1)),
     "regexp_replace": _regexp_replace,
     "regexp_extract": _regexp_extract,
 }

@@ -162,11 +162,19 @@ def _make_date(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _part(name: str) -> Lower:
-    methods = {"doy": "ordinal_day", "isodow": "weekday", "dow": "weekday"}
+    methods = {"doy": "ordinal_day", "isodow": "weekday", "isoyear": "iso_year"}
 
     def lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
         value: pl.Expr = getattr(args[0].dt, methods.get(name, name))().cast(pl.Int64)
-        return value % 7 if name == "dow" else value
+        return value
+
+    return lower
+
+
+def _of_second(name: str, per: int) -> Lower:
+    def lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
+        part: pl.Expr = getattr(args[0].dt, name)().cast(pl.Int64)
+        return args[0].dt.second().cast(pl.Int64) * per + part
 
     return lower
 
@@ -175,7 +183,21 @@ def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].to_physical() / PER_SECOND[call.args[0].type.unit or "us"]
 
 
-PARTS = ("year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second")
+PARTS = (
+    "year",
+    "quarter",
+    "month",
+    "week",
+    "day",
+    "doy",
+    "isodow",
+    "isoyear",
+    "century",
+    "millennium",
+    "hour",
+    "minute",
+    "second",
+)
 
 
 def _strptime(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -191,6 +213,11 @@ def _strptime(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 LOWER: dict[str, Lower] = {
     **dict.fromkeys(SIGNS, _arithmetic),
     **{name: _part(name) for name in PARTS},
+    "millisecond": _of_second("millisecond", 1000),
+    "microsecond": _of_second("microsecond", 10**6),
+    "dow": lambda _, __, args: args[0].dt.weekday().cast(pl.Int64) % 7,
+    "decade": lambda _, __, args: args[0].dt.year().cast(pl.Int64) // 10,
+    "yearweek": lambda _, __, args: args[0].dt.iso_year().cast(pl.Int64) * 100 + args[0].dt.week().cast(pl.Int64),
     "epoch": _epoch,
     "seconds": _epoch,
     "date_trunc": _date_trunc,

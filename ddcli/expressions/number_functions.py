@@ -1,4 +1,4 @@
-"""The table of functions: arithmetic, and functions of numbers."""
+"""The table of functions: arithmetic, bits, and functions of numbers."""
 
 from __future__ import annotations
 
@@ -106,4 +106,29 @@ ARITHMETIC = [
         "true",
         "abs(x) < cast('inf' as float64)",
     ),
+]
+
+BITS = [
+    ruled("&", "a & b", "Bitwise and of integers.", "5 & 3", "1", rules.bits),
+    ruled("|", "a | b", "Bitwise or.", "5 | 3", "7", rules.bits),
+    ruled("xor", "xor(a, b)", "Bitwise exclusive or.", "xor(5, 3)", "6", rules.bits),
+    ruled("~", "~a", "Every bit flipped, `-a - 1`.", "~5", "-6", rules.bits),
+    ruled(
+        "<<",
+        "a << n",
+        "a times 2 to the n. Overflow is an error, as is an n outside of 0 to 63.",
+        "5 << 2",
+        "20",
+        rules.bits,
+    ),
+    ruled(
+        ">>",
+        "a >> n",
+        "a divided by 2 to the n, rounded down; an n outside of 0 to 63 is an error.",
+        "-5 >> 1",
+        "-3",
+        rules.bits,
+    ),
+    plain("bit_count(x: integer) -> int64", "How many of its 64 bits are 1.", "bit_count(7)", "3"),
+    plain("bin(x: integer) -> string", "The binary digits of its 64 bits, from the first 1 on.", "bin(5)", "'101'"),
 ]

@@ -16,6 +16,7 @@ from ddcli.expressions.coerce import (
     DURATION,
     FLOAT64,
     INT64,
+    STRING,
     TIMESTAMP,
     Mismatch,
     as_decimal,
@@ -23,6 +24,7 @@ from ddcli.expressions.coerce import (
     decimal_type,
     unify,
 )
+from ddcli.expressions.json_text import steps_of
 from ddcli.expressions.tree import Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, NESTED, ORDERLESS, UNITS, Type, is_field_name
 
@@ -187,6 +189,24 @@ def negate(name: str, args: Sequence[Expression]) -> Resolved:
     raise Mismatch(f"`-` expects a number, got {type_.required()}", arg)
 
 
+def bits(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `& | << >> ~` and xor."""
+    for arg in args:
+        if not arg.type.is_integer and arg.type.kind != "null":
+            raise Mismatch(f"`{name}` expects integers, got {arg.type.required()}", arg)
+    if name == "xor" and len(args) != 2:
+        raise Mismatch(f"{name} takes 2 arguments, got {len(args)}")
+    return [convert(arg, INT64) for arg in args], nullable_if_any(INT64, args), name
+
+
+def hexadecimal(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type hex: of an integer or a text."""
+    if len(args) != 1 or not (args[0].type.is_integer or args[0].type.kind in ("string", "null")):
+        raise Mismatch(f"{name} takes an integer or a text", args[0] if args else None)
+    is_text = args[0].type.kind == "string"
+    return [args[0] if is_text else convert(args[0], INT64)], nullable_if_any(Type("string"), args), name
+
+
 def comparison(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `= <> < <= > >=` and `is [not] distinct from`: both sides in one type."""
     sides, common = unify(args, f"`{name}`")
@@ -318,7 +338,8 @@ def array_contains(name: str, args: Sequence[Expression]) -> Resolved:
     value = convert(args[1], inner)
     if isinstance(value, Cast) and inner.kind != args[1].type.kind:
         raise Mismatch(f"{name} expects {inner.required()}, got {args[1].type.required()}", args[1], "cast it")
-    return [args[0], value], nullable_if_any(BOOL, [args[0], value]), name
+    given = [args[0], value]
+    return given, INT64.or_null() if name == "list_position" else nullable_if_any(BOOL, given), name
 
 
 def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
@@ -373,6 +394,22 @@ def concat_ws(name: str, args: Sequence[Expression]) -> Resolved:
     return [args[0], *values], Type("string"), name
 
 
+def json_part(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a function of a JSON text and a path, which is a constant."""
+    least = 1 if name == "json_array_length" else 2
+    if not least <= len(args) <= 2 or args[0].type.kind not in ("string", "null"):
+        raise Mismatch(f"{name} takes a JSON text and a path", args[0] if args else None, "x ->> '$.a.b'")
+    path = args[1] if len(args) > 1 else Literal("$", STRING)
+    if not isinstance(path, Literal) or path.value is None or path.type.kind not in ("string", "int64"):
+        raise Mismatch(f"{name}: the path is a constant text, or a position", path)
+    text = f"$[{path.value}]" if isinstance(path.value, int) else str(path.value)
+    if steps_of(text) is None:
+        hint = "names and positions from 0, as in '$.a[0].\"b c\"', or one name"
+        raise Mismatch(f"{name} knows no path '{path.value}'", path, hint)
+    kind = INT64 if name == "json_array_length" else STRING
+    return [convert(args[0], STRING), replace(path, value=text, type=STRING)], kind.or_null(), name
+
+
 def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a function of two lists of one type."""
     if len(args) != 2 or any(arg.type.kind not in ("list", "null") for arg in args):
@@ -386,6 +423,8 @@ def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} can't search a list of {common.inner.required()}", args[0])
     if common.inner is not None and common.inner.kind == "null":  # polars has no sets of nulls
         sides = [convert(side, Type("list", inner=INT64.or_null())) for side in sides]
+    if name in ("list_intersect", "list_except"):
+        return sides, replace(sides[0].type, nullable=any(side.type.nullable for side in sides)), name
     return sides, nullable_if_any(BOOL, sides), name
 
 

@@ -175,6 +175,12 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.Not):
             (inner,) = self.take(node, "this")
             return self.resolve(node, "not", [self.read(inner)])
+        if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar):
+            name = "json_extract" if type(node) is exp.JSONExtract else "json_extract_string"
+            return self.resolve(node, name, [self.read(each) for each in self.take(node, "this", "expression")])
+        if isinstance(node, exp.BitwiseNot):
+            (inner,) = self.take(node, "this")
+            return self.resolve(node, "~", [self.read(inner)])
         if isinstance(node, exp.Is):
             return self.is_(node)
         if isinstance(node, exp.Between):
@@ -223,6 +229,8 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.WithinGroup):
             hint = "write quantile_cont(x, 0.5), quantile_disc(x, 0.5), mode(x) or string_agg(x, ',' order by x)"
             self.fail(node, "`within group` is not supported", hint)
+        if isinstance(node, exp.BitwiseXor | exp.Pow):
+            self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `regexp_like(text, pattern)`")
         self.fail(node, f"`{self.tree.written(node)}` is not supported", "see the table of functions for what is")

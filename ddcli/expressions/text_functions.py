@@ -178,4 +178,60 @@ TEXT = [
         "strftime(date '2024-02-01', '%d.%m.%Y')",
         "'01.02.2024'",
     ),
+    plain(
+        "chr(code: integer) -> string",
+        "The character with this Unicode code point; where there is none, an error.",
+        "chr(241)",
+        "'ñ'",
+    ),
+    plain(
+        "ascii(text: string) -> int64",
+        "The Unicode code point of the first character, 0 of an empty text.",
+        "ascii('ñu')",
+        "241",
+    ),
+    ruled(
+        "hex",
+        "hex(x)",
+        "The 64 bits of an integer in hexadecimal digits, from the first that is not 0; of a text its bytes in UTF-8.",
+        "hex(255)",
+        "'FF'",
+        rules.hexadecimal,
+    ),
+]
+
+JSON = [
+    ruled(
+        "json_extract_string",
+        "x ->> path, json_extract_string(x, path: constant)",
+        "What stands in a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null where nothing or `null` is there. What is no JSON is an error.",
+        """json_extract_string('{"a": [{"b": "x"}]}', '$.a[0].b')""",
+        "'x'",
+        rules.json_part,
+    ),
+    ruled(
+        "json_extract",
+        "x -> path, json_extract(x, path: constant)",
+        "The same, as JSON in a text: with its quotes, and `null` as it is.",
+        """json_extract('{"a": ["x", 1.50]}', '$.a')""",
+        """'["x",1.50]'""",
+        rules.json_part,
+    ),
+    ruled(
+        "get_json_object",
+        "get_json_object(x, path: constant)",
+        "The same as `json_extract_string`; of what is no JSON null.",
+        "get_json_object('{', '$.a')",
+        "null",
+        rules.json_part,
+    ),
+    ruled(
+        "json_array_length",
+        "json_array_length(x, path: constant = '$')",
+        "How many elements the list has that stands at the path; null where there is none.",
+        "json_array_length('[1, 2]')",
+        "2",
+        rules.json_part,
+    ),
+    plain("json_valid(x: string) -> bool", "Whether a text is JSON.", "json_valid('{')", "false"),
 ]

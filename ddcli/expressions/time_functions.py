@@ -27,6 +27,11 @@ def _parts() -> list[Function]:
         "doy": ("Day of the year, from 1.", "124"),
         "dow": ("Day of the week, Sunday 0 to Saturday 6.", "6"),
         "isodow": ("Day of the week, Monday 1 to Sunday 7.", "6"),
+        "isoyear": ("The year that its ISO week belongs to.", "2013"),
+        "yearweek": ("ISO year and week, as 201318.", "201318"),
+        "decade": ("The year, divided by ten.", "201"),
+        "century": ("Century: 2001 is the first year of the 21st.", "21"),
+        "millennium": ("Millennium: 2001 is the first year of the 3rd.", "3"),
     }
     found = [
         plain(
@@ -34,21 +39,30 @@ def _parts() -> list[Function]:
         )
         for name, (doc, value) in dated.items()
     ]
-    for name, value in (("hour", "7"), ("minute", "8"), ("second", "9")):
-        doc = f"The {name}, whole. Also `extract({name} from x)`."
+    timed = {
+        "hour": ("The hour, whole.", "7"),
+        "minute": ("The minute, whole.", "8"),
+        "second": ("The second, whole.", "9"),
+        "millisecond": ("Milliseconds of its minute, whole: seconds too.", "9500"),
+        "microsecond": ("Microseconds of its minute, whole: seconds too.", "9500000"),
+    }
+    for name, (meaning, value) in timed.items():
+        doc = f"{meaning} Also `extract({name} from x)`."
         found.append(plain(f"{name}(x: timed) -> int64", doc, f"{name}(time '07:08:09.5')", value))
     return found
 
 
 def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `date_part`: it is the function of the part."""
-    parts = {each.name: each for each in (*_parts(), EPOCH)}
+    from ddcli.expressions.functions import SYNONYMS
+
     part = args[0].value if args and isinstance(args[0], Literal) else None
-    if len(args) != 2 or not isinstance(part, str) or part.lower() not in parts:
+    known = SYNONYMS.get(part.lower(), part.lower()) if isinstance(part, str) else ""
+    if len(args) != 2 or known not in PARTS:
         raise Mismatch(
-            f"{name} takes a part and a date or timestamp", args[0] if args else None, f"parts: {', '.join(parts)}"
+            f"{name} takes a part and a date or timestamp", args[0] if args else None, f"parts: {', '.join(PARTS)}"
         )
-    return parts[part.lower()].resolve(args[1:])
+    return PARTS[known].resolve(args[1:])
 
 
 def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
@@ -85,9 +99,10 @@ EPOCH = plain(
     "epoch(timestamp '1970-01-01 00:01:00.5')",
     "60.5e0",
 )
+PARTS = {each.name: each for each in (*_parts(), EPOCH)}
+"""What `extract` and `date_part` take out of a date, time or timestamp."""
 TIME = [
-    *_parts(),
-    EPOCH,
+    *PARTS.values(),
     plain(
         "date_trunc(unit: constant string, x: dated) -> x",
         "The beginning of its year, quarter, month, week (Monday), day, hour, minute or second.",

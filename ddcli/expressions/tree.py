@@ -28,7 +28,7 @@ Value = int | float | Decimal | str | bool | dt.date | dt.time | dt.timedelta | 
 
 PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 INFIX = {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "and", "or"}
-INFIX |= {"is distinct from", "is not distinct from"}
+INFIX |= {"is distinct from", "is not distinct from", "&", "|", "<<", ">>"}
 # Names that sqlglot reads as something else than a column when they stand alone.
 RESERVED = {
     "and",
@@ -215,6 +215,8 @@ class Call(Expression):
             return "(" + f" {self.function} ".join(texts) + ")"
         if self.function == "negate":
             return f"(-{texts[0]})"
+        if self.function == "~":
+            return f"(~{texts[0]})"
         if self.function == "not":
             return f"(not {texts[0]})"
         if self.function == "is null":

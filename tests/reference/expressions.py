@@ -10,6 +10,7 @@ import calendar
 import datetime as dt
 import hashlib
 import itertools
+import json
 import math
 import re
 import struct
@@ -464,10 +465,57 @@ def strptime(call: Call, args: list[Any]) -> Any:
     """Python's own, with digits and years as the formats of the tests have them: it also takes spaces and other digits."""
     if args[0].isascii() and args[0] == args[0].strip() and "  " not in args[0]:
         with suppress(ValueError):
-            return dt.datetime.strptime(args[0], args[1])  # noqa: DTZ007
+            form = args[1].replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S").replace("%R", "%H:%M")
+            return dt.datetime.strptime(args[0], form)  # noqa: DTZ007
     if call.function == "strptime":
         raise Fails
     return None
+
+
+def bits(count: int) -> int:
+    if not 0 <= count < 64:
+        raise Fails
+    return count
+
+
+def character(_: Call, args: list[Any]) -> str:
+    try:
+        return chr(args[0]).encode().decode() if args[0] else failing(_, args)
+    except (ValueError, OverflowError):
+        raise Fails from None
+
+
+def read_json(text: str) -> tuple[bool, Any]:
+    """Return whether a text is JSON, and what it holds: numbers marked, as they are written; words like NaN are none."""
+
+    def marked(digits: str) -> tuple[str, str]:
+        return "\0", digits
+
+    try:
+        return True, json.loads(text, parse_int=marked, parse_float=marked, parse_constant=int)
+    except ValueError:
+        return False, None
+
+
+def json_part(call: Call, args: list[Any]) -> Any:
+    """Go along a path of names without signs, and positions."""
+    is_json, found = read_json(args[0])
+    if not is_json and call.function != "get_json_object":
+        raise Fails
+    steps = re.findall(r"\w+", args[1]) if args[1].startswith("$") else [args[1]]
+    for step in steps if is_json else ():
+        inside = isinstance(found, dict) and step in found
+        reached = isinstance(found, list) and step.isdigit() and int(step) < len(found)
+        if not inside and not reached:
+            return None
+        found = found[step] if inside else found[int(step)]
+    if call.function == "json_array_length":
+        return len(found) if isinstance(found, list) else None
+    if found is None and call.function != "json_extract":
+        return None
+    if isinstance(found, str) and call.function != "json_extract":
+        return found
+    return re.sub(r'\["\\u0000","([^"]*)"\]', r"\1", json.dumps(found, ensure_ascii=False, separators=(",", ":")))
 
 
 def add_days(_: Call, args: list[Any]) -> Any:
@@ -557,6 +605,13 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "doy": _part(lambda x: x.timetuple().tm_yday),
     "dow": _part(lambda x: x.isoweekday() % 7),
     "isodow": _part(lambda x: x.isoweekday()),
+    "isoyear": _part(lambda x: x.isocalendar()[0]),
+    "yearweek": _part(lambda x: x.isocalendar()[0] * 100 + x.isocalendar()[1]),
+    "decade": _part(lambda x: x.year // 10),
+    "century": _part(lambda x: math.ceil(x.year / 100)),
+    "millennium": _part(lambda x: math.ceil(x.year / 1000)),
+    "millisecond": _part(lambda x: x.second * 1000 + x.microsecond // 1000),
+    "microsecond": _part(lambda x: x.second * 10**6 + x.microsecond),
     "hour": _part(lambda x: x.hour),
     "minute": _part(lambda x: x.minute),
     "second": _part(lambda x: x.second),
@@ -579,6 +634,27 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "list_has_any": lambda _, args: any(each in args[1] for each in args[0] if each is not None),
     "list_has_all": lambda _, args: all(each in args[0] for each in args[1] if each is not None),
     "array_to_string": lambda _, args: args[1].join(each for each in args[0] if each is not None),
+    "list_position": lambda _, args: next(
+        (at for at, each in enumerate(args[0], start=1) if each is not None and compare(each, args[1]) == 0), None
+    ),
+    "list_intersect": lambda _, args: [x for x in dict.fromkeys(args[0]) if x is not None and x in args[1]],
+    "list_except": lambda _, args: [x for x in dict.fromkeys(args[0]) if x is not None and x not in args[1]],
+    "&": lambda _, args: args[0] & args[1],
+    "|": lambda _, args: args[0] | args[1],
+    "xor": lambda _, args: args[0] ^ args[1],
+    "~": lambda _, args: ~args[0],
+    "<<": lambda _, args: int64(args[0] << bits(args[1])),
+    ">>": lambda _, args: args[0] >> bits(args[1]),
+    "bit_count": lambda _, args: (args[0] % 2**64).bit_count(),
+    "bin": lambda _, args: f"{args[0] % 2**64:b}",
+    "hex": lambda _, args: args[0].encode().hex().upper() if isinstance(args[0], str) else f"{args[0] % 2**64:X}",
+    "chr": character,
+    "ascii": lambda _, args: ord(args[0][:1] or "\0"),
+    "json_extract": json_part,
+    "json_extract_string": json_part,
+    "get_json_object": json_part,
+    "json_array_length": json_part,
+    "json_valid": lambda _, args: read_json(args[0])[0],
     "cbrt": lambda _, args: math.cbrt(args[0]),
     "sin": lambda _, args: math.nan if math.isinf(args[0]) else math.sin(args[0]),
     "cos": lambda _, args: math.nan if math.isinf(args[0]) else math.cos(args[0]),

@@ -1,0 +1,106 @@
+"""Parts of JSON that stands in a text: the steps of a path, and what they lead to, as text.
+
+Numbers stay as they are written, so that no digit is lost. Of several members of one name the last counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STEP = re.compile(r"""\.([^\W\d][\w-]*)|\."((?:[^"\\]|\\.)*)"|\[(\d{1,9})\]|\['([^']*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+DEEP = 50
+"""How deep lists and objects may stand inside each other in every text."""
+MISSING = object()
+"""What a path leads to that is not there."""
+
+
+class NoJsonError(ValueError):
+    """A text that is no JSON."""
+
+
+class Digits(str):
+    """A number, as it is written."""
+
+    __slots__ = ()
+
+
+def steps_of(path: str) -> tuple[str | int, ...] | None:
+    """Return the names and positions that a path goes through, None where it has another form.
+
+    >>> steps_of('$.a[0]."b c"')
+    ('a', 0, 'b c')
+    >>> steps_of("a")
+    ('a',)
+    """
+    if not path.startswith("$"):
+        return (path,) if path and path[0] not in "/[." else None
+    found: list[str | int] = []
+    at = 1
+    while at < len(path):
+        match = STEP.match(path, at)
+        if match is None:
+            return None
+        name, quoted, position, other, again = match.groups()
+        escaped = quoted if quoted is not None else again
+        found.append(
+            int(position) if position else re.sub(r"\\(.)", r"\1", escaped) if escaped is not None else name or other
+        )
+        at = match.end()
+    return tuple(found)
+
+
+def part_of(text: str, steps: Sequence[str | int]) -> Any:
+    """Return what stands in a JSON text behind a path, or MISSING. Raises NoJsonError."""
+    found = _read(text)
+    for step in steps:
+        if isinstance(step, str):
+            found = found.get(step, MISSING) if isinstance(found, dict) else MISSING
+        else:
+            found = found[step] if isinstance(found, list) and step < len(found) else MISSING
+    return found
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is JSON."""
+    try:
+        _read(text)
+    except NoJsonError:
+        return False
+    return True
+
+
+def written(value: Any) -> str:
+    """Return a value as JSON without spaces."""
+    if isinstance(value, Digits):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{written(name)}:{written(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def as_text(value: Any) -> str | None:
+    """Return a value as text: one in quotes without them, `null` as null, the rest as JSON."""
+    if value is MISSING or value is None:
+        return None
+    return value if isinstance(value, str) else written(value)
+
+
+def _read(text: str) -> Any:
+    try:
+        found = json.loads(text, parse_int=Digits, parse_float=Digits, parse_constant=_constant)
+        if "\\u" in text or text.count("[") + text.count("{") > DEEP:
+            written(found).encode()  # half of a pair is no character, and what is too deep can't be written
+    except (ValueError, RecursionError):
+        raise NoJsonError from None
+    return found
+
+
+def _constant(word: str) -> NoReturn:
+    raise NoJsonError(word)
