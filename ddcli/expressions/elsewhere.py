@@ -29,6 +29,7 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(["dateadd", "timestampadd"], "write day + interval '1' month"),
     **dict.fromkeys(["timestampdiff", "days_between", "months_between", "age"], "write date_diff('day', a, b)"),
     **dict.fromkeys(["logical_and", "logical_or"], "write bool_and(x) or bool_or(x)"),
+    "decode": "write case x when 1 then 'a' else 'b' end",
     "sum_if": "write sum(x) filter (where condition)",
     "avg_if": "write avg(x) filter (where condition)",
     "regexp_full_match": "write regexp_like(text, '^(?:pattern)$')",

@@ -12,9 +12,8 @@ from sqlglot import exp
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import BOOL, NULL, STRING, Mismatch, convert, unify
-from ddcli.expressions.functions import SYNONYMS
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
-from ddcli.expressions.time_functions import PARTS
+from ddcli.expressions.time_functions import PARTS, part_named
 from ddcli.expressions.tree import MAX_DEPTH, Case, Expression, Literal
 from ddcli.expressions.types import parse_type
 
@@ -109,12 +108,12 @@ class FormReader(ABC):
         """Read `extract(year from x)`."""
         named, value = self.take(node, "this", "expression")
         part = str(*self.take(named, "this")).lower()
-        part = SYNONYMS.get(part, part)
-        if part not in PARTS:
+        function = part_named(part)
+        if function is None:
             meant = did_you_mean(part, PARTS)
             hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
             self.fail(node, f"extract knows no `{part}`", hint)
-        return self.resolve(node, part, [self.read(value)])
+        return self.resolve(node, function.name, [self.read(value)])
 
     def literal(self, node: exp.Literal) -> Literal:
         """Read a number, or text in single quotes."""

@@ -11,7 +11,7 @@ from ddcli.expressions.function import Function, derived, plain, ruled
 from ddcli.expressions.list_functions import LISTS, STRUCTS
 from ddcli.expressions.number_functions import ARITHMETIC, BITS
 from ddcli.expressions.text_functions import JSON, TEXT
-from ddcli.expressions.time_functions import TIME
+from ddcli.expressions.time_functions import PART_SYNONYMS, TIME
 
 CONDITIONS = [
     ruled(
@@ -121,10 +121,10 @@ SYNONYMS |= {
     "ifnull": "coalesce",
     "nvl": "coalesce",
 }
+SYNONYMS |= PART_SYNONYMS
 SYNONYMS |= {"isnan": "is_nan", "truncate": "trunc", "split_to_array": "split", "regexp_matches": "regexp_like"}
-SYNONYMS |= {"list_contains": "array_contains", "starts": "starts_with", "dayofweek": "dow", "dayofyear": "doy"}
+SYNONYMS |= {"list_contains": "array_contains", "starts": "starts_with"}
 SYNONYMS |= {
-    "dayofmonth": "day",
     "array_slice": "list_slice",
     "list_value": "array",
     "datetrunc": "date_trunc",
@@ -149,7 +149,6 @@ SYNONYMS |= {
     "strlen": "octet_length",
     "isinf": "is_inf",
     "isfinite": "is_finite",
-    "weekofyear": "week",
     "signum": "sign",
     "size": "cardinality",
     "list_has": "array_contains",
@@ -180,7 +179,4 @@ SYNONYMS |= {
     "json_extract_path_text": "json_extract_string",
     "json_extract_path": "json_extract",
     "json_extract_scalar": "json_extract_string",
-    "isoweek": "week",
-    "milliseconds": "millisecond",
-    "microseconds": "microsecond",
 }

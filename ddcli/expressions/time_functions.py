@@ -54,15 +54,18 @@ def _parts() -> list[Function]:
 
 def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
     """Type `date_part`: it is the function of the part."""
-    from ddcli.expressions.functions import SYNONYMS
-
     part = args[0].value if args and isinstance(args[0], Literal) else None
-    known = SYNONYMS.get(part.lower(), part.lower()) if isinstance(part, str) else ""
-    if len(args) != 2 or known not in PARTS:
+    function = part_named(part) if isinstance(part, str) else None
+    if len(args) != 2 or function is None:
         raise Mismatch(
             f"{name} takes a part and a date or timestamp", args[0] if args else None, f"parts: {', '.join(PARTS)}"
         )
-    return PARTS[known].resolve(args[1:])
+    return function.resolve(args[1:])
+
+
+def part_named(word: str) -> Function | None:
+    """Return the function of a part that `extract` and `date_part` take out, None where there is none."""
+    return PARTS.get(PART_SYNONYMS.get(word.lower(), word.lower()))
 
 
 def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
@@ -99,6 +102,15 @@ EPOCH = plain(
     "epoch(timestamp '1970-01-01 00:01:00.5')",
     "60.5e0",
 )
+PART_SYNONYMS = {
+    "dayofweek": "dow",
+    "dayofmonth": "day",
+    "dayofyear": "doy",
+    "weekofyear": "week",
+    "isoweek": "week",
+    "milliseconds": "millisecond",
+    "microseconds": "microsecond",
+}
 PARTS = {each.name: each for each in (*_parts(), EPOCH)}
 """What `extract` and `date_part` take out of a date, time or timestamp."""
 TIME = [

@@ -151,7 +151,8 @@ def test_a_mistake_is_refused_at_its_place(text):
 
 def test_a_hint_says_what_to_write():
     hints = {
-        "select decode(s) from t": None,
+        "select encipher(s) from t": None,
+        "select decode(a, 1, 2) from t": "write case x when",
         "select lenth(s) from t": "did you mean `length`?",
         "select to_char(c, 'YYYY') from u": "write strftime(",
         "select to_date(s, 'YYYY') from t": "write cast(strptime(",
