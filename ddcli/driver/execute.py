@@ -22,6 +22,7 @@ from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Choosing
 from ddcli.sources.imported import first_secret
 from ddcli.sources.readers import find_rewritten, largest_seen, late_upper, refuse_ahead, refuse_unparsed
+from ddcli.store.log.reader import LogReader
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ def _execute(
         if not request.closes:
             return nothing_new(request, manifest)
     before = Frontier(manifest.upper) if manifest else None
+    for name, scan in graph.scans().items():
+        if isinstance(reader := readers[name], LogReader):
+            reader.expect(tuple(scan.schema))
     refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
     upper = find_upper(request, time, ready.found, manifest, seen)

@@ -23,7 +23,7 @@ from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.tables.files import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -50,6 +50,8 @@ class Pinned(Protocol):
 
 
 ROW = "row of the file"
+SMALL = 4 << 20
+"""Bytes of a file that is read at once, what is looked at first with what comes later."""
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
 
@@ -113,6 +115,11 @@ class LogFiles:
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row of a file: of text, its line."""
         return self._tables.place(path, row)
+
+    def expect(self, columns: Sequence[str]) -> None:
+        """Have these columns of the only file, a small one of Parquet, read with its times: two reads take twice as long as one."""
+        if len(self._paths) == 1 and self.listing.to_read[0].size <= SMALL and self.seeks and not self._growing:
+            self._tables.hold(self._paths[0], self._rows.names(columns, self._found[0], self.schema.time)[1])
 
     def largest_time(self) -> tuple[int, ...] | None:
         """Return the largest value of each time coordinate in the files to read, or None when they have no rows.

@@ -20,7 +20,7 @@ from ddcli.store.log.schema import INT64
 from ddcli.store.log.times import physical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
@@ -108,8 +108,7 @@ class RowReader:
         which rows are newer, where times don't. `filled`: columns that can't be null have some value where a key is deleted.
         """
         first, count = piece
-        columns = self.log.wanted([name for name in columns if name not in BESIDE])
-        names = list(dict.fromkeys([*self.log.reads(columns, found), *(self.schema.time if times is None else ())]))
+        columns, names = self.names(columns, found, () if times is not None else self.schema.time)
         raw = pl.DataFrame(height=count)
         if names:
             raw = self.tables.collect(paths, names, None if first is None else (first, count))
@@ -132,6 +131,11 @@ class RowReader:
         except (BadRow, NullValue):
             self._find(paths, columns, names)
             raise
+
+    def names(self, columns: Sequence[str], found: Footer, also: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return the data columns that are needed to give some, and the columns to read of a file for them, with others."""
+        wanted = self.log.wanted([name for name in columns if name not in BESIDE])
+        return wanted, list(dict.fromkeys([*self.log.reads(wanted, found), *also]))
 
     def judge(self, path: Path, turned: Turned) -> None:
         """Raise `BadRow` or `NullValue` for rows of one file that mean nothing, their numbers being those of `turned`."""

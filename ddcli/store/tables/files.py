@@ -68,6 +68,7 @@ class Tables:
     """The numbers of rows of text that can't be read, by file: nobody sees them, and the rows after them count on."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
+    _held: dict[Path, pl.DataFrame] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -119,11 +120,26 @@ class Tables:
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
     ) -> pl.DataFrame:
         """Read columns of files that are alike, or name the first of them that is damaged, and what in it."""
+        if len(paths) == 1 and (held := self._held_of(paths[0], columns)) is not None:
+            return held if rows is None else held.slice(*rows)
         scan = self.scan(paths, columns, rows)
         return self._checked(paths, self._collected(paths, columns, scan), columns, rows)
 
+    def hold(self, path: Path, columns: Sequence[str]) -> None:
+        """Read columns of a file of Parquet that are asked for one after the other."""
+        self._held[path] = self.collect([path], columns)
+
+    def _held_of(self, path: Path, columns: Sequence[str]) -> pl.DataFrame | None:
+        """Return columns of a file that were read already, None where some were not."""
+        held, names = self._held.get(path), list(dict.fromkeys(columns))
+        known = held is not None and names and set(names) <= {*held.columns}
+        return pl.DataFrame([held[name] for name in names]) if held is not None and known else None
+
     def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Read columns of each file, some files at a time: 1 000 small ones take 0.2 s, and 0.5 s one by one."""
+        if len(paths) == 1:
+            yield self.collect(paths, columns)
+            return
         for first in range(0, len(paths), TOGETHER):
             part = paths[first : first + TOGETHER]
             try:
