@@ -5,7 +5,7 @@ Lanes are counted from the beginning of the value part of `[key | value | time |
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.columns import NULL
@@ -69,11 +69,8 @@ def null_test(column: LaneRun | None, offset: int) -> NullTest:
 class Count:
     """The number of records (sum of diffs), or of those whose `column` is not null. One lane."""
 
+    width: ClassVar[int] = 1
     column: LaneRun | None = None
-
-    @property
-    def width(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +94,8 @@ class ExactSum:
 class FloatSum:
     """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
 
+    width: ClassVar[int] = 1
     column: LaneRun
-
-    @property
-    def width(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +105,16 @@ class FloatMean:
     Where the sum leaves the floats and the mean doesn't, they are the mean and 1.
     """
 
+    width: ClassVar[int] = 2
     column: LaneRun
-
-    @property
-    def width(self) -> int:
-        return 2
 
 
 @dataclass(frozen=True, slots=True)
 class CountDistinct:
     """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
 
+    width: ClassVar[int] = 1
     column: LaneRun
-
-    @property
-    def width(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +154,13 @@ class TopK:
     under a secret break no ties: what `ranks` makes of those lanes (n, hashed) does, in their place.
     """
 
+    skip: ClassVar[LaneRun | None] = None
     k: int
     order: tuple[int, ...]
     take: tuple[int, ...]
     last: bool = False
     hashed: tuple[int, ...] = ()
     ranks: Callable[[Lanes], Lanes] | None = None
-
-    @property
-    def skip(self) -> LaneRun | None:
-        return None
 
     @property
     def width(self) -> int:
