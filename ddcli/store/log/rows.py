@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
+NULL = "a null, where none may be"
 PRESENT, ORDER, MOMENT, SEQUENCE = BESIDE = "$present", "$order", "$moment", "$sequence"
 """Columns of rows that say what keys have, beside their data: whether they have something, and what decides at one time."""
 
@@ -128,7 +129,7 @@ class RowReader:
             if arrived is None or arrived.order is None:
                 return rows
             return rows.chosen(self._order(rows.frame) == arrived.order)
-        except (BadRow, NullValue):
+        except BadRow:
             self._find(paths, columns, names)
             raise
 
@@ -138,7 +139,7 @@ class RowReader:
         return wanted, list(dict.fromkeys([*self.log.reads(wanted, found), *also]))
 
     def judge(self, path: Path, turned: Turned) -> None:
-        """Raise `BadRow` or `NullValue` for rows of one file that mean nothing, their numbers being those of `turned`."""
+        """Raise `BadRow` for rows of one file that mean nothing, their numbers being those of `turned`."""
         columns = [name for name in turned.frame.columns if name in self.schema.columns or name in self.schema.time]
         frame, _ = self._typed([path], turned, columns)
         if self.log.tables and self.log.judges:
@@ -152,9 +153,7 @@ class RowReader:
         try:
             return int(self._order(frame).max())  # type: ignore[arg-type]
         except BadRow as bad:
-            row = first + bad.row
-            where = self.tables.place(path, row)
-            raise InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint) from None
+            raise self._error(path, first + bad.row, bad) from None
 
     def _order(self, frame: pl.DataFrame) -> pl.Series:
         """Return the orders of tables' rows as integers of the same order."""
@@ -170,7 +169,7 @@ class RowReader:
         *,
         filled: bool = True,
     ) -> tuple[pl.DataFrame, pl.Series]:
-        """Return data in its types, with what upserts say, and diffs; raises `NullValue` and `BadRow` with the row of `turned`."""
+        """Return data in its types, with what upserts say, and diffs; raises `BadRow` with the row of `turned`."""
         kinds = self.schema.columns | self.schema.time
         beside = [name for name in turned.frame.columns if name not in kinds]
         series = [self.tables.fit(paths, turned.frame[name], kinds[name]) for name in columns]
@@ -235,11 +234,14 @@ class RowReader:
                 self._typed([path], turned, columns)
             except BadRow as bad:
                 row = bad.row if turned is None or turned.rows is None else turned.rows[bad.row]
-                where = self.tables.place(path, row)
-                raise InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint) from None
-            except NullValue as null:
-                row = null.row if turned is None or turned.rows is None else turned.rows[null.row]
-                raise self.tables.null(path, row, null.what, null.name) from None
+                raise self._error(path, row, bad) from None
+
+    def _error(self, path: Path, row: int, bad: BadRow) -> InputError:
+        """Return the error of a row of a file, for people."""
+        if isinstance(bad, NullValue):
+            return self.tables.null(path, row, bad.what, bad.name)
+        where = self.tables.place(path, row)
+        return InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint)
 
 
 def _valued(name: str, kind: Type) -> pl.Expr:
@@ -264,14 +266,9 @@ def _as_lane(order: pl.Series) -> pl.Series:
     return series_of(ORDER, lane[:, 0])
 
 
-class NullValue(Exception):
-    """Nulls where none may be: the numbers of their rows among those that were turned, what the column is called, and its name."""
+class NullValue(BadRow):
+    """Rows with a null where none may be: `what` people call the column, and its name."""
 
     def __init__(self, rows: pl.Series, what: str, name: str) -> None:
-        super().__init__(name)
-        self.rows, self.what, self.name = rows, what, name
-
-    @property
-    def row(self) -> int:
-        """The first of them."""
-        return int(self.rows[0])
+        super().__init__(rows, NULL, "")
+        self.what, self.name = what, name

@@ -13,7 +13,7 @@ import polars as pl
 
 from ddcli.errors import InputError
 from ddcli.store.formats.base import BadRow
-from ddcli.store.log.rows import NullValue
+from ddcli.store.log.rows import NULL, NullValue
 from ddcli.store.log.schema import INT64
 from ddcli.store.log.times import CHUNK
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON
@@ -31,7 +31,6 @@ TEXTS = (CSV, NDJSON, EXCEL)
 """The kinds of files whose values are text. Of others the file itself states the types."""
 NUMBER, LINE, COLUMN, TEXT, REASON = "$number", "line", "column", "text", "reason"
 OWN = ("file", LINE, COLUMN, TEXT, REASON)
-NULL = "a null, where none may be"
 NO_OBJECT = "no JSON object"
 
 
@@ -175,12 +174,12 @@ def _first_problem(reader: RowReader, path: Path, good: pl.DataFrame) -> tuple[p
         turned = None
         turned = reader.log.turn(good, reader.log.wanted(list(reader.schema.columns)))
         reader.judge(path, turned)
-    except (BadRow, NullValue) as problem:
+    except BadRow as problem:
         rows = problem.rows
         if turned is not None and turned.rows is not None:
             rows = turned.rows[rows]
         column = problem.name if isinstance(problem, NullValue) else None
-        return rows.unique().sort(), column, NULL if isinstance(problem, NullValue) else problem.problem
+        return rows.unique().sort(), column, problem.problem
     return None
 
 
