@@ -41,7 +41,7 @@ def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) ->
     Examples:
       dd check pipelines/airborne.yaml
       dd check pipelines/*.yaml -o github
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.commands.check import check
     from ddcli.job.summary import SHOWN, plural
     from ddcli.spec.variables import check_used

@@ -31,7 +31,7 @@ def command(shell: str) -> None:
     Examples:
       dd completion bash
       dd completion fish
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from click.shell_completion import get_completion_class
 
     from ddcli.cli.main import COMPLETE, cli

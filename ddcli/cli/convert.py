@@ -92,7 +92,7 @@ def command(
       dd convert fixtures/flights/airlines.parquet out/airlines --diff diff
       dd convert pipelines/airborne.yaml out/flights --input flights
       dd convert out/airborne out/airborne-600.csv --as-of 600
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.store.files.objects import locate
 
     where = locate(Path.cwd(), target)

@@ -144,7 +144,7 @@ def command(
            "changes": [{"change": "changed", "count": 1, "key": {"id": 7}, "cells": {"amount": {"old": 1, "new": 2}}},
                        {"change": "added", "count": 1, "key": {"id": 8}, "row": {"amount": 1}}], "changes_left_out": 0}
     Of pipelines: {"same": ..., "ok": ..., "outputs": {NAME: as above}, "only_a": [NAME], "only_b": [NAME], "notes": []}
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")

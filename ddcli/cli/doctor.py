@@ -73,7 +73,7 @@ def command(
       dd doctor
       dd doctor pipelines/airborne.yaml -o json
       dd doctor pipelines/airborne.yaml --spark --master 'local[2]'
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     if spark:
         _look_at_spark(pipeline, (master, remote, conf), state, output)
         return

@@ -66,7 +66,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
       dd explain pipelines/scc.yaml -o svg --out scc.svg
       dd explain pipelines/airborne.yaml --out airborne.html
       dd explain pipelines/airborne.yaml -o yaml
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.commands.explain import explain
     from ddcli.store.files.objects import locate
 

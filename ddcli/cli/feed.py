@@ -79,7 +79,7 @@ def command(
       dd feed out/airborne --consumer mail --ack # what the line before printed
       dd feed out/airborne --consumer index --into out/changes.duckdb --follow --timeout 1
       dd feed out/airborne --list
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import UsageError
     from ddcli.feed.delivery import OutputFeed, parse_token
     from ddcli.feed.targets import check_table

@@ -41,7 +41,7 @@ def command(pipeline: Path, where: str, inputs: tuple[str, ...], **options: Any)
     \b
     Examples:
       dd forget pipelines/airborne.yaml --input flights --where "carrier = 'HA'" --dry-run
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.driver.forget import forget
 
     correct(pipeline, where, inputs, by=forget, **options)

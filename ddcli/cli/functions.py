@@ -26,7 +26,7 @@ def command(word: str | None, output: str) -> None:
     Examples:
       dd functions substring
       dd functions week -o json
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import did_you_mean
     from ddcli.expressions.catalogue import catalogue, names, search
 

@@ -27,7 +27,7 @@ def command() -> None:
     \b
     Example:
       dd import dbt fixtures/dbt out/shop.yaml
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
 
 
 @command.command("dbt", short_help="Make a pipeline file of a compiled dbt project.")
@@ -52,7 +52,7 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     Examples:
       dd import dbt fixtures/dbt out/shop.yaml
       dd import dbt fixtures/dbt out/shop.yaml --force
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.commands.dbt.project import import_project
 
     _import(import_project, project, pipeline or project / "dd.yaml", force=force, output=output)
@@ -79,7 +79,7 @@ def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     \b
     Examples:
       dd import sdp fixtures/sdp out/spark.yaml      # exit 1
-    """  # noqa: D301 - as above
+    """
     from ddcli.commands.sdp.project import import_sdp
 
     folder = project if project.is_dir() else project.parent

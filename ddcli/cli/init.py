@@ -39,7 +39,7 @@ def command(directory: Path, data: Path | None, output: str) -> None:
     Examples:
       dd init sales
       dd init exports --from fixtures/exports/european
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import UsageError
 
     if data is not None:

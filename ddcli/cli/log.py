@@ -104,7 +104,7 @@ def command(
       dd log out/airborne/ --as-of 600
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError
     from ddcli.render.rows import batches, write_rows

@@ -31,7 +31,7 @@ def command(target: str, before: str | None, dry_run: bool, if_locked: str, outp
     Examples:
       dd log compact out/airborne --before 540
       dd log compact pipelines/airborne.yaml --dry-run
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.job.summary import plural, size_of
     from ddcli.sinks.log_compaction import compact
 

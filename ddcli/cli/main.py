@@ -98,7 +98,7 @@ def cli(debug: bool) -> None:
 
     With operands such as `if=` and `of=`, or between pipes without arguments, `dd` runs the system's dd;
     `ddcli` is always this program.
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -37,7 +37,7 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
     Examples:
       dd plan pipelines/airborne.yaml
       dd plan pipelines/airborne.yaml --exit-code -o json      # exit 10
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.commands.plan import preview
     from ddcli.store.files.objects import locate
 

@@ -59,7 +59,7 @@ def command(
     Examples:
       dd query pipelines/airborne.yaml airborne carrier=UA
       dd query pipelines/airborne.yaml airborne carrier=UA --follow --timeout 1 -o jsonl
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import UsageError
     from ddcli.query import Lookup
     from ddcli.render.rows import write_rows

@@ -35,7 +35,7 @@ def command(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **optio
     \b
     Example:
       dd state reopen pipelines/airborne.yaml --from 480
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import UsageError
 
     if pipeline is None:

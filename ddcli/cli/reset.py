@@ -39,7 +39,7 @@ def command(
     Examples:
       dd reset pipelines/airborne.yaml --outputs --dry-run
       dd reset pipelines/airborne.yaml --yes
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import StateError, UsageError
     from ddcli.job.request import imports, read_request
     from ddcli.job.summary import plural, size_of

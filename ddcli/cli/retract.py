@@ -31,7 +31,7 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     \b
     Examples:
       dd retract pipelines/airborne.yaml fixtures/flights/flights/from-minute-000000.parquet --dry-run
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.store.files.objects import locate
 
     correct(pipeline, now=now, withdraw=[locate(Path.cwd(), text) for text in files], **options)

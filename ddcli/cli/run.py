@@ -206,7 +206,7 @@ def command(
       dd run pipelines/airborne.yaml --until 720
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
       dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.cli.messages import Records, Speaker, put_file
     from ddcli.driver.run import run

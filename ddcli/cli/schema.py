@@ -17,7 +17,7 @@ def command() -> None:
     \b
     Example:
       dd schema > dd.schema.json
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.spec import json_schema
 
     say(*json_text(json_schema(), indent=2).split("\n"))

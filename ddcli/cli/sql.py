@@ -59,7 +59,7 @@ def command(
       dd sql 'select carrier, flights from airborne order by flights desc limit 3' --from pipelines/airborne.yaml
       dd sql 'select status, count(*) as flights from flights group by all' --from pipelines/airborne.yaml --as-of 600 -o csv
       dd sql "select count(*) as n from 'fixtures/flights/flights/'"
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.errors import UsageError
     from ddcli.query.statement import answer, answer_of_files
     from ddcli.render.rows import write_rows

@@ -27,7 +27,7 @@ def command() -> None:
     Examples:
       dd state ls pipelines/airborne.yaml
       dd state verify --state pipelines/.dd/airborne
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
 
 
 for each in (adopt, compact, gc, release, reopen, reshard, unlock):
@@ -47,7 +47,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     \b
     Example:
       dd state ls pipelines/airborne.yaml
-    """  # noqa: D301 - as above
+    """
     from ddcli.commands.arrangements import names_of
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import manifest_of, overview
@@ -102,7 +102,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     \b
     Example:
       dd state show pipelines/airborne.yaml --arrangement 45e9      # from `dd state ls`
-    """  # noqa: D301 - as above
+    """
     from ddcli.commands.arrangements import names_of
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import details, manifest_of
@@ -143,7 +143,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
     \b
     Example:
       dd state verify pipelines/airborne.yaml
-    """  # noqa: D301 - as above
+    """
     from ddcli.errors import StateError
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.strangers import find_strangers
@@ -181,7 +181,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
     \b
     Example:
       dd state export pipelines/airborne.yaml backup/airborne
-    """  # noqa: D301 - as above
+    """
     from ddcli.errors import UsageError
     from ddcli.job.summary import plural, size_of
     from ddcli.store.files.objects import locate

@@ -30,7 +30,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     \b
     Example:
       dd state compact pipelines/airborne.yaml
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from dataclasses import asdict
 
     from ddcli.store.state.upkeep import compact_state
@@ -65,7 +65,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
     \b
     Example:
       dd state reshard pipelines/airborne.yaml --shards 4
-    """  # noqa: D301 - as above
+    """
     from dataclasses import asdict
 
     from ddcli.store.state.upkeep import reshard_state
@@ -96,7 +96,7 @@ def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) ->
     \b
     Example:
       dd state gc pipelines/airborne.yaml
-    """  # noqa: D301 - as above
+    """
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.strangers import find_strangers
     from ddcli.store.state.upkeep import collect_garbage
@@ -128,7 +128,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
     \b
     Example:
       dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # from `dd state ls`
-    """  # noqa: D301 - as above
+    """
     from dataclasses import asdict
 
     from ddcli.store.state.upkeep import release_hold
@@ -152,7 +152,7 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str)
     \b
     Example:
       dd state adopt pipelines/airborne.yaml
-    """  # noqa: D301 - as above
+    """
     from ddcli.errors import UsageError
     from ddcli.spec import load_spec
     from ddcli.store.state.upkeep import adopt as give
@@ -187,7 +187,7 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
     \b
     Example:
       dd state unlock pipelines/airborne.yaml
-    """  # noqa: D301 - as above
+    """
     from ddcli.errors import LockedError
     from ddcli.store.state.upkeep import lock_holder, manifest_of, remove_lock
 

@@ -72,7 +72,7 @@ def command(
       dd test pipelines/airborne.yaml
       dd test pipelines/airborne.yaml --only "in the air" -o json
       dd test pipelines/components.yaml --junit test-results.xml
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.pipeline_tests import report
     from ddcli.pipeline_tests.run import run_tests
     from ddcli.store.files.objects import locate

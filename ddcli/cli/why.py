@@ -84,7 +84,7 @@ def command(
       dd why pipelines/risk.yaml at_risk person=Fantine --change
       dd why pipelines/risk.yaml accused person=Javert  # exit 1
       dd why pipelines/risk.yaml at_risk person=Fantine --as-of 1 -o json
-    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    """
     from ddcli.job.summary import plural
     from ddcli.provenance import trees
     from ddcli.provenance.explanation import explain, not_there
