@@ -61,7 +61,7 @@ INT64 = Type("int64")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _OverflowReporter:
     """A reduction whose overflow is reported in the words of the pipeline file: the engine knows no columns."""
 
     operator: Group | Local | RunningWindow
@@ -273,7 +273,7 @@ class Operators:
     @operator.register(physical.Accumulate)
     def _(self, node: physical.Accumulate, shard: int) -> Operator:
         reduce = reduction(node, self.times)
-        return _Told(
+        return _OverflowReporter(
             Accumulate(
                 reduce, self.output_trace(node, node.by, shard), self.waiting(node, node.by, shard), self.scope.depth
             ),
@@ -283,7 +283,9 @@ class Operators:
 
     @operator.register(physical.Group)
     def _(self, node: physical.Group, shard: int) -> Operator:
-        return _Told(self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard))
+        return _OverflowReporter(
+            self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard)
+        )
 
     @operator.register(physical.PythonGroup)
     def _(self, node: physical.PythonGroup, shard: int) -> Operator:
@@ -302,10 +304,10 @@ class Operators:
         pool = self.pool(shard)
         calls = window(node, pool)
         if node.reach is None or self.scope.nt > 1:
-            return _Told(self.group(node, arranged.key, [calls], shard, chunk=TOGETHER), node, pool)
+            return _OverflowReporter(self.group(node, arranged.key, [calls], shard, chunk=TOGETHER), node, pool)
         key, values = split_layout(arranged)
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
-        return _Told(Local(near, self.own_arranged(node, shard)), node, pool)
+        return _OverflowReporter(Local(near, self.own_arranged(node, shard)), node, pool)
 
     @operator.register(physical.RunningGroup)
     def _(self, node: physical.RunningGroup, shard: int) -> Operator:
@@ -316,12 +318,14 @@ class Operators:
         assert isinstance(arranged, physical.Arrangement)
         pool = self.pool(shard)
         if self.scope.nt > 1:
-            return _Told(self.group(node, arranged.key, [window(node, pool)], shard, chunk=TOGETHER), node, pool)
+            return _OverflowReporter(
+                self.group(node, arranged.key, [window(node, pool)], shard, chunk=TOGETHER), node, pool
+            )
         calls = ContinuedCalls(node, pool)
         key, values = split_layout(arranged)
         running = Running(key.width, values.width, calls.order, calls)
         marks = self.trace(node, key, mark_layout(node), shard)
-        return _Told(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
+        return _OverflowReporter(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
 
     @operator.register(physical.AsofGroup)
     def _(self, node: physical.AsofGroup, shard: int) -> Operator:

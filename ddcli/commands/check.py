@@ -23,7 +23,7 @@ from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.document import parse_partly
 from ddcli.spec.file import read_text
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
+from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.sharing import find_shared
@@ -202,7 +202,7 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
     found = pinned(given, listing, entry)
     given = with_columns(given, found)
     log = format_of(given)
-    footers = Footers(log.declared(), said_by_paths(log, listing), log.nested, log.time, log.dialect)
+    footers = Footers(log.declared(), columns_from_paths(log, listing), log.nested, log.time, log.dialect)
     schema = schema_of(log, listing, footers.footer)
     bound = log.bound(schema.columns, schema.time)
     for file in listing.new:

@@ -79,7 +79,7 @@ def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
             raise UsageError(
                 f"the key's column '{name}' is {type_name(a[name])} in A and {type_name(b[name])} in B: {KEY_TYPES}"
             )
-        if a[name] != b[name] and _is_said(a[name], b[name]):
+        if a[name] != b[name] and _is_reported(a[name], b[name]):
             note = "not compared" if common is None else f"compared as {type_name(common)}"
             differences.append(ColumnDifference(name, "type", type_name(a[name]), type_name(b[name]), note))
     differences += [
@@ -102,7 +102,7 @@ def type_name(dtype: pl.DataType) -> str:
     return str(kind) if kind else str(dtype)
 
 
-def _is_said(a: pl.DataType, b: pl.DataType) -> bool:
+def _is_reported(a: pl.DataType, b: pl.DataType) -> bool:
     """Say whether a difference of types is one of meaning: that text is in a dictionary isn't, nor is a column of nulls alone."""
     return type_name(a) != type_name(b) and pl.Null not in {a, b}
 

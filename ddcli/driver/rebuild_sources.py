@@ -1,4 +1,4 @@
-"""What a rebuild computes from: rows of inputs before the frontier, contents that are kept, and what outputs said so far."""
+"""What a rebuild computes from: rows of inputs before the frontier, contents that are kept, and the logs of outputs so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddcli.sources.readers import (
     open_logs,
     refuse_unclean,
 )
-from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
+from ddcli.sources.slices import ArrangementFile, Fed, LoggedRows, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import InputEntry
@@ -149,7 +149,7 @@ def _written(rebuild: Rebuild, name: str, most: int) -> Fed:
     slices = []
     for file in entry.files:
         path = rebuild.request.outputs[name] / file.name
-        slices += [Said(path, at, most, tuple(rebuild.time)) for at in range(0, file.rows, most)]
+        slices += [LoggedRows(path, at, most, tuple(rebuild.time)) for at in range(0, file.rows, most)]
     return Fed(tuple(slices), sum(file.rows for file in entry.files))
 
 

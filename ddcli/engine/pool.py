@@ -158,7 +158,7 @@ class Pool:
 
     @cached_property
     def mark(self) -> str:
-        """What tells the secret from others without telling it: the hash of nothing under it, in digits; none without a secret."""
+        """What distinguishes the secret from others without revealing it: the hash of nothing under it, in digits; none without a secret."""
         lane = np.empty(1, np.int64)
         self._hasher(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), lane)
         return lane.tobytes().hex() if self.secret != PUBLIC else ""

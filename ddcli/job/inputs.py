@@ -89,7 +89,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
 
 
 def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool) -> None:
-    """Note that an input's log which is read from its beginning tells nothing from before its horizon; refuse to take a state back to before that."""
+    """Note that an input's log that is read from its beginning has no times before its horizon; refuse to take a state back to before that."""
     if listing.horizon is None:
         return
     if begins and name not in request.noted:

@@ -91,7 +91,7 @@ class Request:
     looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
     """The inputs as they were found beside the commit of this number, which is not looked at again where it still is the newest."""
     noted: set[str] = field(default_factory=set)
-    """Inputs of which a note has said that their logs are summed up."""
+    """Inputs for which a note was printed that their logs are summed up."""
     closes: bool = True
     """Whether times are closed; without, nothing else is done than to withdraw files, or to reopen the state."""
 

@@ -28,7 +28,7 @@ WINDOW = 3
 
 
 class LiveProgress(Progress):
-    """Shows on a terminal what a run tells, from `PATIENCE` seconds after its first stage began until it is over.
+    """Shows on a terminal the progress of a run, from `PATIENCE` seconds after its first stage began until it is over.
 
     Lines for a person go through `say`: they scroll by above what is shown. One run after the other may tell.
     """

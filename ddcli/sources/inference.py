@@ -101,7 +101,7 @@ def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
 def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, str]:
     """Return the types that all values of some files have; a column may be null unless it is a key, a time or a diff."""
     from ddcli.sources.input_format import dialect_of, format_of
-    from ddcli.store.log.schema import said_by_paths
+    from ddcli.store.log.schema import columns_from_paths
     from ddcli.store.tables.column_types import FoundColumns
     from ddcli.store.tables.dialect import DEFAULT
     from ddcli.store.tables.partitions import types_of_partitions
@@ -120,7 +120,7 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, s
     options["null"] = list(dialect.null)
     found = FoundColumns(options=options, closed=True).look_at(texts, is_csv=is_csv).types
     log = format_of(given)
-    beside = types_of_partitions(said_by_paths(log, listing).values(), log.time, None)
+    beside = types_of_partitions(columns_from_paths(log, listing).values(), log.time, None)
     found |= {name: str(kind) for name, kind in beside.items() if name not in found and name != ARRIVAL}
     required = {*(text.value for text in (*given.key, *given.time)), *([given.diff.value] if given.diff else [])}
     return {

@@ -81,7 +81,7 @@ class ArrangementFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LoggedRows:
     """Some rows of a file of an output's own log, with these time columns."""
 
     path: Path

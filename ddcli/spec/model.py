@@ -235,7 +235,7 @@ class OutputSpec:
     path: Text | None = None
     history: Text | None = None
     keep: Text | None = None
-    """How far behind the frontier the log tells times apart."""
+    """How far behind the frontier the log keeps times apart."""
     target: TargetSpec | None = None
 
     @property

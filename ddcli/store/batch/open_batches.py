@@ -113,7 +113,7 @@ class OpenBatches:
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """Return what tells a file from another of its name; None where that can't be known: batches of object stores are opened anew."""
+    """Return what distinguishes a file from another of its name; None where that can't be known: batches of object stores are opened anew."""
     if isinstance(path, ObjectPath):
         return None
     try:

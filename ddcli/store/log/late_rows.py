@@ -31,7 +31,7 @@ def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: T
 
 
 def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], said: str) -> InputError:
-    """Return the error of a row that is too far ahead; `said` tells people the present time."""
+    """Return the error of a row that is too far ahead; `said` is the present time, in words."""
     return InputError(
         f"row {row} (counted from 0) has the time {format_time(time, kinds)}, which is far ahead of the clock, {said}: "
         "a run would close all times before",

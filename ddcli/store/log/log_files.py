@@ -17,7 +17,7 @@ from ddcli.store.log.late_rows import ahead_error, is_beyond
 from ddcli.store.log.lineage import LARGE, rows_of
 from ddcli.store.log.rows import ORDER, RowReader
 from ddcli.store.log.scan import find_damaged, scan_files
-from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
+from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.tables.files import Tables
@@ -82,7 +82,7 @@ class LogFiles:
         self._paths = [listing.path(file) for file in listing.to_read]
         self._tables = Tables(
             log.declared(),
-            said_by_paths(log, listing),
+            columns_from_paths(log, listing),
             nested=log.nested,
             times=log.time,
             dialect=log.dialect,
@@ -143,7 +143,7 @@ class LogFiles:
         return [times.span() for times in self._times()]
 
     def refuse_after(self, limits: tuple[int | None, ...], said: str) -> None:
-        """Refuse a row with a coordinate after its limit (None: it has none); `said` tells people the present time."""
+        """Refuse a row with a coordinate after its limit (None: it has none); `said` is the present time, in words."""
         for times in self._times():
             if times.largest is None or not is_beyond(times.largest, limits):
                 continue

@@ -264,7 +264,7 @@ class LogReader(LogFiles):
         path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
         passed = self._numbers(at, self.without, CHUNK) if self.without is not None else ()
         if len(passed) == rows:
-            said = self._tables.says(path, names)
+            said = self._tables.from_path(path, names)
             return None if said is None else self._rows.greatest(path, said)
         greatest = []
         for first in range(0, rows, CHUNK):
@@ -276,7 +276,7 @@ class LogReader(LogFiles):
         return max(greatest)
 
     def _arrived(self, piece: FilePiece) -> Arrived | None:
-        """Return what tells the newest of a piece's rows where times don't: how they arrived, or the order of their table."""
+        """Return what decides which of a piece's rows is the newest where times don't: how they arrived, or the order of their table."""
         if self.tables is not None:
             return Arrived(order=self.tables.files[piece.files[0]])
         if ARRIVAL not in self.log.time or not self.log.key:

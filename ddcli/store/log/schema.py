@@ -54,8 +54,8 @@ class LogSchema:
         return cls(columns, time, tree["diff"])
 
 
-def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
-    """Return what is known of files' columns beside their content: what paths and names say, and when they arrived."""
+def columns_from_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
+    """Return the columns of files that are not in their content: those of paths and names, and the time of arrival."""
     found = {}
     anywhere = bool(log.absent) or log.file_name is not None or ARRIVAL in log.time
     for file in listing.files:

@@ -164,7 +164,7 @@ class FileTimes:
 
     def _path_time(self) -> Time | None:
         """Return the time in the file's path."""
-        named = self.tables.says(self.path, self.schema)
+        named = self.tables.from_path(self.path, self.schema)
         return None if named is None else physical(self.tables, [self.path], named, self.schema).row(0)
 
     def _bounds(self) -> pl.DataFrame:

@@ -135,7 +135,7 @@ class IcebergSource(TableSource):
             yield from self._framed(scan.to_record_batches(tasks))
 
     def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
-        """Return the data files of a snapshot, by what tells their rows: their paths and those of their delete files."""
+        """Return the data files of a snapshot, by what identifies their rows: their paths and those of their delete files."""
         found: dict[tuple[str, ...], list[FileScanTask]] = {}
         with self._errors():
             for task in self._table.scan(snapshot_id=int(tip)).plan_files() if tip else ():

@@ -54,7 +54,7 @@ class Mark:
     committed: int
     columns: dict[str, str]
     tip: str = ""
-    """What tells the log's end at this version from that of another table, or of another past of this one; empty: nothing."""
+    """What distinguishes the log's end at this version from that of another table, or of another past of this one; empty: nothing."""
     number: int = 0
     files: tuple[str, ...] = ()
     instead_of: int = 0

@@ -66,7 +66,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def _tip(self, version: int) -> str:
-        """Return what tells a version from that of another table, or of another past of this one."""
+        """Return what distinguishes a version from that of another table, or of another past of this one."""
 
     @abstractmethod
     def _committed_now(self, least: int) -> int:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE = 1.0
-"""Seconds after which one looks by oneself: not every file system tells of changes, and an object store tells of none."""
+"""Seconds between looks: not every file system notifies of changes, and an object store never does."""
 
 
 def commits(state: Path, refresh: Callable[[], bool], count: int | None, timeout: float | None) -> Iterator[None]:

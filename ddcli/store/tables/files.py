@@ -299,8 +299,8 @@ class Tables:
         scan = self._read(paths)
         return scan.with_columns(*_taken_apart([name], scan.collect_schema())).select(name)
 
-    def says(self, path: Path, names: Iterable[str]) -> pl.DataFrame | None:
-        """Return one row with what a file's path says of columns, None where it doesn't say all of them."""
+    def from_path(self, path: Path, names: Iterable[str]) -> pl.DataFrame | None:
+        """Return one row with the values of columns in a file's path, None where the path lacks one."""
         known = self.partitions.get(path, {})
         if not all(name in known for name in names):
             return None

@@ -65,7 +65,7 @@ class Listing:
     """The time as of which what is older in a log was summed up; None: nothing was."""
 
     def is_as_listed(self, file: InputFile) -> bool:
-        """Say whether a file still is what it was when it was listed, as a look at size and time tells."""
+        """Say whether a file still is what it was when it was listed, by its size and time."""
         path = self.path(file)
         try:
             if isinstance(path, ObjectPath):
@@ -286,7 +286,7 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
 
 
 def glimpse(path: str, base: Path) -> tuple[Path, list[InputFile]]:
-    """Return where an input lies, and its files as a look at names, sizes and times tells them; none of one that isn't there."""
+    """Return where an input lies, and its files, by their names, sizes and times; none of one that isn't there."""
     try:
         root, found = find_files(path, base, [])
         return root, list(found)

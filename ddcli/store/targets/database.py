@@ -28,7 +28,7 @@ class Database(ABC):
     """What people call databases of the kind."""
     place: str
     row: str
-    """The column that tells a row of a table from all others."""
+    """The column that distinguishes a row of a table from all others."""
     mark = "?"
     """What stands for a value in a statement."""
     keeps_keys = True
