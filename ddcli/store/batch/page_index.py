@@ -245,6 +245,10 @@ class Leaves:
     def all(self) -> tuple[Matrix, Matrix, Matrix]:
         """Return all pages as `meeting` returns some."""
         heights = self.index.rows_of(self.groups)
+        if len(heights) == 1:  # of a small batch, of which there are many
+            numbers = np.arange(-(-heights[0] // self.index.page))
+            sizes = np.minimum(heights[0] - numbers * self.index.page, self.index.page)
+            return np.zeros(len(numbers), np.int64), numbers, sizes
         counts = -(-heights // self.index.page)
         places = np.repeat(np.arange(len(self.groups)), counts)
         numbers = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)

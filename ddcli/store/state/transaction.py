@@ -69,7 +69,7 @@ class Transaction:
         self._made: list[Path] = []
         self._joint: list[JointFile] = []
         self._mark = state.lock.mark
-        self._added: Counter[Path] = Counter()
+        self._added: Counter[str] = Counter()
         self._small: dict[tuple[str, int, str], bytes] = {}
         self._room = FULL
         self._adding = threading.Lock()
@@ -78,14 +78,14 @@ class Transaction:
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name and what was written."""
-        path = self._next(batch_directory(self.state.directory, arrangement, shard), "parquet")
-        size = memoryview(data).nbytes
+        name, size = self._next(f"{arrangement}/{shard}", "parquet"), memoryview(data).nbytes
         with self._adding:
-            small = self.bundled and fits(inside(arrangement, shard, path.name), size) and size <= self._room
-            if small:
+            if self.bundled and size <= self._room and fits(inside(arrangement, shard, name), size):
                 self._room -= size
-                self._small[arrangement, shard, path.name] = bytes(data)
-        return path.name, Written(size, checksum(data)) if small else self._add(self._batches, path, data)
+                self._small[arrangement, shard, name] = bytes(data)
+                return name, Written(size, checksum(data))
+        path = batch_directory(self.state.directory, arrangement, shard) / name
+        return name, self._add(self._batches, path, data)
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
         """Write a batch that lies in a bundle into a file of its own; return its entry. One that has its own stays."""
@@ -129,13 +129,14 @@ class Transaction:
 
     def _add_segment(self, data: bytes) -> tuple[str, Written]:
         """Write a segment of a register; return its name and what was written."""
-        path = self._next(self.state.directory / SEGMENTS, "json")
-        return path.name, self._add(self._batches, path, data)
+        name = self._next(SEGMENTS, "json")
+        return name, self._add(self._batches, self.state.directory / SEGMENTS / name, data)
 
-    def _next(self, directory: Path, ending: str) -> Path:
+    def _next(self, place: str, ending: str) -> str:
+        """Return the name of the next file in a directory of the state."""
         with self._adding:
-            self._added[directory] += 1
-            return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
+            self._added[place] += 1
+            return f"{self.number:09d}-{self._added[place] - 1:04d}{self._mark}.{ending}"
 
     def add_output(self, path: Path, data: bytes | memoryview, *, first: bool = False) -> Written:
         """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of.
