@@ -13,6 +13,7 @@ import numpy as np
 from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
+from ddcli.engine.counts import RowCounts
 from ddcli.engine.pool import Pool
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.times import Frontier
@@ -27,7 +28,7 @@ from ddcli.store.state.holds import Claims
 from ddcli.store.state.verify import OpenBundles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
@@ -67,6 +68,13 @@ class _Given:
     stored: tuple[tuple[StoredBatch, ...], ...]
     whole: bool
     lanes: tuple[int, ...] = ()
+    before: int = 0
+    """Rows that had been scanned in these batches, which may have been open, before they were given."""
+
+    @property
+    def rows_scanned(self) -> int:
+        """Return how many rows have been scanned since then, each as often as it was."""
+        return sum(batch.file.rows_scanned for each in self.stored for batch in each) - self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,8 @@ class StateTraces:
     """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing took, in all threads together, by the fingerprint of the node."""
+    rows_scanned: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How many rows of the state were scanned for the keys that were looked up, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
     _dues: list[int] = field(default_factory=list)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
@@ -171,7 +181,8 @@ class StateTraces:
             dealing = _Dealing(key.width, count)
             batches = [_OfShard(batch, dealing, at) for at, each in enumerate(stored) for batch in each]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
-        self._given[id(trace)] = _Given(trace, identity, shards, pool, stored, passes <= count, lanes)
+        given = _Given(trace, identity, shards, pool, stored, passes <= count, lanes)
+        self._given[id(trace)] = replace(given, before=given.rows_scanned)
         self._arrangement(identity, layout)
         return trace
 
@@ -219,6 +230,9 @@ class StateTraces:
         `shared` identifies the memory of matrices that others read (see `memory_of`), None: any may be.
         """
         began, given = clock.perf_counter(), self._given.pop(id(trace))
+        if scanned := given.rows_scanned:
+            with self._lock:
+                self.rows_scanned[given.identity.removesuffix(WAITING)] += scanned
         if given.identity in self.imports or not self._is_kept(given.identity):
             trace.batches.clear()
             return []
@@ -304,6 +318,11 @@ class StateTraces:
         made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())
         self._spent(rest.identity, began)
         return Merged(rest.identity, rest.shard, gone, made)
+
+    def counts(self) -> Iterator[tuple[str, RowCounts]]:
+        """Yield what writing took, and what was scanned, by the fingerprint of the node."""
+        yield from ((name, RowCounts(seconds=spent)) for name, spent in self.seconds.items())
+        yield from ((name, RowCounts(rows_scanned=rows)) for name, rows in self.rows_scanned.items())
 
     def _spent(self, identity: str, began: float) -> None:
         with self._lock:

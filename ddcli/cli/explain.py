@@ -45,7 +45,8 @@ COLUMNS = 100
 def command(context: click.Context, pipeline: Path, state: str | None, form: str, out: Path | None) -> None:
     """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
     boxes. After a run each has its counts: rows in and out, how many were expected by what was known before the run, inserts (+) and
-    retractions (-) among them, the stored rows that it read, the time of all threads together, and the rows and bytes in the state.
+    retractions (-) among them, the stored rows that it read, the time of all threads together, the rows and bytes in the state, and of how many
+    rows of large batches the keys were scanned, to find those that its readers looked up.
 
     `work` is what bounds an operator's work for a change: the change (where nothing else is shown), the output, its groups, its partition, or everything.
 
@@ -55,7 +56,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     Reads no rows: of inputs only the columns in their footers, and nothing where `columns` are declared.
 
     JSON: {name, operators: [{id, kind, names, says, columns: {NAME: TYPE}, inputs: [ID], readers: [ID], loop, keeps,
-    held: {rows, bytes, files}, work, estimated, shared, counts: {rows_in, rows_out, inserted, retracted, seconds, turns, rounds, rows_read}}],
+    held: {rows, bytes, files}, work, estimated, shared, counts: {rows_in, rows_out, inserted, retracted, seconds, turns, rounds, rows_read, rows_scanned}}],
     loops: [{id, variables, parent, bound, feedback: [[ID, ID]], counts}], outputs: {NAME: ID}, runs: [{number, began,
     upper, seconds, rows_read, rows_written, state_bytes}]}; `held`, `estimated`, `counts` and `loop` are null where there is none,
     `rounds` are the rows that a loop's body emitted in each round, summed over the times around it.

@@ -199,8 +199,8 @@ class SingleRun:
         scans = self.graph.scans()
         seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
         seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
-        apart = [*seconds.items(), *traces.seconds.items()]
-        return Counts.of([*scope.counts(), *((name, RowCounts(seconds=spent)) for name, spent in apart)])
+        apart = ((name, RowCounts(seconds=spent)) for name, spent in seconds.items())
+        return Counts.of([*scope.counts(), *apart, *traces.counts()])
 
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
         """Find the updates of each input, how to cut the run, and whether its stages are chosen an engine each.

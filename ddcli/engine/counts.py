@@ -26,6 +26,8 @@ class RowCounts:
 
     `rows_read` are those of its state that it evaluated: of a reduction, the rows of the groups that changed, of a window also those around a
     change, of snapshots the last table. Sums, and what is in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
+    `rows_scanned` are those of an arrangement in files whose keys were looked at for the keys that readers looked up; they hang on how it lies in files, and
+    count for nothing.
     Of a loop: how many `turns` its body took, and how many rows the body's operators gave in each round (`rounds`).
     """
 
@@ -36,6 +38,7 @@ class RowCounts:
     turns: int = 0
     rounds: list[int] = field(default_factory=list)
     rows_read: int = 0
+    rows_scanned: int = 0
 
     @property
     def retracted(self) -> int:
@@ -55,6 +58,7 @@ class RowCounts:
         self.seconds += other.seconds
         self.turns += other.turns
         self.rows_read += other.rows_read
+        self.rows_scanned += other.rows_scanned
         for number, rows in enumerate(other.rounds):
             self.add_round(number, rows)
 

@@ -98,10 +98,11 @@ def flow(count: RowCounts, operator: OperatorView) -> str:
 
 
 def spent(count: RowCounts | None, held: HeldState | None) -> str:
-    """Return how long an operator took, and what the state holds of it."""
+    """Return how long an operator took, what the state holds of it, and how much of that was scanned for keys."""
     time = duration(count.seconds) if count and count.seconds else ""
     state = f"state {amount(held.rows)} rows, {size_of(held.bytes)}" if held else ""
-    return " · ".join(part for part in (time, state) if part)
+    scanned = f"scanned the keys of {amount(count.rows_scanned)}" if count and count.rows_scanned else ""
+    return " · ".join(part for part in (time, state, scanned) if part)
 
 
 def loop_title(loop: LoopView, count: RowCounts | None) -> str:

@@ -219,8 +219,9 @@ class _Doing:
             exchange.flush()
             self.result.sent = exchange.sent
             self.result.counts = Counts.of(assembled.scope.counts())
-        for name, spent in (*self.seconds.items(), *self.traces.seconds.items()):
-            self.result.counts.note(name, RowCounts(seconds=spent))
+        apart = [(name, RowCounts(seconds=spent)) for name, spent in self.seconds.items()]
+        for name, count in (*apart, *self.traces.counts()):
+            self.result.counts.note(name, count)
         if self.attempt is not None:
             self.result.batches = self.attempt.batches
         self.result.read = {name: facts.report() for name, facts in self.facts.items()}

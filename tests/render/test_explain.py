@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from ddcli.commands.explain import explain
+from ddcli.render.units import amount
 
 TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 SHARING = """\
@@ -94,7 +95,7 @@ def test_json(orders):
         assert list(each) == fields
         assert each["held"] is None or list(each["held"]) == ["rows", "bytes", "files"]
     assert set(tree["operators"][0]["counts"]) == {
-        "rows_in", "rows_out", "inserted", "retracted", "seconds", "turns", "rounds", "rows_read",
+        "rows_in", "rows_out", "inserted", "retracted", "seconds", "turns", "rounds", "rows_read", "rows_scanned",
     }  # fmt: skip
     assert tree["outputs"]["totals"] in {each["id"] for each in tree["operators"]}
     assert [run["number"] for run in tree["runs"]] == [1, 2]
@@ -137,6 +138,37 @@ def test_before_the_first_run_it_is_the_plan_of_that_run(shop):
     shop.log("c/2.parquet", [(-at, at, 1, 1) for at in range(50_000)], **types)
     for after in (explain(path), shop("run", "p.yaml") and explain(path)):
         assert [each.id for each in after.operators] == [each.id for each in before.operators]
+
+
+def test_an_arrangement_shows_how_many_of_its_keys_were_scanned(shop):
+    """Where the keys of a change lie in all pages, that is all of it, once for each reader; where one is asked for, a page or two."""
+    path = shop.write("p.yaml", SHARING)
+    types = dict.fromkeys(("k", "v", "time", "diff"), pl.Int64)
+    other = {"w" if name == "v" else name: kind for name, kind in types.items()}
+    shop.log("a/1.parquet", [(at, at, 0, 1) for at in range(20_000)], **types)
+    shop.log("b/1.parquet", [(1, 1, 0, 1)], **other)
+    assert shop("run", "p.yaml").code == 0
+
+    def scanned():
+        view = explain(path)
+        counts = view.counts()
+        (links,) = [each for each in view.operators if each.kind == "arrange" and each.shared]
+        (b,) = [each for each in view.operators if each.names == ("b",) and each.kind == "input"]
+        rest = [counts[each.id].rows_scanned for each in view.operators if each.id in counts and each is not links]
+        assert not any(rest)
+        assert counts[b.id].rows_out
+        return counts[links.id].rows_scanned
+
+    assert scanned() == 0
+    shop.log("b/2.parquet", [(7, 1, 1, 1)], **other)
+    assert shop("run", "p.yaml").code == 0
+    few = scanned()
+    assert 0 < few <= 1024
+    assert f"scanned the keys of {amount(few)}" in shop("explain", "p.yaml").out
+    shop.log("b/3.parquet", [(at, 2, 2, 1) for at in range(0, 20_000, 400)], **other)
+    assert shop("run", "p.yaml").code == 0
+    assert 38_000 <= (all_of_it := scanned()) <= 40_000  # by both joins
+    assert f"scanned the keys of {amount(all_of_it)}" in shop("explain", "p.yaml").out
 
 
 def test_what_was_expected_is_beside_what_came(shop):

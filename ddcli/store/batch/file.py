@@ -255,7 +255,7 @@ class BatchFile:
         if there:
             (self._bundles.check_size if entry.bundle else check_size)(path, entry)
         self.path = path
-        self.groups_read = self.pages_read = 0
+        self.groups_read = self.pages_read = self.rows_scanned = 0
         self._entry = entry
         self._width = width
         self._index: PageIndex | None = None

@@ -186,6 +186,7 @@ class _PageReading:
         (rows, lanes), counts = np.empty((2, int(sizes.sum())), np.int64), np.empty(len(sizes), np.int64)
         found = find_rows(self._data, pages.table, wanted, *self._scratch, counts, rows, lanes, form)
         self._of.file.pages_read += len(places)
+        self._of.file.rows_scanned += len(rows)
         if found < 0:
             raise damaged(self._of.file.path)
         some = counts > 0

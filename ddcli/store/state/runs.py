@@ -78,7 +78,8 @@ class RunRecord:
 def _count(tree: Mapping[str, Any]) -> RowCounts:
     """Return what was counted of an operator, as a file has it."""
     found = RowCounts(**tree)
-    for number in (found.rows_in, found.rows_out, found.inserted, found.turns, found.rows_read, *found.rounds):
+    rows = found.rows_in, found.rows_out, found.inserted, found.rows_read, found.rows_scanned
+    for number in (*rows, found.turns, *found.rounds):
         count_of(number)
     if not 0 <= float(found.seconds) < math.inf:
         raise ValueError(tree)
