@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
-from ddcli.engine.operators.base import Delta, Operator, empty
+from ddcli.engine.operators.base import Delta, Operator, empty, packed
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.rounds import Interval, split_rounds
@@ -189,7 +189,7 @@ class Scope:
             held = {i: found[0] for i, found in late.items()}
             late.clear()
             return [self.through(stage, 0, here, held, due, interval)]
-        rows = sum(len(delta.updates) for parts in given.values() for found in parts for delta in found)
+        rows = sum(delta.rows for parts in given.values() for found in parts for delta in found)
         rows += sum(len(delta.updates) for found in late.values() for delta in found)
         routed = self._routed(stage, given)
         read = {i: joined(given.pop(i)) for i in list(given)}
@@ -329,16 +329,27 @@ class Scope:
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
         """Take parts of what is fed, by place, through a stage whose operators keep nothing; return what each gave, by shard."""
-        count = self.workers.count
+        count, waiting = self.workers.count, self._dealt_later(stage)
+
+        def packing(found: Pass) -> Pass:
+            for index in waiting & found.found.keys():
+                found.found[index] = packed(found.found[index])
+            return found
 
         def go(shard: int) -> list[Pass]:
             # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
             own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
             return [
-                self.through(stage, shard, {index: Delta(part(), decoded={})}, {}, (), interval) for index, part in own
+                packing(self.through(stage, shard, {index: Delta(part(), decoded={})}, {}, (), interval))
+                for index, part in own
             ]
 
         return self.workers.each(go, range(count), LARGE)
+
+    def _dealt_later(self, stage: Stage) -> frozenset[int]:
+        """Return the places of a stage that others read only to bring their updates to shards: what waits for that may be packed."""
+        readers = [place for index, place in enumerate(self.places) if index not in stage.members]
+        return stage.exports - self.kept - {i for place in readers if not place.route for i in place.inputs}
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each place that has a name, and of those in scopes within."""

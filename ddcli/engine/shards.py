@@ -6,13 +6,14 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.base import Delta, PackedDelta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
 
+    from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.places import Deltas
     from ddcli.engine.workers import Workers
 
@@ -21,11 +22,11 @@ def exchanged(deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers)
     """Bring each update to the shard that owns its key."""
     inserts = True
 
-    def sources() -> Iterator[np.ndarray]:
+    def sources() -> Iterator[np.ndarray | PackedRows]:
         nonlocal inserts
         for delta in deltas:
-            inserts = inserts and (delta.inserts or not len(delta.updates))
-            yield delta.updates
+            inserts = inserts and (delta.inserts or not delta.rows)
+            yield delta.held if isinstance(delta, PackedDelta) else delta.updates
 
     parts = kernels.exchange(sources(), route, workers.count, workers.each)
     # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
@@ -40,7 +41,9 @@ def dealt(delta: Delta, count: int) -> Deltas:
 
 def joined(parts: Sequence[Deltas]) -> Deltas:
     """Return the sum of updates, shard by shard."""
-    return parts[0] if len(parts) == 1 else [summed(deltas) for deltas in zip(*parts, strict=True)]
+    if len(parts) == 1 and not isinstance(parts[0][0], PackedDelta):
+        return parts[0]
+    return [summed(deltas) for deltas in zip(*parts, strict=True)]
 
 
 def drained(parts: Sequence[Deltas]) -> Iterator[Delta]:
@@ -51,6 +54,8 @@ def drained(parts: Sequence[Deltas]) -> Iterator[Delta]:
 
 
 def summed(deltas: Sequence[Delta]) -> Delta:
-    """Return updates in one; those without rows are passed over."""
-    filled = [delta for delta in deltas if len(delta.updates)]
-    return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
+    """Return updates in one, unpacked; those without rows are passed over."""
+    filled = [delta for delta in deltas if delta.rows]
+    if len(filled) == 1 and not isinstance(filled[0], PackedDelta):
+        return filled[0]
+    return Delta(kernels.concat([delta.updates for delta in filled or deltas]))

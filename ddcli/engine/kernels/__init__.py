@@ -10,6 +10,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * leaves: which pages of a batch file have a key, and where they lie
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
+* packed_rows: rows that wait, in less memory
 * packing: values packed for pages of Parquet
 * page_headers: where pages of Parquet lie
 * page_writer: integers as pages of Parquet
@@ -42,6 +43,7 @@ from ddcli.engine.kernels.gather import concat, distinct_keys, gather, gather_bo
 from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, join_few
 from ddcli.engine.kernels.merge import Merge, merge
+from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import exchange
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.shards import shard_of
@@ -75,6 +77,7 @@ __all__ = [
     "join_times",
     "locate",
     "merge",
+    "packed",
     "rounds_equal",
     "set_announce",
     "set_cache_dir",

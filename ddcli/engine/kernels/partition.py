@@ -8,6 +8,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.kernels.packed_rows import PackedRows
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
 
@@ -46,7 +47,10 @@ def in_turn(task: Callable[[int], T], numbers: Iterable[int], rows: int) -> list
 
 
 def exchange(
-    sources: Iterable[np.ndarray], lanes: Sequence[int], shards: int, each: Callable[..., list[Any]] = in_turn
+    sources: Iterable[np.ndarray | PackedRows],
+    lanes: Sequence[int],
+    shards: int,
+    each: Callable[..., list[Any]] = in_turn,
 ) -> list[np.ndarray]:
     """Return the rows of each shard, in the order of the sources; a row's shard is that of its `lanes` as a key.
 
@@ -64,16 +68,26 @@ def exchange(
         raise ValueError(f"lanes {list(lanes)} of a matrix of {width}")
     filled = [m for m in filled if len(m)]
     rows = sum(map(len, filled))
-    by = np.array(lanes, np.int64)
+    by, first = np.array(lanes, np.int64), np.arange(len(lanes))
     counts = np.zeros((len(filled), shards), np.int64)
     which = [np.empty(len(m), np.uint32) for m in filled]
-    each(lambda at: count_shards(filled[at], by, counts[at], which[at]), range(len(filled)), rows)
+
+    def count(at: int) -> None:
+        source = filled[at]
+        given = (source.matrix(lanes), first) if isinstance(source, PackedRows) else (source, by)
+        count_shards(*given, counts[at], which[at])
+
+    each(count, range(len(filled)), rows)
     sizes = counts.sum(axis=0).tolist()
     if len(filled) < 2 and (not filled or rows in sizes):
-        return [filled[0] if size else np.empty((0, width), np.int64) for size in sizes]
+        return [_matrix(filled[0]) if size else np.empty((0, width), np.int64) for size in sizes]
     parts = [np.empty((size, width), np.int64) for size in sizes]
     ends = np.cumsum(counts, axis=0) - counts
     left = dict(enumerate(filled))
     filled.clear()
-    each(lambda at: move_to_shards(left.pop(at), which[at], ends[at], parts), range(len(left)), rows)
+    each(lambda at: move_to_shards(_matrix(left.pop(at)), which[at], ends[at], parts), range(len(left)), rows)
     return parts
+
+
+def _matrix(source: np.ndarray | PackedRows) -> np.ndarray:
+    return source.matrix() if isinstance(source, PackedRows) else source

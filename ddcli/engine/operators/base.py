@@ -11,6 +11,7 @@ from ddcli.engine import kernels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.lanes import Decoded
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Interval, Rounds
@@ -29,6 +30,32 @@ class Delta(NamedTuple):
     distinct: bool = False
     inserts: bool = False
     decoded: Decoded | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of updates."""
+        return len(self[0])
+
+
+class PackedDelta(Delta):
+    """A delta that waits, in less memory: its updates are unpacked each time that they are asked for."""
+
+    __slots__ = ()
+
+    @property
+    def updates(self) -> np.ndarray:
+        """Return the updates as a matrix of their own."""
+        return self.held.matrix()
+
+    @property
+    def held(self) -> PackedRows:
+        """Return the updates as they are kept."""
+        return self[0]  # type: ignore[return-value]
+
+
+def packed(delta: Delta) -> Delta:
+    """Return a delta packed."""
+    return PackedDelta(kernels.packed(delta.updates), delta.distinct, delta.inserts)  # type: ignore[arg-type]
 
 
 def consolidated(delta: Delta) -> np.ndarray:

@@ -1,0 +1,123 @@
+"""Rows that wait, in less memory: of each block a lane's least value, and what the others are above it in as few bits as the largest takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.kernels.page_headers import integer
+from ddcli.engine.kernels.xxhash import U0, U1
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BLOCK: Final = 512
+"""Rows whose lanes are packed one after the other while they are in the processor's first cache."""
+HEAD: Final = 2
+"""Words before a lane's values: the least of them, and how many bits each takes."""
+
+
+@kernel("MU")
+def pack_rows(m: np.ndarray, words: np.ndarray) -> int:
+    """Write the blocks of a matrix, lane by lane; return how many words they take. No value lies in two words."""
+    rows, o = m.shape[0], 0
+    for start in range(0, rows, BLOCK):
+        end = min(start + BLOCK, rows)
+        for c in range(m.shape[1]):
+            least = m[start, c]
+            most = least
+            for i in range(start + 1, end):
+                least = min(least, m[i, c])
+                most = max(most, m[i, c])
+            low = np.uint64(least)
+            span = np.uint64(most) - low
+            bits = 0
+            while span > U0:
+                span >>= U1
+                bits += 1
+            words[o] = low
+            words[o + 1] = np.uint64(bits)
+            o += HEAD
+            if bits > 0:
+                each, per = np.uint64(bits), 64 // bits
+                i = start
+                while i < end:
+                    word, shift = U0, U0
+                    for at in range(i, min(i + per, end)):
+                        word |= (np.uint64(m[at, c]) - low) << shift
+                        shift += each
+                    words[o] = word
+                    o += 1
+                    i += per
+    return o
+
+
+@kernel("UVM")
+def unpack_rows(words: np.ndarray, places: np.ndarray, out: np.ndarray) -> int:
+    """Write the rows that were packed, each lane to its place, or nowhere where that is negative."""
+    rows, o = out.shape[0], 0
+    for start in range(0, rows, BLOCK):
+        end = min(start + BLOCK, rows)
+        for c in range(places.size):
+            place = places[c]
+            low = words[o]
+            bits = integer(words[o + 1])
+            o += HEAD
+            per = 64 // bits if bits > 0 else 0
+            if place < 0:
+                o += (end - start + per - 1) // per if per > 0 else 0
+            elif per == 0:
+                for i in range(start, end):
+                    out[i, place] = integer(low)
+            elif per == 1:
+                for i in range(start, end):
+                    out[i, place] = integer(low + words[o])
+                    o += 1
+            else:
+                each = np.uint64(bits)
+                mask = (U1 << each) - U1
+                i = start
+                while i < end:
+                    word = words[o]
+                    o += 1
+                    for at in range(i, min(i + per, end)):
+                        out[at, place] = integer(low + (word & mask))
+                        word >>= each
+                    i += per
+    return o
+
+
+class PackedRows:
+    """A matrix that is packed."""
+
+    __slots__ = ("_words", "shape")
+
+    def __init__(self, words: np.ndarray, shape: tuple[int, int]) -> None:
+        self._words = words
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def matrix(self, lanes: Sequence[int] | None = None) -> np.ndarray:
+        """Return the rows, all their lanes or some, all different, in their order."""
+        rows, width = self.shape
+        wanted = range(width) if lanes is None else lanes
+        places = np.full(width, -1, np.int64)
+        places[list(wanted)] = range(len(wanted))
+        out = np.empty((rows, len(wanted)), np.int64)
+        assert unpack_rows(self._words, places, out) == self._words.size, "what was packed is all that is unpacked"
+        return out
+
+
+def packed(m: np.ndarray) -> PackedRows:
+    """Return the rows of a matrix packed.
+
+    >>> packed(np.array([[7, -1], [9, -1]])).matrix([1, 0]).tolist()
+    [[-1, 7], [-1, 9]]
+    """
+    rows, width = m.shape
+    words = np.empty((rows + HEAD * (-(-rows // BLOCK))) * width, np.uint64)
+    return PackedRows(words[: pack_rows(m, words)].copy(), (rows, width))
