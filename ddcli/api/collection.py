@@ -1,4 +1,4 @@
-"""Collections: multisets of records that change with time. Methods give new ones, named as the operators of a pipeline file."""
+"""Collections: multisets of records that change with time. Methods return new ones, named as the operators of a pipeline file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Collection:
-    """A multiset of records that changes with time. Methods give new collections, named as the operators of a pipeline."""
+    """A multiset of records that changes with time. Methods return new collections, named as the operators of a pipeline."""
 
     def __init__(self, dataflow: Program, relation: Relation):
         self.dataflow = dataflow
@@ -53,7 +53,7 @@ class Collection:
         batch: bool = False,
         **expressions: str,
     ) -> Collection:
-        """Give exactly these columns, each by an expression; or what a function makes of each record, of the types `columns`.
+        """Return exactly these columns, each by an expression; or what a function makes of each record, of the types `columns`.
 
         The function receives a tuple with named fields, and returns a tuple or a dictionary. With `batch` it receives a
         DataFrame with a column `row` more, and returns one whose `row` names the row that each of its rows came from.
@@ -105,7 +105,7 @@ class Collection:
         batch: bool = False,
         **expressions: str,
     ) -> Collection:
-        """Give a record for each element of a table expression, `word="unnest(split(text, ' '))"`, in a column beside the others.
+        """Return a record for each element of a table expression, `word="unnest(split(text, ' '))"`, in a column beside the others.
 
         Or all records that a function returns for each; see `map`.
         """
@@ -118,7 +118,7 @@ class Collection:
         return self._apply(operator_model.FlatMap(**place("flat_map"), column=column, expression=expression))
 
     def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
-        """Give the updates that a function makes of each record: any number of (record, time, diff).
+        """Return the updates that a function makes of each record: any number of (record, time, diff).
 
         Each comes at `time`, if the record is there by then, as often as the record times `diff`; None as the time is no delay.
         `map`, `filter`, `flat_map`, `explode` and `temporal_filter` are instances of it.
@@ -149,7 +149,7 @@ class Collection:
         return self._apply(operator_model.Concat(**place("concat"), sources=names), *others)
 
     def consolidate(self) -> Collection:
-        """Give at most one update for a record and time."""
+        """Return the collection with at most one update for a record and time."""
         return self._apply(operator_model.Consolidate(**place("consolidate")))
 
     # --- arrangements ---------------------------------------------------------------------------------------------
@@ -267,11 +267,11 @@ class Collection:
         return self._apply(operator_model.Count(**place("count"), name=name, by=None if by is None else texts(by)))
 
     def distinct(self) -> Collection:
-        """Give each record that is present once."""
+        """Return each record that is present, once."""
         return self._apply(operator_model.Distinct(**place("distinct")))
 
     def threshold(self, multiplicity: str) -> Collection:
-        """Give each record the multiplicity that an expression over `count` says."""
+        """Return each record with the multiplicity that an expression over `count` returns."""
         return self._apply(operator_model.Threshold(**place("threshold"), multiplicity=text(multiplicity)))
 
     def top_k(self, k: int, order_by: Sequence[str], by: Sequence[str] = ()) -> Collection:
@@ -355,7 +355,7 @@ class Collection:
     # --- looking --------------------------------------------------------------------------------------------------
 
     def inspect(self, show: str | Callable[[tuple[Any, Any, int]], Any] = "") -> Collection:
-        """Give the same, and show each update that passes, (record, time, diff): print it under a label, or call a function.
+        """Return the collection as it is, and show each update that passes, (record, time, diff): print it under a label, or call a function.
 
         In a loop the time is a tuple that ends with the loops' rounds.
         """

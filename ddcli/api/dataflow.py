@@ -159,7 +159,7 @@ class Dataflow:
 
     @contextmanager
     def loop(self, *, max_rounds: int | None = None, guard: int = GUARD) -> Iterator[Loop]:
-        """Give a loop to write the body of, in a `with` block; see `loops`."""
+        """Yield a loop to write the body of, in a `with` block; see `loops`."""
         self._open()
         loop = Loop(self, max_rounds, guard)
         with self.inside(loop.name, loop):

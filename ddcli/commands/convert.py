@@ -174,7 +174,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
 
 @contextmanager
 def _making(target: Path, *, force: bool) -> Iterator[Path]:
-    """Give a directory to write a log into that becomes `target` at the end, all at once; in an object store, `target` itself."""
+    """Yield a directory to write a log into that becomes `target` at the end, all at once; in an object store, `target` itself."""
     there = _entries(target)
     if there and not force:
         raise UsageError("there is something already", place=str(target), hint="--force replaces a log")
@@ -202,7 +202,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _appearing(target: Path) -> Iterator[BinaryIO]:
-    """Give a file to write into that gets its name, and takes the place of what has it, when it is whole."""
+    """Yield a file to write into that gets its name, and takes the place of what has it, when it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     waiting = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

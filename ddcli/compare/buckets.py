@@ -60,7 +60,7 @@ class Bucket:
     path: Path | None = None
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Give all frames."""
+        """Yield all frames."""
         if self.path is not None:
             with self.path.open("rb") as file:
                 for start, length in self.written:

@@ -155,7 +155,7 @@ class _Pair:
 
 
 def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
-    """Give the buckets of both sides two by two."""
+    """Yield the buckets of both sides two by two."""
     if not (a.together and b.together):
         a.take_apart()
         b.take_apart()
@@ -177,7 +177,7 @@ def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
 
 
 def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[_Pair]:
-    """Give a pair of buckets, or what it is taken apart into if it is larger than `most` bytes."""
+    """Yield a pair of buckets, or what it is taken apart into if it is larger than `most` bytes."""
     if pair.a.size + pair.b.size <= most or depth > DEPTH:
         yield pair
         return

@@ -43,7 +43,7 @@ class ChangedRows:
             self._held, self._size = [], 0
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Give all changes, those of a key together."""
+        """Yield all changes, those of a key together."""
         yield from self._held
         for path in self._written:
             yield pl.read_ipc(path)

@@ -182,7 +182,7 @@ def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]
 
 
 def _not_taken_in(requests: Sequence[Request], earlier: Sequence[Mapping[str, Sequence[InputFile]]]) -> Iterable[str]:
-    """Give which archives have files of which no state knows what they are: they are not compared."""
+    """Yield which archives have files of which no state knows what they are: they are not compared."""
     for side, request, known in zip(("A", "B"), requests, earlier, strict=True):
         for name, note in not_taken_in(request.spec, request.base, known).items():
             yield f"input {name} of {side}: {note}: they are not compared"
@@ -208,7 +208,7 @@ def _chosen(names: Sequence[str], select: Iterable[str]) -> list[str]:
 
 
 def _apart(a: Request, b: Request) -> Iterable[str]:
-    """Give which inputs of one name the pipelines read from different places."""
+    """Yield which inputs of one name the pipelines read from different places."""
     for name, given in a.spec.inputs.items():
         other = b.spec.inputs.get(name)
         if other is not None:

@@ -41,7 +41,7 @@ def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
 
 
 def json_lines(found: Difference, limit: int | None, output: str | None = None) -> Iterator[str]:
-    """Give a line for each changed row, in order of the key; in no order if all are wanted and memory doesn't hold them.
+    """Yield a line for each changed row, in order of the key; in no order if all are wanted and memory doesn't hold them.
 
     `output` is the name of a pipeline's output that they are of.
     """

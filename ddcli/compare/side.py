@@ -46,7 +46,7 @@ class Side:
     refuse: Callable[[BaseException], DdError | None] = lambda _: None
 
     def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
-        """Give the rows, about `most` at a time, in these columns and `WEIGHT`.
+        """Yield the rows, about `most` at a time, in these columns and `WEIGHT`.
 
         Slice by slice where that can be: what streams by is read ahead of whoever takes it, by some 300 MB.
         """

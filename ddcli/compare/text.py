@@ -22,7 +22,7 @@ ARROW = " -> "
 
 
 def text_lines(found: Difference, limit: int | None) -> Iterator[Text]:
-    """Give the lines of a comparison, with at most `limit` changed rows (None: all)."""
+    """Yield the lines of a comparison, with at most `limit` changed rows (None: all)."""
     labels = [visible(side.label) for side in (found.a, found.b)]
     wide = max(map(len, labels))
     for name, label, side in zip(("A", "B"), labels, (found.a, found.b), strict=True):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def updates(found: Difference) -> Iterator[pl.DataFrame]:
-    """Give the updates, a record once: data in the types in which it was compared, the time, and the diff; one frame at least.
+    """Yield the updates, a record once: data in the types in which it was compared, the time, and the diff; one frame at least.
 
     The time is that as of which B was read, where it is a log and was given one, else 0. What is within its tolerance is
     as it was, and columns that were not compared are not there.

@@ -77,7 +77,7 @@ class FusedSteps:
         return StageProgram(self.steps, self.schemas, self.kept)
 
     def failing(self, frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
-        """Give the rows on which the stage fails, each with its error: by running ever smaller parts of the frame.
+        """Yield the rows on which the stage fails, each with its error: by running ever smaller parts of the frame.
 
         A stage is a function of the row alone, so what a part of the frame fails on, a row of it fails on by itself.
         """

@@ -124,7 +124,7 @@ class Expression:
         return self
 
     def walk(self) -> Iterator[Expression]:
-        """Give the node and everything below it, each before its parts."""
+        """Yield the node and everything below it, each before its parts."""
         waiting = [self]
         while waiting:
             node = waiting.pop()

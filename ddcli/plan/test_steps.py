@@ -312,5 +312,5 @@ def file_columns(given: InputSpec, data: Schema, time: Schema) -> Nested:
 
 
 def _null(schema: Schema) -> Iterator[tuple[str, Type]]:
-    """Give columns with nulls allowed."""
+    """Yield columns with nulls allowed."""
     return ((name, kind.or_null()) for name, kind in schema.items())

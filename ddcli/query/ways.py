@@ -248,7 +248,7 @@ def _text(node: Node, steps: Iterable[Step]) -> str:
 
 
 def _renamed(node: Node, arranged: physical.Arrangement, steps: Iterable[Step]) -> Iterator[Way]:
-    """Give the way to a node through an arrangement that is `steps` after it, if those only rename columns and leave nulls out."""
+    """Yield the way to a node through an arrangement that is `steps` after it, if those only rename columns and leave nulls out."""
     names = {name: name for name in node.schema}
     present: set[str] = set()
     for step in steps:

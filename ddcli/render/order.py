@@ -72,7 +72,7 @@ class _Ordering:
         yield "close", name
 
     def _members(self, name: str) -> Iterator[str]:
-        """Give the operators that something is or holds."""
+        """Yield the operators that something is or holds."""
         if name in self.reads:
             yield name
         for each in self.inside[name]:

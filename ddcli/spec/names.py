@@ -53,7 +53,7 @@ class _Scope:
         return name if not before and name in self.words else ""
 
     def around(self) -> Iterator[_Scope]:
-        """Give this scope and those around it, from inside out."""
+        """Yield this scope and those around it, from inside out."""
         scope: _Scope | None = self
         while scope:
             yield scope
@@ -129,7 +129,7 @@ def _texts(results: Node | None) -> list[Text]:
 
 
 def _bodies(outer: _Scope, section: Node | None, notes: Notes) -> Iterator[_Scope]:
-    """Give the scopes of all bodies in a section, outer ones first, and note what is wrong with their own names."""
+    """Yield the scopes of all bodies in a section, outer ones first, and note what is wrong with their own names."""
     for word, node in section.entries if isinstance(section, Mapping) else ():
         loop = _loop(node)
         body = loop.get("body")

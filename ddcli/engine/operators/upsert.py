@@ -71,7 +71,7 @@ class Upsert(Keeping):
         return Delta(self.batch, distinct=True)
 
     def _truncated(self, updates: np.ndarray, truncations: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
-        """Give for each truncation the rows that take from all keys what they have, which is no matter for those with nothing."""
+        """Yield for each truncation the rows that take from all keys what they have, which is no matter for those with nothing."""
         nk, data = self.trace.nk, self.trace.nk + self.trace.nv
         known = np.concatenate([np.ascontiguousarray(matrix[:, :nk]) for matrix in [updates, *self.trace.matrices()]])
         keys = kernels.distinct_keys(kernels.sort_by(known, range(nk)), nk)

@@ -53,7 +53,7 @@ def real(path: AnyPath) -> AnyPath:
 
 @contextmanager
 def parent(path: Path) -> Iterator[int]:
-    """Give a descriptor of the directory that a path lies in, reached through no link. Raises OSError, and StateError for a link."""
+    """Yield a descriptor of the directory that a path lies in, reached through no link. Raises OSError, and StateError for a link."""
     descriptor = _directory(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120 - text is what is opened
     try:
         yield descriptor

@@ -109,7 +109,7 @@ def _repeats(matrix: Matrix) -> bool:
 
 
 def cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
-    """Give first row and number of rows of the parts of a range."""
+    """Yield first row and number of rows of the parts of a range."""
     size = count if most is None else most
     for start in range(first, first + count, size or 1):
         yield start, min(size, first + count - start)

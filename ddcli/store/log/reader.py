@@ -156,7 +156,7 @@ class LogReader(LogFiles):
         most: int | None,
         apart: Iterable[tuple[int, int]] = (),
     ) -> Iterator[FilePiece]:
-        """Give what is to be read of the files, each piece of at most `most` rows; of those `apart`, from a row on, as many as there are now."""
+        """Yield what is to be read of the files, each piece of at most `most` rows; of those `apart`, from a row on, as many as there are now."""
         surveyed = self._times()
         for at, first in apart:
             yield from [FilePiece((at,), rows, start) for start, rows in cut(first, surveyed[at].rows - first, most)]

@@ -179,7 +179,7 @@ class FileTimes:
         return any(frame.select(condition.any()).item() for _, frame in self._frames())
 
     def _frames(self) -> Iterator[tuple[int, pl.DataFrame]]:
-        """Give the times in pieces, each with its first row."""
+        """Yield the times in pieces, each with its first row."""
         if self.frame is not None:
             yield 0, self.frame
             return

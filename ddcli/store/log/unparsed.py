@@ -147,7 +147,7 @@ def _parts(
 
 
 def _bad_parts(reader: RowReader, path: Path, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Give the rows of a frame that can't be read, each with its column and the reason."""
+    """Yield the rows of a frame that can't be read, each with its column and the reason."""
     flags = [name for name in frame.columns if name.startswith(FAILING)]
     first = [pl.when(pl.col(flag)).then(pl.lit(flag.removeprefix(FAILING))) for flag in flags]
     marked = frame.with_columns((pl.coalesce(first) if first else pl.lit(None, pl.String)).alias(COLUMN))

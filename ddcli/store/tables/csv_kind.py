@@ -148,7 +148,7 @@ class Csv(TextKind):
         return lazy_frame(frames, schema)
 
     def _blocks(self, path: Path) -> Iterator[str]:
-        """Give the records of a file that have a value, some at a time, as they are written. Raises InputError."""
+        """Yield the records of a file that have a value, some at a time, as they are written. Raises InputError."""
         texts, size = list[str](), 0
         try:
             for record in islice(records(path, self.dialect), int(self.dialect.header), None):

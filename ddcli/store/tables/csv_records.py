@@ -71,7 +71,7 @@ def opened(path: Path, encoding: str = UTF_8, errors: str = "replace") -> TextIO
 
 
 def records(path: Path, dialect: Dialect) -> Iterator[CsvRecord]:
-    """Give the records of a CSV file, the header first if it has one. Raises DamagedError; bytes that are no UTF-8 are U+FFFD."""
+    """Yield the records of a CSV file, the header first if it has one. Raises DamagedError; bytes that are no UTF-8 are U+FFFD."""
     read: list[str] = []
     line = 0
 

@@ -405,7 +405,7 @@ def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:
 
 
 def _taken_apart(names: Sequence[str], found: pl.Schema) -> Iterator[pl.Expr]:
-    """Give those of the columns that are fields of structs, or say where a struct is null."""
+    """Yield those of the columns that are fields of structs, or say where a struct is null."""
     for name in names:
         struct, dot, inner = name.partition(DOT)
         if name not in found and dot:

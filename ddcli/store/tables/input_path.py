@@ -159,7 +159,7 @@ def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
 def _walk(
     directory: str, prefix: str, passed: list[PassedOver], above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[InputFile]:
-    """Give the files below a directory; `above` are the directories that lead to it, where a link is among them."""
+    """Yield the files below a directory; `above` are the directories that lead to it, where a link is among them."""
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
@@ -182,7 +182,7 @@ def _walk(
 
 
 def _directories(directory: str, prefix: str) -> Iterator[tuple[int, int]]:
-    """Give a directory of an input and those above it up to its root, as the file system knows them."""
+    """Yield a directory of an input and those above it up to its root, as the file system knows them."""
     for _ in range(prefix.count("/") + 1):
         found = os.stat(directory)  # noqa: PTH116 - as in `_matching`
         yield found.st_dev, found.st_ino

@@ -88,7 +88,7 @@ class Ndjson(TextKind):
         return lazy_frame(frames, schema)
 
     def _objects(self, path: Path) -> Iterator[tuple[int, list[bytes]]]:
-        """Give the objects of a file, some at a time, each time with the number of the first."""
+        """Yield the objects of a file, some at a time, each time with the number of the first."""
         first = 0
         for lines in whole_lines(path):
             objects = [line for line in lines.split(b"\n") if line.strip()]

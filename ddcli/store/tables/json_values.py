@@ -27,7 +27,7 @@ def is_values(path: Path) -> bool:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Give the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins.
+    """Yield the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins.
 
     Raises DamagedError where the objects of a `.json` file can't be separated, and NotWholeError.
     """
@@ -49,7 +49,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
-    """Give where the values of a text begin and end: the elements if it is an array, else one after the other."""
+    """Yield where the values of a text begin and end: the elements if it is an array, else one after the other."""
     decode = json.JSONDecoder().raw_decode
     at = _after_space(text, 0)
     in_array = text.startswith("[", at)
@@ -101,7 +101,7 @@ def payload_of(line: bytes) -> bytes:
 
 
 def _entries(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Give the keys of an object, and where their values begin and end. Raises ValueError."""
+    """Yield the keys of an object, and where their values begin and end. Raises ValueError."""
     decode = json.JSONDecoder().raw_decode
     at = _after_space(text, 0)
     if not text.startswith("{", at):

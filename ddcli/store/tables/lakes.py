@@ -76,7 +76,7 @@ def refusal(table: LakeTable, directory: Path) -> InputError:
 
 
 def _candidates(directory: Path) -> Iterator[Path]:
-    """Give the directories that may be the table to which a directory belongs.
+    """Yield the directories that may be the table to which a directory belongs.
 
     In an object store each look is a request, and what is below has been listed: there only partitions are left upwards.
     """

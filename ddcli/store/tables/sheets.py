@@ -62,7 +62,7 @@ def _sheet(path: Path, _: tuple[int, int]) -> tuple[Any, ...]:
 
 
 def _sheets(path: Path, *, values: bool) -> Iterator[tuple[str, list[SheetRow]]]:
-    """Give the sheets of a workbook with their rows; without `values` with the formulas."""
+    """Yield the sheets of a workbook with their rows; without `values` with the formulas."""
     openpyxl = package("openpyxl")
     from openpyxl.utils.exceptions import InvalidFileException
 

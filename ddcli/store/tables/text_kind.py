@@ -86,5 +86,5 @@ class TextKind:
         return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
-        """Give the line in which each row ends."""
+        """Yield the line in which each row ends."""
         raise NotImplementedError

@@ -176,7 +176,7 @@ def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """Give the content of a file in blocks that end where a line does, an object of a `.json` file as a line."""
+    """Yield the content of a file in blocks that end where a line does, an object of a `.json` file as a line."""
     if is_values(path):
         yield "".join(text for _, text in numbered_lines(path)).encode()
         return

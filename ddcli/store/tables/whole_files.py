@@ -26,7 +26,7 @@ class WholeFile(Parquet):
         raise NotImplementedError
 
     def frames(self, path: Path) -> Iterator[pl.DataFrame]:
-        """Give the rows of a file, some at a time."""
+        """Yield the rows of a file, some at a time."""
         raise NotImplementedError
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
