@@ -36,6 +36,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * nested: the syntax of lists and structs
 * number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
+* order: the keys that rows are ordered by
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names
 * reductions: expressions over aggregate calls

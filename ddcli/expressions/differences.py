@@ -98,6 +98,7 @@ DIFFERENCES = [
     ),
     Elsewhere(("initcap",), "initcap('a-b')", "'A-B'", ERROR, "'A-b'", "initcap(text)"),
     Elsewhere((">>",), "1 >> 64", ERROR, "0", "1", "case when n < 64 then x >> n else 0 end"),
+    Elsewhere(("list_position",), "list_position([1, null], null)", "null", "2", "null", "list_position(x, y)"),
     Elsewhere(("list_position",), "list_position([1], 2)", "null", "null", "0", "coalesce(list_position(x, y), 0)"),
     Elsewhere(
         ("json_array_length",), "json_array_length('{}')", "null", "0", "null", "coalesce(json_array_length(x), 0)"

@@ -212,7 +212,7 @@ def comparison(name: str, args: Sequence[Expression]) -> Resolved:
     sides, common = unify(args, f"`{name}`")
     distinct = name.endswith("distinct from")
     if common.kind == "struct" and name not in ("=", "<>") and not distinct:
-        raise Mismatch("structs have no order here", args[0], "compare their fields, `s.a < t.a`")
+        raise Mismatch("structs are compared by `=` and `<>` alone", args[0], "compare their fields, `s.a < t.a`")
     if not has_equality(common):
         raise Mismatch(f"values of type {common.required()} have no order or equality here", args[0])
     return sides, BOOL if distinct else replace(BOOL, nullable=common.nullable), name

@@ -170,6 +170,12 @@ class ExpressionReader(FormReader):
                 raise SpecError(f"`//` takes integers, got {side.type.required()}", span=side.span, hint=hint)
         return ExpressionReader.resolve(self, node, "/", sides)
 
+    def member(self, node: exp.Expr, value: Expression, choices: list[Expression]) -> Expression:
+        """Return `value in (...)`; of structs the comparisons with each, connected by `or`."""
+        if value.type.kind != "struct":
+            return self.resolve(node, "in", [value, *choices])
+        return self.balanced(node, "or", [self.resolve(node, "=", [value, each]) for each in choices])
+
     def special(self, node: exp.Expr) -> Expression:
         """Read the forms that have syntax of their own."""
         if isinstance(node, exp.Not):
@@ -187,7 +193,7 @@ class ExpressionReader(FormReader):
             return self.between(node)
         if isinstance(node, exp.In) and node.expressions:
             value, choices = self.take(node, "this", "expressions")
-            return self.resolve(node, "in", [self.read(each) for each in (value, *choices)])
+            return self.member(node, self.read(value), [self.read(each) for each in choices])
         if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
             like, escape = self.take(node, "this", "expression")
             return self.like(like, escape)
@@ -311,13 +317,17 @@ class ExpressionReader(FormReader):
         try:
             whole = self.named(first, names[0], node, quoted=rest[0][1])
         except SpecError as error:
-            if len(rest) == 1 or not error.problem.startswith("no column"):
+            if len(rest) == 1 or not error.problem.startswith("no column") or self.is_table(first):
                 raise
             hint = "fields of a struct follow behind: `orders.address.city`"
             raise SpecError(
                 "a column has at most one qualifier: `orders.id`", span=self.place(node), hint=hint
             ) from None
         return fields_of(self, node, whole, names[1:])
+
+    def is_table(self, name: str) -> bool:
+        """Say whether columns are qualified by this name."""
+        return any(table.lower() == name.lower() for table, _ in self.scope.qualified)
 
     def struct_column(self, name: str, field: str, node: exp.Expr, *, quoted: bool) -> Expression | None:
         """Return the column that `name` is in `name.field`, None where it is not a struct but a qualifier."""

@@ -22,6 +22,7 @@ from ddcli.expressions.aggregates import (
 )
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
+from ddcli.expressions.order import keys_of
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.sql import Tree, read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ddcli.errors import Text
+    from ddcli.expressions.order import Key
     from ddcli.expressions.scope import ColumnScope
 
 
@@ -95,7 +97,7 @@ class ReductionReader(ExpressionReader):
         for part in (*args, *(key for key, _ in order)):
             check_depth(part)
         if written in BY_PAIR and len(args) == 2 and not order:
-            order, args = self.by_pair(aggregate.name, self.ordering(nodes[1], args[1])), args[:1]
+            order, args = self.by_pair(nodes[1], aggregate.name, args[1]), args[:1]
         if len(args) != aggregate.args:
             wanted = f"{aggregate.args} argument{'s' if aggregate.args > 1 else ''}"
             self.fail(node, f"{written} takes {wanted}, got {len(args)}", aggregate.signature)
@@ -117,21 +119,18 @@ class ReductionReader(ExpressionReader):
             distinct = False
         return AggregateCall(aggregate.name, tuple(args), distinct, order, aggregate.result(args[0].type))
 
-    @staticmethod
-    def by_pair(name: str, key: Expression) -> tuple[tuple[Expression, bool], ...]:
+    def by_pair(self, node: exp.Expr, name: str, key: Expression) -> tuple[Key, ...]:
         """Return the order that makes min_by(x, y) of `first` and max_by(x, y) of `last`: rows with a null y count last."""
-        if name == "first" or not key.type.nullable:
-            return ((key, False),)
-        present = Call("not", (Call("is null", (key,), BOOL),), BOOL)
-        return ((present, False), (key, False))
+        keys = self.ordering(node, key, descending=False, nulls_first=None)
+        if name == "last" and key.type.nullable:
+            keys.insert(0, (Call("not", (Call("is null", (key,), BOOL),), BOOL), False))
+        return tuple(keys)
 
-    def parts(
-        self, node: exp.Anonymous, aggregate: Aggregate
-    ) -> tuple[list[exp.Expr], bool, tuple[tuple[Expression, bool], ...]]:
+    def parts(self, node: exp.Anonymous, aggregate: Aggregate) -> tuple[list[exp.Expr], bool, tuple[Key, ...]]:
         """Take arguments, distinct and order by apart; sqlglot hangs the order on the last argument."""
         (written,) = self.take(node, "expressions", "this")[:1]
         nodes, distinct = list(written or ()), False
-        order: tuple[tuple[Expression, bool], ...] = ()
+        order: tuple[Key, ...] = ()
         if nodes and isinstance(nodes[-1], exp.Order):
             nodes[-1], keys = self.take(nodes[-1], "this", "expressions")
             order = tuple(part for key in keys for part in self.order_key(key))
@@ -142,22 +141,19 @@ class ReductionReader(ExpressionReader):
                 self.fail(node, "distinct takes one value", "count(distinct a || ',' || b) counts pairs")
         return nodes, distinct, order
 
-    def order_key(self, node: exp.Expr) -> list[tuple[Expression, bool]]:
+    def order_key(self, node: exp.Expr) -> list[Key]:
         """Return a key and whether it is descending; before it, where nulls aren't the largest, whether it is null."""
         if not isinstance(node, exp.Ordered):
             self.unknown_form(node)
         inner, descending, nulls_first = self.take(node, "this", "desc", "nulls_first")
-        key = self.ordering(node, self.inner.read(inner))
-        found = [(key, bool(descending))]
-        if bool(nulls_first) != bool(descending) and key.type.nullable:
-            found.insert(0, (Call("is null", (key,), BOOL), bool(nulls_first)))
-        return found
+        return self.ordering(node, self.inner.read(inner), descending=bool(descending), nulls_first=bool(nulls_first))
 
-    def ordering(self, node: exp.Expr, key: Expression) -> Expression:
-        """Return a key to order by, which has an order."""
-        if key.type.kind in ORDERLESS:
-            self.fail(node, f"can't order by {key.type.required()}")
-        return key
+    def ordering(self, node: exp.Expr, key: Expression, *, descending: bool, nulls_first: bool | None) -> list[Key]:
+        """Return the keys that a written one is."""
+        try:
+            return keys_of(key, descending, nulls_first)
+        except Mismatch as mismatch:
+            self.fail(node, mismatch.problem)
 
 
 class _ArgumentReader(ExpressionReader):

@@ -13,16 +13,15 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
-from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, Mismatch, adapts, convert, integer_range, unify
+from ddcli.expressions.coerce import FLOAT64, INT64, Mismatch, adapts, convert, integer_range, unify
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.sql import Tree, read
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import NoReturn
 
     from ddcli.expressions.windows import Unit
@@ -308,10 +307,3 @@ def _placed(error: SpecError, text: Text) -> SpecError:
     if error.span is None or error.span.column < text.span.column:
         error.span = text.span
     return error
-
-
-def null_keys(key: Expression, descending: bool, nulls_first: bool | None) -> Sequence[tuple[Expression, bool]]:
-    """Return the keys of an order: where nulls stand elsewhere than at the large end, first whether it is null."""
-    if nulls_first is None or nulls_first == descending or not key.type.nullable:
-        return [(key, descending)]
-    return [(Call("is null", (key,), BOOL), nulls_first), (key, descending)]

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
+from ddcli.expressions.coerce import Mismatch
+from ddcli.expressions.order import keys_of
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
-from ddcli.expressions.types import ORDERLESS
 from ddcli.plan import logical, physical, reductions
 from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.reductions import UNORDERED_LANES, grouped, ranked
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.errors import DdError
+    from ddcli.expressions.order import Key
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
@@ -83,7 +85,7 @@ def windowed(
 
 def apply_window(relation: Relation, operator: operator_model.Window) -> Relation:
     """Return a relation with the columns of the operator `window`."""
-    from ddcli.expressions.window_calls import CALLED, OrderedBy, null_keys, parse_frame
+    from ddcli.expressions.window_calls import CALLED, OrderedBy, parse_frame
 
     errors: list[DdError] = []
     by: list[Expression] = []
@@ -91,13 +93,14 @@ def apply_window(relation: Relation, operator: operator_model.Window) -> Relatio
         with noting(errors):
             name = relation.column(text)
             by.append(Column(name, relation.schema[name]))
-    keys: list[tuple[Expression, bool]] = []
+    keys: list[Key] = []
     for item in operator.order_by:
         with noting(errors):
             key = relation.scalar(item.expression)
-            if key.type.kind in ORDERLESS:
-                raise SpecError(f"can't order by {key.type.required()}", span=item.expression.span)
-            keys += null_keys(key, item.descending, item.nulls_first)
+            try:
+                keys += keys_of(key, item.descending, item.nulls_first)
+            except Mismatch as mismatch:
+                raise SpecError(mismatch.problem, span=item.expression.span) from None
     raise_all(errors)
     order = OrderedBy(tuple(keys), len(operator.order_by))
     frame = parse_frame(operator.frame, order) if operator.frame is not None else None

@@ -29,11 +29,12 @@ class Name:
 
 
 class UnknownName(SpecError):
-    """A name that no column in scope has; `meant` is one like it, None if there is none."""
+    """A name that no column in scope has, and its table where that is written; `meant` is one like it, None if there is none."""
 
-    def __init__(self, problem: str, meant: str | None, *, span: Span, hint: str):
-        super().__init__(problem, span=span, hint=hint)
-        self.meant = meant
+    def __init__(self, table: str | None, name: str, meant: str | None, *, span: Span, hint: str):
+        self.written = f"{table}.{name}" if table else name
+        super().__init__(f"no column is named `{self.written}`", span=span, hint=hint)
+        self.table, self.name, self.meant = table, name, meant
 
 
 @dataclass(eq=False)
@@ -65,6 +66,10 @@ class Names:
             self.used[column] = None
             return column
         raise self._unknown(table, name, span)
+
+    def has(self, table: str | None, name: str) -> bool:
+        """Say whether a column has this name here, or around."""
+        return bool(self._found(table, name)) or (self.outer is not None and self.outer.has(table, name))
 
     def shadows(self, table: str, name: str) -> bool:
         """Say whether a column that is called like a table is nearer than the table's column: `table.name` is a struct's field then."""
@@ -120,7 +125,7 @@ class Names:
         hint = self.hint or f"in scope: {', '.join(sorted(listed)) or 'nothing'}"
         if meant:
             hint = f"did you mean `{meant}`? ({hint})"
-        return UnknownName(f"no column is named `{written}`", meant, span=span, hint=hint)
+        return UnknownName(table, name, meant, span=span, hint=hint)
 
 
 def fresh(name: str, taken: Container[str]) -> str:

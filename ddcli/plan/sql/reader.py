@@ -175,6 +175,9 @@ class RowExpressions(ExpressionReader):
             self.block.statement.note(node, f"{found.function} is null where one value is: {ABSORBING[found.function]}")
         return found
 
+    def is_table(self, name: str) -> bool:
+        return any((each.table or "").lower() == name.lower() for each in self.block.scope.visible())
+
     def struct_column(self, name: str, field: str, node: exp.Expr, *, quoted: bool) -> Expression | None:
         if not self.block.scope.shadows(name, field):
             return None

@@ -22,9 +22,9 @@ from ddcli.plan.sql.top import bounds, first, limited, order_keys, position_of
 from ddcli.plan.sql.windows import attach, find_windows, window_clauses
 
 if TYPE_CHECKING:
+    from ddcli.expressions.order import Key
     from ddcli.plan.sql.block import Block
     from ddcli.plan.sql.context import QueryLowering
-    from ddcli.plan.sql.top import Key
 
 CLAUSES = (
     "expressions",

@@ -16,7 +16,7 @@ from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import CorrelatedTable, Environment, Outer, QueryResult
-from ddcli.plan.sql.names import Names
+from ddcli.plan.sql.names import Names, UnknownName
 from ddcli.plan.sql.outer_aggregates import OuterAggregates
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
@@ -229,7 +229,14 @@ class Statement:
         if is_recursive:
             from ddcli.plan.sql.recursion import recursive
 
-            return recursive(self, tables, environment)
+            try:
+                return recursive(self, tables, environment)
+            except UnknownName as error:
+                if environment.outer is None or not environment.outer.scope.has(error.table, error.name):
+                    raise
+                problem = f"a table of `with recursive` can't read `{error.written}` of the query around it"
+                hint = "give the table a column more, of the values that it begins with, and compare that outside"
+                raise SpecError(problem, span=error.span, hint=hint) from None
         words: set[str] = set()
         for table in tables:
             name, columns, query = self.definition(table)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
+from ddcli.expressions.coerce import Mismatch
+from ddcli.expressions.order import keys_of
 from ddcli.expressions.tree import Column, Expression
-from ddcli.expressions.types import ORDERLESS
 from ddcli.plan import logical
-from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
@@ -19,10 +19,9 @@ from ddcli.plan.sql.nodes import column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ddcli.expressions.order import Key
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 
-Key = tuple[Expression, bool]
-"""What rows are ordered by, and whether descending; null is the largest value."""
 UNORDERED = "a collection has no order: `order by` without `limit` is only the order in which rows are shown"
 
 
@@ -35,12 +34,10 @@ def order_keys(statement: QueryLowering, order: exp.Order | None, key: Callable[
     for each in keys:
         written, descending, nulls_first = statement.tree.take(each, "this", "desc", "nulls_first")
         expression = key(written)
-        if expression.type.kind in ORDERLESS:
-            span = statement.tree.place(each)
-            raise SpecError(f"can't order by {expression.type.required()}", span=span)
-        if bool(nulls_first) != bool(descending) and expression.type.nullable:
-            found.append((call("is null", expression), bool(nulls_first)))
-        found.append((expression, bool(descending)))
+        try:
+            found += keys_of(expression, bool(descending), bool(nulls_first))
+        except Mismatch as mismatch:
+            raise SpecError(mismatch.problem, span=statement.tree.place(each)) from None
     return found
 
 

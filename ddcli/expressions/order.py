@@ -1,0 +1,26 @@
+"""The keys that rows are ordered by: values that have an order, where their nulls stand, and structs field by field."""
+
+from __future__ import annotations
+
+from ddcli.expressions.coerce import BOOL, STRING, Mismatch
+from ddcli.expressions.tree import Call, Expression, Literal
+from ddcli.expressions.types import ORDERLESS
+
+Key = tuple[Expression, bool]
+"""What rows are ordered by, and whether descending; null is the largest value."""
+
+
+def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:
+    """Return the keys that a written one is: where nulls stand elsewhere than at the large end, first whether it is null. Raises Mismatch."""
+    if key.type.kind != "struct":
+        if key.type.kind in ORDERLESS:
+            raise Mismatch(f"can't order by {key.type.required()}", key)
+        if nulls_first is None or nulls_first == descending or not key.type.nullable:
+            return [(key, descending)]
+        return [(Call("is null", (key,), BOOL), nulls_first), (key, descending)]
+    last = descending if nulls_first is None else nulls_first
+    found: list[Key] = [(Call("is null", (key,), BOOL), last)] if key.type.nullable else []
+    for name, kind in key.type.fields:
+        field = Call("struct_extract", (key, Literal(name, STRING)), kind.or_null(key.type.nullable), span=key.span)
+        found += keys_of(field, descending)
+    return found
