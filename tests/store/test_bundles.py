@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ddcli.store.state.verify
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
@@ -27,7 +28,7 @@ from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import BEFORE, FORMAT, Manifest, manifest_path, read_newest
 from ddcli.store.state.upkeep import collect_garbage, compact_state, verify
-from ddcli.store.state.verify import verify_state
+from ddcli.store.state.verify import OpenBundles, verify_state
 from tests import draws
 from tests.crash.shop import Shop
 from tests.draws import many
@@ -173,6 +174,37 @@ def test_a_damaged_bundle_is_refused_by_whoever_reads_it(tmp_path):
     path.unlink()
     with pytest.raises(StateError, match="can't be read"):
         rows_of(tmp_path)
+
+
+def test_a_run_opens_a_bundle_once_and_refuses_what_is_damaged_in_it(tmp_path, monkeypatch):
+    manifest = commit(tmp_path, {"a": 20, "b": 3000})
+    path = tmp_path / "bundles/000000001.tar"
+    data, opened = path.read_bytes(), []
+    files = {name: file for name, _, file in batches_of(manifest)}
+    real = ddcli.store.state.verify.reading
+    monkeypatch.setattr(ddcli.store.state.verify, "reading", lambda path: opened.append(path) or real(path))
+    together = OpenBundles()
+    for name, rows in {"a": 20, "b": 3000}.items():
+        batch = StoredBatch(path, files[name], LAYOUT, Pool(SECRET), bundles=together)
+        assert len(batch.matrix()) == rows
+    assert opened == [path]
+
+    def reads(content):
+        path.write_bytes(content)
+        return StoredBatch(path, files["b"], LAYOUT, Pool(SECRET), bundles=OpenBundles()).matrix()
+
+    at = files["b"].at + 40
+    for content, problem in (
+        (data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], "damaged"),
+        (data[:at], "bytes, the manifest says"),
+        (b"", "damaged"),
+    ):
+        with pytest.raises(StateError, match=problem) as caught:
+            reads(content)
+        assert caught.value.place == str(path)
+    path.unlink()
+    with pytest.raises(StateError, match="can't be read"):
+        StoredBatch(path, files["b"], LAYOUT, Pool(SECRET), bundles=OpenBundles())
 
 
 @pytest.mark.parametrize("change", [{"bundle": "../x.tar"}, {"bundle": "000000002.tar"}, {"at": -1}, {"at": 1 << 30}])

@@ -269,7 +269,7 @@ class Leaves:
     def sound(self, data: Data, column: int, places: Matrix, numbers: Matrix, pages: Pages, *, numbered: bool) -> bool:
         """Say whether pages of a file are what was written; and with those of a `numbered` column what lies before them."""
         at, each = self._column(column), (pages.starts, pages.table)
-        return bool(are_sound(data, self._numbers, places, numbers, at, self.index.pages, numbered, *each))
+        return bool(are_sound(data, self._numbers, places, numbers, at, self.index.pages, int(numbered), *each))
 
     def _column(self, column: int) -> int:
         """Return where the numbers of a column begin."""
