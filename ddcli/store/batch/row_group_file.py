@@ -290,7 +290,7 @@ def _differences(values: Matrix, *, narrow: bool) -> bytes:
     [128, 1, 1, 3, 14, 0, 8, 1, 0]
     """
     out = np.empty(HEAD + 8 * (len(values) + BLOCK), np.uint8)
-    return out[: pack_deltas(values, narrow, out)].tobytes()
+    return out[: pack_deltas(values, int(narrow), out)].tobytes()
 
 
 def group_bytes(chunks: list[bytes], rows: int, size: int) -> bytes:
