@@ -25,6 +25,7 @@ SETTLED_ROWS: Final = (
 
 @inline
 def close_in_turn(
+    groups: int,
     first: np.ndarray,
     fresh: np.ndarray,
     inputs: list[np.ndarray],
@@ -37,9 +38,9 @@ def close_in_turn(
     closed: np.ndarray,
     times: np.ndarray,
 ) -> int:
-    """Do as `later_times` does, with the first `count` of the inputs."""
+    """Do as `later_times` does for so many `groups`, with the first `count` of the inputs."""
     o = 0
-    for g in range(first.shape[0] - 1):
+    for g in range(groups):
         start = o
         closed[g] = start
         for i in range(first[g], first[g + 1]):
@@ -69,7 +70,7 @@ def close_in_turn(
                 if times[i, 0] != times[o - 1, 0]:
                     times[o, 0] = times[i, 0]
                     o += 1
-    closed[first.shape[0] - 1] = o
+    closed[groups] = o
     return o
 
 
@@ -91,7 +92,18 @@ def later_times(
     In total order those are the new times and the history's times after the first of them. `times` needs room for all.
     """
     return close_in_turn(
-        first, fresh, inputs, len(inputs), in_bounds, in_at, outputs, out_bounds, out_at, closed, times
+        first.shape[0] - 1,
+        first,
+        fresh,
+        inputs,
+        len(inputs),
+        in_bounds,
+        in_at,
+        outputs,
+        out_bounds,
+        out_at,
+        closed,
+        times,
     )
 
 
@@ -122,7 +134,18 @@ def few_turns(
     if first[keys.shape[0]] + counts[0] + counts[1] > times.shape[0]:
         return NO_ROOM
     return close_in_turn(
-        first, fresh, inputs, len(inputs) - 1, in_bounds, in_at, outputs, out_bounds, out_at, closed, times
+        keys.shape[0],
+        first,
+        fresh,
+        inputs,
+        len(inputs) - 1,
+        in_bounds,
+        in_at,
+        outputs,
+        out_bounds,
+        out_at,
+        closed,
+        times,
     )
 
 
@@ -167,8 +190,9 @@ def put(
     return o + 1
 
 
-@kernel("MVMMVLMM")
-def take_turns(
+@inline
+def put_turns(
+    groups: int,
     keys: np.ndarray,
     first: np.ndarray,
     times: np.ndarray,
@@ -178,15 +202,11 @@ def take_turns(
     bounds: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Subtract the output so far from one wanted record an instance: its row of `lanes`, if `present`.
-
-    Writes [key | output | time | diff], in order and consolidated but for groups of very many; `out` needs room for two rows an
-    instance and the rows in `bounds`. Returns how many, or OVERFLOW.
-    """
+    """Do as `take_turns` says for so many `groups`."""
     nk = keys.shape[1]
     no = lanes.shape[1]
     o = 0
-    for g in range(keys.shape[0]):
+    for g in range(groups):
         start = o
         low = first[g]
         high = first[g + 1]
@@ -208,6 +228,25 @@ def take_turns(
             if o < 0:
                 return OVERFLOW
     return o
+
+
+@kernel("MVMMVLMM")
+def take_turns(
+    keys: np.ndarray,
+    first: np.ndarray,
+    times: np.ndarray,
+    lanes: np.ndarray,
+    present: np.ndarray,
+    outputs: list[np.ndarray],
+    bounds: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Subtract the output so far from one wanted record an instance: its row of `lanes`, if `present`.
+
+    Writes [key | output | time | diff], in order and consolidated but for groups of very many; `out` needs room for two rows an
+    instance and the rows in `bounds`. Returns how many, or OVERFLOW.
+    """
+    return put_turns(keys.shape[0], keys, first, times, lanes, present, outputs, bounds, out)
 
 
 @kernel("MVMMLMM")

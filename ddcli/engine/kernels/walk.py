@@ -32,6 +32,7 @@ def sum_group(held: np.ndarray, start: int, end: int) -> int:
 @inline
 def walk_trace(
     keys: np.ndarray,
+    groups: int,
     sources: list[np.ndarray],
     old: int,
     nt: int,
@@ -44,12 +45,15 @@ def walk_trace(
     bounds: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Do as `walk_groups` says with one trace; `later` has `p` rows. Returns 0 and sets counts[0] and counts[1], or NO_ROOM, or OVERFLOW."""
+    """Do as `walk_groups` says with the first `groups` keys and one trace; `later` has `p` rows.
+
+    Rows bounds[g, 0] to bounds[g, 1] of `held` are then those of group g. Returns 0 and sets counts[0] and counts[1], or NO_ROOM, or OVERFLOW.
+    """
     depth = rounds.size
     # Most groups have rows in few of the sources: find those first, a source at a time.
-    find_keys(keys, keys.shape[0], sources, keys.shape[1], bounds)
+    find_keys(keys, groups, sources, keys.shape[1], bounds)
     o = 0
-    for g in range(keys.shape[0]):
+    for g in range(groups):
         first = o
         middle = o
         start = p
@@ -90,6 +94,8 @@ def walk_trace(
             o = sum_group(held, first, o)
         if o < 0:
             return OVERFLOW
+        bounds[g, 0] = first
+        bounds[g, 1] = o
     counts[0] = o
     counts[1] = p
     return 0
@@ -117,16 +123,30 @@ def walk_groups(
 
     Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | group]: in a single loop the
     earliest of each group in either trace, else all. live[g] becomes 1 where the sources from the `old` ones on hold something of the
-    group that does not cancel, or `delta` does. `bounds` is scratch, two lanes a source. `counts` gets the rows of both
+    group that does not cancel, or `delta` does. `bounds` is scratch, two lanes a source and at least two. `counts` gets the rows of both
     and of `later`. Returns 0, NO_ROOM, or OVERFLOW.
     """
     nk = keys.shape[1]
-    code = walk_trace(keys, inputs, old_inputs, nt, since, rounds, held_inputs, later, 0, live, bounds, counts)
+    code = walk_trace(
+        keys, keys.shape[0], inputs, old_inputs, nt, since, rounds, held_inputs, later, 0, live, bounds, counts
+    )
     if code != 0:
         return code
     rows = counts[0]
     code = walk_trace(
-        keys, outputs, old_outputs, nt, since, rounds, held_outputs, later, counts[1], live, bounds, counts
+        keys,
+        keys.shape[0],
+        outputs,
+        old_outputs,
+        nt,
+        since,
+        rounds,
+        held_outputs,
+        later,
+        counts[1],
+        live,
+        bounds,
+        counts,
     )
     if code != 0:
         return code
@@ -170,7 +190,7 @@ def walk(
     ([[[7, 5, 1], [8, 5, 1]], [[4, 0], [9, 1]]], [0, 1])
     """
     depth, plain = len(rounds), len(since) + len(rounds) + 1
-    bounds = np.empty((len(keys), 2 * max(len(inputs.sources), len(outputs.sources))), np.int64)
+    bounds = np.empty((len(keys), 2 * max(1, len(inputs.sources), len(outputs.sources))), np.int64)
     counts, bound, now = np.empty(3, np.int64), np.array(since, np.int64), np.array(rounds, np.int64)
     widths = [trace.sources[0].shape[1] if trace.sources else plain for trace in (inputs, outputs)]
     some = min(room, SOME)
