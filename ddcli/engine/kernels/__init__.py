@@ -23,6 +23,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * reduce_sums: running sums of integers and decimals
 * reduce_times: the interesting times of a reduction
 * reduce_turns: reductions in totally ordered time
+* revisit: a step of a reduction of few groups in a loop
 * rows: compare, seek, copy: helpers compiled into each kernel
 * shards: the shard of a key
 * shift: move updates to later times

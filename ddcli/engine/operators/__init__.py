@@ -2,6 +2,7 @@
 
 * asof: each left row with the nearest right one
 * base: delta in, delta out: what all operators share
+* few_groups: a reduction of few groups in a loop, as one call
 * filtered: an arrangement less what a predicate drops
 * frames: rows in order, frames of windows, aggregates over frames
 * groups: operators over groups, as nodes

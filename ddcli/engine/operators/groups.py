@@ -56,7 +56,7 @@ class Group(Keeping):
         if depth:
             inputs = arranged.trace if arranged else None
             assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"
-            self.revisiting = Revisiting(inputs, trace, depth)
+            self.revisiting = Revisiting(inputs, trace, depth, reduce.search if isinstance(reduce, Reduce) else None)
             self.wakes = self.revisiting.wakes
 
     @property

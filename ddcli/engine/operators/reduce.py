@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ddcli.engine.operators.reduce_aggregates import Aggregate
+    from ddcli.engine.operators.reduce_evaluate import Search
     from ddcli.engine.operators.reduce_instances import Lanes
 
 CHUNK = 4_000_000
@@ -95,6 +96,11 @@ class Reduce:
         self._chunk = chunk
         self.rows_read = 0
         """How many rows of groups were evaluated, but for those of sums."""
+
+    @property
+    def search(self) -> Search | None:
+        """Return how to find the one record that it gives of a group in an arrangement that is in its order; None where it is otherwise."""
+        return self._searches[0] if len(self._searches) == 1 and not self._several else None
 
     @property
     def digits(self) -> int:

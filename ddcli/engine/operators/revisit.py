@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.operators.few_groups import FewGroups
 from ddcli.engine.operators.sweep import Sweep
 from ddcli.engine.operators.walk import Walk
 from ddcli.engine.rounds import with_rounds, without_rounds
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.engine.operators.reduce import Reader
+    from ddcli.engine.operators.reduce_evaluate import Search
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.times import Time
     from ddcli.engine.trace.spine import Trace
@@ -61,14 +63,19 @@ class Memo(NamedTuple):
 
 
 class Revisiting:
-    """The rounds of a reduction in a loop, over the traces of its inputs (None where it keeps none) and of its output."""
+    """The rounds of a reduction in a loop, over the traces of its inputs (None where it keeps none) and of its output.
 
-    def __init__(self, inputs: Trace | None, output: Trace, depth: int):
+    One that gives the first record of a `search` does all of a step in one call where it looks at few groups.
+    """
+
+    def __init__(self, inputs: Trace | None, output: Trace, depth: int, search: Search | None = None):
         self.nk = output.nk
         self.nt = output.nt - depth
         self.traces = [output] if inputs is None else [inputs, output]
         self.wakes: list[Rounds] = []
         self._walk = Walk(self.traces)
+        self._few = FewGroups(self.traces, search, depth) if search else None
+        self._none = np.empty((0, self.nk + output.nt), np.int64)
         self._sweep: Sweep | None = None
         self._scheduled: dict[Rounds, list[Lanes]] = {}
         self._within: Rounds | None = None
@@ -83,10 +90,18 @@ class Revisiting:
         """
         rounds = interval.rounds
         self._move(interval)
-        delta = without_rounds(delta, len(rounds))
         if len(delta):
-            self._note_times(delta[:, -1 - self.nt : -1])
+            end = delta.shape[1] - 1 - len(rounds)
+            self._note_times(delta[:, end - self.nt : end])
         called = self._scheduled.pop(rounds, [])
+        if self._few and due is None and not self._sweep and self._first:
+            earliest = self._first.elements[0][0]
+            ahead = self._last != earliest and self._ahead(without_rounds(delta, len(rounds)), some_seeds=bool(called))
+            found = self._few.step(delta, called, interval, earliest, ahead=ahead)
+            if found:
+                self._schedule(found[1])
+                return found[0], self._none
+        delta = without_rounds(delta, len(rounds))
         parts = [kernels.distinct_keys(delta, self.nk), *called]
         if due is not None:
             self._note_times(due[:, self.nk :])
@@ -96,14 +111,18 @@ class Revisiting:
         if walked:
             self._schedule(walked.later)
             seeds = self._seeds(keys[walked.live], due) if called else due
-            updates, pending = evaluate(delta, walked.held[-1], walked.held[0], seeds, ahead=self._ahead(delta, seeds))
+            updates, pending = evaluate(
+                delta, walked.held[-1], walked.held[0], seeds, ahead=self._ahead(delta, some_seeds=seeds is not None)
+            )
         else:
             sweep = self._sweep = self._sweep or Sweep(self.traces, interval)
             old, scheduled = sweep.move(keys, rounds)
             self._schedule(scheduled)
             seeds = self._seeds(_union([*called, *old]), due) if called or old else due
             inputs, output = sweep.working[0], sweep.working[-1]
-            updates, pending = evaluate(delta, output, inputs, seeds, ahead=self._ahead(delta, seeds))
+            updates, pending = evaluate(
+                delta, output, inputs, seeds, ahead=self._ahead(delta, some_seeds=seeds is not None)
+            )
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
@@ -152,11 +171,11 @@ class Revisiting:
         if not self._first or low < self._first.elements[0][0]:
             self._first = Frontier([(low,)])
 
-    def _ahead(self, delta: Lanes, seeds: Lanes | None) -> bool:
+    def _ahead(self, delta: Lanes, *, some_seeds: bool) -> bool:
         """Say whether some time of the interval is after the first one to be evaluated now, in totally ordered time."""
         if self.nt > 1 or not self._first or self._last == self._first.elements[0][0]:
             return False
-        first = self._first.elements[0][0] if seeds is not None else int(delta[:, -2].min(initial=NEVER))
+        first = self._first.elements[0][0] if some_seeds else int(delta[:, -2].min(initial=NEVER))
         return self._last > first
 
     def _seeds(self, keys: Lanes, due: Lanes | None) -> Lanes:
