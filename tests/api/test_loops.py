@@ -1,10 +1,13 @@
 """Loops in a program: one variable or several, nested, with rounds of their own, against their meaning at every time."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
+from ddcli.engine.operators import few_groups, walk
 from ddcli.errors import EngineError, SpecError, UsageError
 from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, sharing, updates
 from tests.draws import many
@@ -128,6 +131,77 @@ def test_loops_step_in_shards(data):
     for name in ("mutual", "nested"):
         with sharing(data), Dataflow(workers=3) as dataflow:
             run(Looped(name, given, closing, 1), dataflow, [2])
+
+
+def ends(one, other):
+    """Give the least and the greatest label, where there is one, that come within some rounds; multiplicities may be negative."""
+
+    def body(low, high):
+        steps = {"on": {"k": "src"}, "name": "e"}
+        found = (each.join(other.map(src="k", dst="v"), **steps) for each in (low, high))
+        lows, highs = (each.map(k="e.dst", v="nullif(v, 2)") for each in found)
+        return lows.concat(one).reduce(["k"], v="min(v)"), highs.concat(one).reduce(["k"], v="max(v)")
+
+    one = one.extend(v="nullif(v, 2)")
+    found = one.dataflow.iterate({"low": one, "high": one}, body, max_rounds=5)
+    return found[0].concat(found[1].negate())
+
+
+def inner(one, other):
+    """Give the edges at whose ends the same least node arrives, again and again until all are such."""
+    labels = one.concat(one.map(k="v", v="k")).map(k="k", v="k").distinct()
+
+    def agreed(left):
+        best = labels.iterate(
+            lambda best: (
+                best.join(left, on=["k"], name="e").map(k="e.v", v="v").concat(labels).reduce(["k"], v="min(v)")
+            )
+        )
+        both = one.join(best, on=["k"], name="a").join(best, on={"v": "k"}, name="b")
+        return both.filter("a.v = b.v").map(k="v", v="k")
+
+    return one.iterate(agreed)
+
+
+@pytest.mark.parametrize("loop", [least, ends, inner])
+@settings(max_examples=many(8))
+@given(seed=st.integers(0, 1 << 30))
+def test_few_groups_are_reduced_as_many_are(loop, seed):
+    """Each step gives what it gives where no group is done in one call, and where all are swept."""
+    found = [list(stepped(loop, seed))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(few_groups, "GROUPS", 0)
+        found.append(list(stepped(loop, seed)))
+        patch.setattr(walk, "FEW", 0)
+        found.append(list(stepped(loop, seed)))
+    assert found[0] == found[1] == found[2]
+
+
+def stepped(loop, seed):
+    """Yield what random changes of a small graph give, step by step."""
+    chance = random.Random(seed)
+    dataflow = Dataflow()
+    sessions = [dataflow.input(name, COLUMNS) for name in INPUTS]
+    output = loop(*sessions).output()
+    there = []
+    for _ in range(12):
+        time = sessions[0].time
+        for session in sessions:
+            for _ in range(chance.choice([0, 1, 1, 2, 6])):
+                at = time + chance.randrange(3)
+                if loop is ends:
+                    session.update_at((chance.randrange(4), chance.randrange(4)), at, chance.choice([-1, 1, 1, 2]))
+                elif there and chance.random() < 0.4:
+                    session, edge, since = there.pop(chance.randrange(len(there)))
+                    session.update_at(edge, max(at, since), -1)
+                else:
+                    there.append((session, (chance.randrange(9), chance.randrange(9)), at))
+                    session.update_at(there[-1][1], at, 1)
+        upper = time + chance.choice([1, 3])
+        for session in sessions:
+            session.advance_to(upper)
+        dataflow.step()
+        yield sorted(output.updates(), key=repr)
 
 
 # --- what they say --------------------------------------------------------------------------------------------------
