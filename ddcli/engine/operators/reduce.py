@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ddcli.engine.operators.reduce_aggregates import Aggregate
-    from ddcli.engine.operators.reduce_evaluate import Search
+    from ddcli.engine.operators.reduce_first import Search
     from ddcli.engine.operators.reduce_instances import Lanes
 
 CHUNK = 4_000_000
