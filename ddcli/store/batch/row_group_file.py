@@ -9,6 +9,8 @@ https://parquet.apache.org/docs/file-format/ describes the format, its pages and
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
+LENGTH = Struct("<I")
+"""How long a text is, before it."""
 LEVELS = 3
 """Parquet's number for the encoding of what is null."""
 NEXT, LATER, WITHIN = (bytes([step << 4 | kind]) for step, kind in ((1, I64), (2, I64), (1, STRUCT)))
@@ -236,11 +240,8 @@ def _distinct(lanes: Matrix, there: Flags | None) -> tuple[Matrix, Matrix]:
 def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
     """Return the page of the values that rows are numbers of."""
     if kind.kind in POOLED:
-        body = b"".join(
-            part
-            for text in pool.bytes_of(known, kind)
-            for part in (len(text or b"").to_bytes(4, "little"), text or b"")
-        )
+        texts = [text or b"" for text in pool.bytes_of(known, kind)]
+        body = b"".join(chain.from_iterable(zip(map(LENGTH.pack, map(len, texts)), texts, strict=True)))
     elif kind.is_wide:
         big = np.stack([known[:, 0], known[:, 1] ^ SIGN], axis=1).astype(">i8")
         body = big.view(np.uint8)[:, -decimal_width(kind.precision) :].tobytes()
