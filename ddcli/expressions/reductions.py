@@ -183,7 +183,10 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
         if kind.kind != aggregate.accepts:
             raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
     elif aggregate.accepts == "ordered" and kind.kind in ORDERLESS:
-        raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg)
+        extreme = aggregate.name in ("min", "max")
+        way = "take the row by `order by s limit 1`, or one field" if extreme else "take its fields one by one"
+        hint = way if kind.kind == "struct" else None
+        raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg, hint)
     for each in rest:
         if not isinstance(each, Literal):
             raise Mismatch(f"{aggregate.name}: the second argument must be a constant", each)

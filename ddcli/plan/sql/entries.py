@@ -69,7 +69,8 @@ def _star(statement: QueryLowering, scope: Names, star: exp.Star, table: str | N
     for name in [*leaving, *instead]:
         if name.lower() not in known:
             near = did_you_mean(name.lower(), known)
-            raise SpecError(f"`*` has no column `{name}`", span=span, hint=f"did you mean `{near}`?" if near else None)
+            hint = f"did you mean `{near}`?" if near else f"it has {', '.join(each.name for each in names)}"
+            raise SpecError(f"`*` has no column `{name}`", span=span, hint=hint)
     gone = {name.lower() for name in leaving}
     return [
         Entry(each.name, instead.get(each.name.lower()), each.column) for each in names if each.name.lower() not in gone

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.order import Key
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 
-UNORDERED = "a collection has no order: `order by` without `limit` is only the order in which rows are shown"
+UNORDERED = (
+    "a collection has no order: `order by` without `limit` changes nothing; ask for it in `dd sql`, which shows rows so"
+)
 
 
 def order_keys(statement: QueryLowering, order: exp.Order | None, key: Callable[[exp.Expr], Expression]) -> list[Key]:
