@@ -92,6 +92,9 @@ class _OverflowReporter:
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         return self.operator.begin(interval)
 
+    def takes(self, width: int) -> Sequence[int] | None:
+        return self.operator.takes(width)
+
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         try:
             return self.operator.step(deltas, interval)

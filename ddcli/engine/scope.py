@@ -240,7 +240,9 @@ class Scope:
             began, place = clock.perf_counter(), self.places[index]
             ends = last.get(i) == index
             deltas = drained(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
-            routed[index, i] = exchanged(deltas, place.route, self.workers)
+            # Much is brought in the lanes that its reader keeps: else that one makes a copy of it all.
+            taken = place.shards[0].takes(self.places[i].none.updates.shape[1]) if self.streams else None
+            routed[index, i] = exchanged(deltas, place.route, self.workers, taken)
             if self.counted:
                 place.count(0).seconds += clock.perf_counter() - began
         for i in [i for i in given if i not in read and i not in stage.members]:

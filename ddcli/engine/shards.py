@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from ddcli.engine.workers import Workers
 
 
-def exchanged(deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers) -> Deltas:
-    """Bring each update to the shard that owns its key."""
+def exchanged(
+    deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers, taken: Sequence[int] | None = None
+) -> Deltas:
+    """Bring each update to the shard that owns its key; only the lanes that are `taken`, in their order, if some are."""
     inserts = True
 
     def sources() -> Iterator[np.ndarray | PackedRows]:
@@ -28,9 +30,9 @@ def exchanged(deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers)
             inserts = inserts and (delta.inserts or not delta.rows)
             yield delta.held if isinstance(delta, PackedDelta) else delta.updates
 
-    parts = kernels.exchange(sources(), route, workers.count, workers.each)
+    parts = kernels.exchange(sources(), route, workers.count, workers.each, taken)
     # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
-    return [Delta(part, inserts=inserts) for part in parts]
+    return [Delta(part, inserts=inserts, taken=taken is not None) for part in parts]
 
 
 def dealt(delta: Delta, count: int) -> Deltas:

@@ -47,12 +47,15 @@ def test_narrow_lanes_take_little():
 
 @given(WIDTHS.flatmap(lambda width: st.lists(matrices(width), min_size=1, max_size=4)), st.integers(1, 3), st.data())
 def test_packed_rows_are_dealt_as_rows_are(sources, shards, data):
-    """Some sources packed, others not."""
+    """Some sources packed, others not; all lanes, or some in another order."""
     width = sources[0].shape[1]
     lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(0, width))]
     expected = [part.tolist() for part in kernels.exchange(sources, lanes, shards)]
     some = [kernels.packed(m) if data.draw(st.booleans()) else m for m in sources]
     assert [part.tolist() for part in kernels.exchange(some, lanes, shards)] == expected
+    taken = data.draw(st.permutations(range(width)))[: data.draw(st.integers(1, width))]
+    found = kernels.exchange(some, lanes, shards, taken=taken)
+    assert [part.tolist() for part in found] == [[[row[lane] for lane in taken] for row in part] for part in expected]
 
 
 def test_interpreted_kernels_give_the_same():

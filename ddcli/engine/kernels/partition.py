@@ -8,6 +8,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.packed_rows import PackedRows
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
@@ -51,8 +52,11 @@ def exchange(
     lanes: Sequence[int],
     shards: int,
     each: Callable[..., list[Any]] = in_turn,
+    taken: Sequence[int] | None = None,
 ) -> list[np.ndarray]:
     """Return the rows of each shard, in the order of the sources; a row's shard is that of its `lanes` as a key.
+
+    With `taken`, these lanes of the rows, all different: it spares who wants them in another order a copy.
 
     `each(task, numbers, rows)` does the sources' shares of the work: a source's rows are counted, then copied, all of them to places
     that are theirs alone, and the source is let go of. Gives a source itself where a shard has it all, and nothing else.
@@ -62,6 +66,7 @@ def exchange(
     """
     filled = list(sources)
     width = filled[0].shape[1]
+    out = width if taken is None else len(taken)
     if not 0 < shards < 1 << 31:
         raise ValueError(f"{shards} shards")
     if lanes and not (min(lanes) >= 0 and max(lanes) < width):
@@ -80,14 +85,16 @@ def exchange(
     each(count, range(len(filled)), rows)
     sizes = counts.sum(axis=0).tolist()
     if len(filled) < 2 and (not filled or rows in sizes):
-        return [_matrix(filled[0]) if size else np.empty((0, width), np.int64) for size in sizes]
-    parts = [np.empty((size, width), np.int64) for size in sizes]
+        return [_matrix(filled[0], taken) if size else np.empty((0, out), np.int64) for size in sizes]
+    parts = [np.empty((size, out), np.int64) for size in sizes]
     ends = np.cumsum(counts, axis=0) - counts
     left = dict(enumerate(filled))
     filled.clear()
-    each(lambda at: move_to_shards(_matrix(left.pop(at)), which[at], ends[at], parts), range(len(left)), rows)
+    each(lambda at: move_to_shards(_matrix(left.pop(at), taken), which[at], ends[at], parts), range(len(left)), rows)
     return parts
 
 
-def _matrix(source: np.ndarray | PackedRows) -> np.ndarray:
-    return source.matrix() if isinstance(source, PackedRows) else source
+def _matrix(source: np.ndarray | PackedRows, taken: Sequence[int] | None) -> np.ndarray:
+    if isinstance(source, PackedRows):
+        return source.matrix(taken)
+    return source if taken is None else take(source, taken)

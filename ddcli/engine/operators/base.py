@@ -23,13 +23,14 @@ class Delta(NamedTuple):
 
     `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
     that no row retracts, so that counting needs no look at the rows. A part of what is read has, in `decoded`, the columns that one of
-    its readers has decoded, for the others.
+    its readers has decoded, for the others. What was brought to a shard may be `taken`: in the lanes that its reader asked for.
     """
 
     updates: np.ndarray
     distinct: bool = False
     inserts: bool = False
     decoded: Decoded | None = None
+    taken: bool = False
 
     @property
     def rows(self) -> int:
@@ -72,6 +73,9 @@ class Operator(Protocol):
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the rounds in which something waits since earlier intervals. Called before the interval's first step."""
+
+    def takes(self, width: int) -> Sequence[int] | None:
+        """Return the lanes of its input of so many lanes, diff included, that it would take first of all; None: all, as they are."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""
@@ -125,6 +129,10 @@ class Stateless:
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return nothing."""
         return ()
+
+    def takes(self, width: int) -> Sequence[int] | None:
+        """Return None: it takes all."""
+        return None
 
     def seal(self, interval: Interval) -> None:
         """Do nothing."""

@@ -29,12 +29,19 @@ class Arrange(Keeping):
     def __init__(self, lanes: Sequence[Lane], trace: Trace):
         super().__init__(trace)
         self.lanes = tuple(lanes)
-        self._plain = all(isinstance(lane, int) for lane in lanes)
+        self._lanes_taken = [lane for lane in lanes if isinstance(lane, int)]
+        self._plain = len(self._lanes_taken) == len(self.lanes)
         self._order: np.ndarray | None = None
+
+    def takes(self, width: int) -> Sequence[int] | None:
+        order = [*self._lanes_taken, *range(width - self.trace.nt - 1, width)]
+        return order if self._plain and order != list(range(width)) and len(set(order)) == len(order) else None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates
-        if self._plain and len(updates) <= kernels.FEW:
+        if deltas[0].taken:
+            self.batch = kernels.consolidate(updates)
+        elif self._plain and len(updates) <= kernels.FEW:
             if self._order is None:
                 width = updates.shape[1]
                 self._order = np.array([*self.lanes, *range(width - self.trace.nt - 1, width)], np.int64)
