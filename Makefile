@@ -144,7 +144,7 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 $(READY): pyproject.toml
 	@$(call make_venv,$(VENV))
 	@# What builds the package and compiles kernels comes first: it compiles them while the rest is fetched.
-	$(call add,hatchling editables numba)
+	@$(call add,hatchling editables numba)
 	@$(BIN)/python -m ddcli.engine.jit.cargo & \
 	$(call add,--no-build-isolation-package ddcli --editable '.[dev]',--no-build-isolation --editable '.[dev]') || exit; wait
 	@# What `dd` imports is compiled by all processors: else its first run does that, which takes time and memory. The rest can wait.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
@@ -136,6 +137,7 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def fill(base: duckdb.DuckDBPyConnection, rows: Rows) -> None:
+    """Have tables hold these rows, and nothing else."""
     base.begin()
     for name, table in rows.items():
         base.execute(f"delete from {name}")
@@ -203,8 +205,9 @@ def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged,
         judged.examples.setdefault(found.problem, text)
         return None
     running = Engine(text) if engine else None
+    read = set(re.findall(r"\w+", theirs.lower()))
     for rows in states(random.Random(seed)):
-        fill(base, rows)
+        fill(base, {name: table for name, table in rows.items() if name in read})
         if running is not None:
             try:
                 there = running.advance(rows)
