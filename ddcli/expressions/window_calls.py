@@ -195,7 +195,8 @@ class CallReader:
         if str(value).upper() == "UNBOUNDED":
             return FrameBound(direction)
         if not isinstance(value, exp.Expr) or side not in ("preceding", "following"):
-            self.fail(node, "a frame begins and ends at `current row`, or so many `preceding` or `following`")
+            hint = f"write `{unit} between 2 preceding and current row`"
+            self.fail(node, "a frame begins and ends at `current row`, or so many `preceding` or `following`", hint)
         offset = self.reader.read(value)
         if not isinstance(offset, Literal) or offset.value is None:
             self.fail(value, "a frame's bound is a constant")
@@ -278,9 +279,11 @@ def parse_windowed(text: Text, scope: ColumnScope, order: OrderedBy, frame: Fram
 def parse_frame(text: Text, order: OrderedBy) -> Frame:
     """Return the frame that a text describes, such as `rows between 2 preceding and current row`."""
     span = replace(text.span, column=text.span.column - len(OVER), length=text.span.length + len(OVER) + 1)
+    wrong = SpecError("this is no frame", span=text.span, hint="write `rows between 2 preceding and current row`")
+    if not text.value.lower().lstrip().startswith(("rows", "range", "groups")):
+        raise wrong
     tree = _read_frame(Text(f"{OVER}{text.value})", span, text.inset), text)
     root = tree.root
-    wrong = SpecError("this is no frame", span=text.span, hint="write `rows between 2 preceding and current row`")
     if not isinstance(root, exp.Window) or any(
         value for name, value in root.args.items() if name not in ("this", "order", "spec", "over")
     ):

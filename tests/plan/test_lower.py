@@ -10,7 +10,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan import generations
-from tests.plan.support import chain, kinds, logical, nodes, plan, planned
+from tests.plan.support import chain, kinds, logical, nodes, plan, planned, problems
 from tests.secret import SECRET
 
 
@@ -259,6 +259,20 @@ def test_a_window_reads_what_is_near_where_it_can(window, reach):
     """Rows in the order of a text have no order of lanes; other frames than of rows may have any number of rows."""
     (found,) = nodes(planned(f"window: {{by: [k], {window}}}"), "WindowedGroup")
     assert found.reach == reach
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        ("exclude ties", "this is no frame"),
+        ("two rows", "this is no frame"),
+        ("groups 2", "a frame begins and ends at `current row`, or so many `preceding` or `following`"),
+    ],
+)
+def test_what_is_no_frame_says_how_to_write_one(frame, problem):
+    ((found, hint),) = problems(chain(f"window: {{by: [k], order_by: [v], frame: {frame}, columns: {{x: sum(v)}}}}"))
+    assert found.endswith(f": {problem}")
+    assert hint == f"write `{'groups' if 'groups' in frame else 'rows'} between 2 preceding and current row`"
 
 
 def test_the_plan_of_a_frame_runs_in_polars():
