@@ -76,10 +76,10 @@ def fill(out: np.ndarray, lanes: Sequence[Lane], updates: np.ndarray) -> None:
 
 
 def _add(lane: np.ndarray, number: int, out: np.ndarray) -> None:
-    """Write lane + number. Raises OutOfRangeError."""
+    """Write lane + number, in place or elsewhere. Raises OutOfRangeError."""
     if len(lane):
-        ends = int(lane.min()) + number, int(lane.max()) + number
-        if ends[0] < LEAST or ends[1] > GREATEST:
+        each = lane.tolist() if len(lane) <= kernels.FEW else (int(lane.min()), int(lane.max()))
+        if min(each) + number < LEAST or max(each) + number > GREATEST:
             raise OutOfRangeError
         np.add(lane, number, out=out)
 
@@ -111,7 +111,8 @@ class Permute(Stateless):
         kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
         self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
-        self._plain = len(kept) == len(lanes) and not any(isinstance(lane, Plus) for lane in lanes)
+        self._source = kept if len(kept) == len(lanes) else None
+        self._sums = [(at, lane.number) for at, lane in enumerate(lanes) if isinstance(lane, Plus)]
         self._order: np.ndarray | None = None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -120,11 +121,14 @@ class Permute(Stateless):
             return found
         width = delta.updates.shape[1]
         keeps_all = len(self._lanes_kept) == width - self.tail
-        if self._plain and self.lanes != tuple(range(width - self.tail)):
-            if self._order is None:
-                self._order = np.array([*self.lanes, *range(width - self.tail, width)], np.int64)
-            return Delta(kernels.take(delta.updates, self._order), delta.distinct and keeps_all)
         try:
+            if self._source and self.lanes != tuple(range(width - self.tail)):
+                if self._order is None:
+                    self._order = np.array([*self._source, *range(width - self.tail, width)], np.int64)
+                out = kernels.take(delta.updates, self._order)
+                for at, number in self._sums:
+                    _add(out[:, at], number, out[:, at])
+                return Delta(out, delta.distinct and keeps_all)
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:
             assert self.refuse is not None
