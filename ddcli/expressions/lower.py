@@ -7,6 +7,7 @@ of `coalesce`, the right side of `and` after false are not evaluated, so they ca
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.bounds import Range
-    from ddcli.expressions.checks import Lower
+    from ddcli.expressions.checks import Check, Lower
     from ddcli.expressions.types import Type
 
 
@@ -108,13 +109,13 @@ class Lowering(Checks):
 
     def _constant(self, expression: Expression) -> pl.Expr:
         """Return a constant's value, computed here: polars loses the frame's height over some calls of constants alone."""
-        low = Lowering()
-        value = low._computed(expression)
-        found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
-        failed = [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]
+        known = _constant_value(expression, expression.text())
+        if known is not None:
+            return literal(known[0], expression.type)
+        _, failed = _evaluated(expression)
         for check in failed:
             self.fail(check.expression, pl.lit(True), check.problem, check.hint)
-        return literal(None if failed else found["value"].to_list()[0], expression.type)
+        return literal(None, expression.type)
 
     def _computed(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Cast):
@@ -186,6 +187,24 @@ class Lowering(Checks):
             result = pl.when(value.is_not_null()).then(value).otherwise(result)
             result = result if at % LONG or not varies else self._bound(result)
         return result
+
+
+def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
+    """Return the value of an expression that reads no column, and the checks that it fails."""
+    low = Lowering()
+    value = low._computed(expression)  # noqa: SLF001 - its own class
+    found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
+    return found["value"].to_list()[0], [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]
+
+
+@lru_cache(maxsize=256)
+def _constant_value(expression: Expression, _text: str) -> tuple[object] | None:
+    """Return the value of an expression that reads no column, None where it fails: equal ones may fail at different places.
+
+    Each query over a large frame asks for it again. The text tells zeros apart by their signs.
+    """
+    value, failed = _evaluated(expression)
+    return None if failed else (value,)
 
 
 def literal(value: object, type_: Type) -> pl.Expr:

@@ -9,11 +9,10 @@ from ddcli.expressions.coerce import INT64, integer_range
 from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ddcli.expressions.types import Type
 
 
 def call(name: str, *args: Expression) -> Expression:
@@ -93,11 +92,18 @@ def _widens(have: Type, want: Type) -> bool:
 
 
 def _has_value(expression: Expression) -> bool:
-    """Say whether an expression that reads no column can be evaluated. Of dates plus months, which are common, that is known."""
+    """Say whether an expression that reads no column can be evaluated. Of dates plus months, and of sums of decimals, which are common, that is known."""
     if isinstance(expression, Call) and expression.function == "add_months":
         day, months = (each.value if isinstance(each, Literal) else None for each in expression.args)
         if isinstance(day, dt.date) and isinstance(months, int) and dt.MINYEAR < day.year + months / 12 < dt.MAXYEAR:
             return True
+    is_sum = isinstance(expression, Call) and expression.function in ("+", "-") and expression.type.kind == "decimal"
+    if (
+        is_sum
+        and expression.type.precision < MAX_PRECISION
+        and all(isinstance(each, Literal) for each in expression.children)
+    ):
+        return True
     import polars as pl
 
     from ddcli.errors import InputError

@@ -275,3 +275,12 @@ def test_ranges_settle_checks() -> None:
     stage = FusedSteps(schema({"a": "int64"}), (mapped(schema({"a": "int64"}), x="a * 1000 + a / (a + 1)"),))
     assert stage.run(frame).frame["x"].to_list() == [i * 1000 for i in range(n)]
     assert np.all(np.diff(stage.run(frame).frame["x"].to_numpy()) > 0)
+
+
+def test_equal_constants_that_fail_do_so_each_at_its_place() -> None:
+    places = []
+    for written in ("a + 1 / 0", "a +   1 / 0"):
+        with pytest.raises(InputError) as found:
+            run((mapped(x=written),), a=[1], b=[1], s=["x"], xs=[[1]])
+        places.append(str(found.value.span))
+    assert places[0] != places[1]
