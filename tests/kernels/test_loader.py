@@ -51,19 +51,18 @@ def test_compiled_once_then_loaded(fresh):
     assert len(lines) == 1
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-100], lambda data: b"", lambda data: data[:50] + b"X" + data[51:]]
-)
-def test_a_damaged_file_is_compiled_again(fresh, damage):
+def test_a_damaged_file_is_compiled_again(fresh):
     """Truncated, empty, changed."""
     folder, lines = fresh
     expected = shard()
     file = folder / cache.file_name(MODULE)
-    file.write_bytes(damage(file.read_bytes()))
-    assert shard() == expected
-    assert len(lines) == 2
-    assert shard() == expected
-    assert len(lines) == 2
+    for damage in (lambda data: data[:-100], lambda data: b"", lambda data: data[:50] + b"X" + data[51:]):
+        del lines[1:]
+        file.write_bytes(damage(file.read_bytes()))
+        assert shard() == expected
+        assert len(lines) == 2
+        assert shard() == expected
+        assert len(lines) == 2
 
 
 def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monkeypatch, tmp_path):
