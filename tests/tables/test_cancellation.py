@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime
 import polars as pl
 import pytest
 
-from ddcli.store.mirrors import partition
-from ddcli.store.mirrors.cancellation import DIFF, FileRows, consolidated, different, least_values, remainder
+from ddcli.store.mirrors import cancellation, partition
+from ddcli.store.mirrors.cancellation import DIFF, FileRows, RowGroups, consolidated, different, pieces_of, remainder
 from tests.draws import chance, many
 
 SCHEMA = {"a": pl.Int64, "f": pl.Float64, "t": pl.String, "l": pl.List(pl.Float64)}
@@ -76,13 +76,14 @@ def cut(draw, given):
 
 def piece(given):
     keys = [row[0] for row in given]
-    return FileRows(lambda: [framed(given)], lambda: {"a": min(keys)} if keys else {})
+    return FileRows(lambda: [framed(given)], {"a": min(keys)} if keys else {})
 
 
 @pytest.mark.parametrize("seed", range(many(60)))
 def test_what_is_left_adds_up_to_the_difference(monkeypatch, seed):
     draw = chance("cancellation", seed)
     monkeypatch.setattr(partition, "HELD", draw.choice([1, 2000, 1 << 28]))
+    monkeypatch.setattr(cancellation, "FEWEST", draw.choice([0, 9, 1 << 17]))
     gone = [rows(draw, draw.choice([0, 3, 40])) for _ in range(draw.randrange(6))]
     new = [rewritten(draw, part) for part in gone]
     if draw.random() < 0.5:
@@ -129,26 +130,52 @@ def test_files_that_were_rewritten_meet(monkeypatch):
     assert sum(frame.height for frame in found) == 60
 
 
-def test_least_values_are_those_of_all_row_groups(tmp_path):
+def test_rows_that_were_moved_between_files_meet(monkeypatch):
+    """Who rewrites 30 files to ten mixes the rows of three in each, which begin with a row of one of the others: few are yielded, and few held."""
+    monkeypatch.setattr(partition, "HELD", 20_000)
+    monkeypatch.setattr(cancellation, "FEWEST", 16)
+    draw = chance("moved")
+    gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(30)]
+    new = [[row for part in gone[at : at + 3] for row in part] for at in range(0, 30, 3)]
+    for at, part in enumerate(new):
+        part.append(new[at - 1].pop(3))
+        draw.shuffle(part)
+    new[4][5] = (1, 1.5, "new", None)
+    found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
+    assert sum(frame.height for frame in found) < 60
+    assert sum(abs(count) for count in total(found).values()) == 2
+
+
+def test_pieces_are_row_groups_with_their_least_values(tmp_path, monkeypatch):
     frame = pl.DataFrame(
-        {"a": [5, 3, 4, 9], "t": ["b", "c", None, "a"], "n": [None] * 4}, {"a": pl.Int64, "t": pl.String, "n": pl.Int64}
+        {"a": [5, 3, 4, 9, 1], "t": ["b", "c", None, "a", "z"], "n": [None] * 5},
+        {"a": pl.Int64, "t": pl.String, "n": pl.Int64},
     )
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=2)
-    assert least_values(tmp_path / "a.parquet") == {"a": 3, "t": "a"}
+    assert pieces_of(tmp_path / "a.parquet") == [RowGroups(0, 5, {"a": 1, "t": "a"})]
+    monkeypatch.setattr(cancellation, "PIECE", 2)
+    found = pieces_of(tmp_path / "a.parquet")
+    assert found == [
+        RowGroups(0, 2, {"a": 3, "t": "b"}),
+        RowGroups(2, 2, {"a": 4, "t": "a"}),
+        RowGroups(4, 1, {"a": 1, "t": "z"}),
+    ]
+    monkeypatch.setattr(cancellation, "PIECE", 3)
+    assert [each[:2] for each in pieces_of(tmp_path / "a.parquet")] == [(0, 4), (4, 1)]
     (tmp_path / "b.parquet").write_bytes(b"none")
-    assert least_values(tmp_path / "b.parquet") == least_values(tmp_path / "c.parquet") == {}
+    assert pieces_of(tmp_path / "b.parquet") == pieces_of(tmp_path / "c.parquet") == []
 
 
 def test_least_values_that_python_has_no_date_for_are_unknown(tmp_path):
     frame = pl.DataFrame({"a": [1, 2], "d": [-800_000, 3]}, {"a": pl.Int64, "d": pl.Int32})
     frame = frame.with_columns(pl.col("d").cast(pl.Date), (pl.col("a") * -(10**17)).cast(pl.Datetime("us")).alias("t"))
     frame.write_parquet(tmp_path / "a.parquet")
-    assert least_values(tmp_path / "a.parquet") == {"a": 1}
+    assert pieces_of(tmp_path / "a.parquet") == [RowGroups(0, 2, {"a": 1})]
 
 
 def test_files_whose_least_values_have_no_order_are_compared_too():
     """The type of a column was changed between files: dates are times since."""
     day, later = date(2000, 1, 1), datetime(2000, 1, 2, tzinfo=UTC)
     part = [(at, 0.5, None, None) for at in range(8)]
-    sides = [[FileRows(lambda: [framed(part)], lambda least=least: {"a": least}) for least in (day, later)]] * 2
+    sides = [[FileRows(lambda: [framed(part)], {"a": least}) for least in (day, later)]] * 2
     assert not [frame for frame in remainder(*sides) if frame.height]

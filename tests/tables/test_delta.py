@@ -16,6 +16,7 @@ from ddcli.driver.watch import is_whole, look, watched
 from ddcli.errors import InputError, SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
+from ddcli.store.mirrors import cancellation
 from ddcli.store.mirrors.delta import DeltaSource
 from tests.draws import SEED, many
 from tests.harness import snapshot
@@ -142,6 +143,48 @@ def test_deletion_vectors(tmp_path):
     run(file)
     held_at = {at: {k for k, _ in read_log(tmp_path / "out", as_of=at).rows()} for at in range(4)}
     assert held_at == {0: {1, 2, 3, 4}, 1: {1, 3, 4}, 2: {1, 3}, 3: {1, 2, 3, 4}}
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_removed_file_need_not_have_its_partition(tmp_path, monkeypatch, partitioned):
+    """Where the table has no partitions, as tables that `dd` wrote; else all rows are compared."""
+    table = str(tmp_path / "table")
+    write_deltalake(table, pl.DataFrame({"k": [1, 2, 3], "p": ["a"] * 3}), partition_by=["p"] if partitioned else None)
+    file = pipeline(tmp_path)
+    run(file)
+    compared = []
+    plain = DeltaSource.difference
+    monkeypatch.setattr(DeltaSource, "difference", lambda *given: compared.append(given) or plain(*given))
+    (added,) = actions_of(table, "add")
+    name = f"{added['path']}-other.parquet"
+    path = tmp_path / "table" / name
+    pl.DataFrame({"k": [1, 3, 4]} if partitioned else {"k": [1, 3, 4], "p": ["a"] * 3}).write_parquet(path)
+    added |= {"path": name, "size": path.stat().st_size}
+    commit(table, {"remove": {"path": name.removesuffix("-other.parquet"), "dataChange": True}}, {"add": added})
+    run(file)
+    assert held(tmp_path) == {(1, "a", 1), (3, "a", 1), (4, "a", 1)}
+    assert bool(compared) == partitioned
+
+
+def test_large_files_are_read_in_parts(tmp_path, monkeypatch):
+    """Rows that were moved from several files to one, in parts of which each has rows of its own."""
+    monkeypatch.setattr(cancellation, "PIECE", 20)
+    table = str(tmp_path / "table")
+    for first in (0, 50, 100):
+        write_deltalake(table, pl.DataFrame({"k": range(first, first + 50)}), mode="append")
+    file = pipeline(tmp_path)
+    run(file)
+    read = []
+    plain = DeltaSource._read
+    monkeypatch.setattr(DeltaSource, "_read", lambda *given: read.append((found := plain(*given)).height) or found)
+    keys = [*range(100, 150), *range(50), *range(50, 70), 1000, *range(71, 100)]
+    pl.DataFrame({"k": keys}).write_parquet(tmp_path / "table/new.parquet", row_group_size=25)
+    removed = [{"remove": {"path": one["path"], "dataChange": True}} for one in actions_of(table, "add")]
+    added = actions_of(table, "add")[0] | {"path": "new.parquet"}
+    commit(table, *removed, {"add": added})
+    run(file)
+    assert sorted(read) == [25] * 6 + [50] * 3
+    assert held(tmp_path) == {(key, 1) for key in keys}
 
 
 @pytest.mark.parametrize(("engine", "trusted"), [("Apache-Spark/4.0.0", True), ("delta-rs:1.0", False)])

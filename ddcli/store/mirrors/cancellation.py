@@ -8,7 +8,7 @@ one because their hashes are equal. What neither finds stays: the result adds up
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,34 +25,46 @@ DIFF = "_diff"
 """The column of a row's diff."""
 FEW = 4
 """Of how many rows one may be left for a comparison place by place to do."""
+GROWN, FEWEST = 2, 1 << 17
+"""Rows that are left are compared again when there are so many times as many as then, and some more."""
+PIECE = 1 << 18
+"""Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
 FIRST = 16
 """Columns whose least values are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """A file: its rows, and the least values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
+    """A file, or a part of one: its rows, and the least values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
 
     read: Callable[[], Iterable[pl.DataFrame]]
-    least: Callable[[], Mapping[Any, Any]]
+    least: Mapping[Any, Any]
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have."""
     waiting = [pieces[::-1] for pieces in _ordered(gone, new)]
     sides = (_ComparedRows(-1), _ComparedRows(1))
+    compared = 0
     while waiting[0] or waiting[1]:
         at = min((each for each in (0, 1) if waiting[each]), key=lambda each: sides[each].rows)
         sides[at].take(waiting[at].pop().read())
         fewer, more = sorted(side.rows for side in sides)
         large = sum(side.size for side in sides) > partition.HELD
         if fewer and (large or not (waiting[0] and waiting[1]) or fewer * FEW >= more * (FEW - 1)):
-            left = different(sides[0].whole(), sides[1].whole())
-            for side, frame in zip(sides, left, strict=True):
+            for side, frame in zip(sides, different(*(side.whole() for side in sides)), strict=True):
                 side.keep(frame)
-        if sum(side.size + side.kept for side in sides) > partition.HELD:
+        large = sum(side.size + side.kept for side in sides) > partition.HELD
+        # What a file lacks of the other side's may be in the next ones, where rows were moved between files.
+        if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
+            if all(side.left for side in sides):
+                for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
+                    side.keep_left(frame)
+            compared = sum(side.left for side in sides)
+        if sum(side.size + side.kept for side in sides) > partition.HELD // 2 and large:
             for side in sides:
                 yield from side.release()
+            compared = 0
     for side in sides:
         yield from side.release()
 
@@ -62,7 +74,7 @@ class _ComparedRows:
 
     def __init__(self, diff: int) -> None:
         self._diff, self._fresh, self._left = diff, list[pl.DataFrame](), list[pl.DataFrame]()
-        self.rows = self.size = self.kept = 0
+        self.rows = self.size = self.left = self.kept = 0
 
     def take(self, frames: Iterable[pl.DataFrame]) -> None:
         for frame in frames:
@@ -79,20 +91,30 @@ class _ComparedRows:
         self._fresh, self.rows, self.size = [], 0, 0
         if frame.height:
             self._left.append(frame)
+            self.left += frame.height
             self.kept += int(frame.estimated_size())
+
+    def whole_left(self) -> pl.DataFrame:
+        """Return the rows that are left."""
+        return pl.concat(self._left)
+
+    def keep_left(self, frame: pl.DataFrame) -> None:
+        """Note what is left still."""
+        self._left, self.left, self.kept = [frame], frame.height, int(frame.estimated_size())
 
     def release(self) -> Iterator[pl.DataFrame]:
         """Yield all rows, and let go of them."""
         for frame in (*self._left, *self._fresh):
             yield frame.with_columns(pl.lit(self._diff, pl.Int64).alias(DIFF))
-        self._left, self._fresh, self.rows, self.size, self.kept = [], [], 0, 0, 0
+        self._left, self._fresh = [], []
+        self.rows = self.size = self.left = self.kept = 0
 
 
 def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
     """Return the files of each side by their least values, first by those of the column of which most are on both sides."""
     if all(len(pieces) < 2 for pieces in sides):
         return [list(pieces) for pieces in sides]
-    known = [[(piece.least(), piece) for piece in pieces] for pieces in sides]
+    known = [[(piece.least, piece) for piece in pieces] for pieces in sides]
     names = list(dict.fromkeys(name for pieces in known for least, _ in pieces for name in least))
     values = [{name: {least.get(name) for least, _ in pieces} for name in names} for pieces in known]
     names.sort(key=lambda name: -len(values[0][name] & values[1][name]))
@@ -106,26 +128,41 @@ def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
         return [list(pieces) for pieces in sides]
 
 
-def least_values(path: Path) -> dict[str, Any]:
-    """Return the least values of a Parquet file's first columns, as far as its footer says them."""
+class RowGroups(NamedTuple):
+    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least values of their first columns."""
+
+    start: int
+    rows: int
+    least: dict[str, Any]
+
+
+def pieces_of(path: Path) -> list[RowGroups]:
+    """Return a Parquet file's pieces with the least values of the first columns, as far as its footer says them; none where it can't be read."""
     from pyarrow import ArrowException, parquet
 
     try:
         with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
             footer = parquet.read_metadata(file)
     except (OSError, ArrowException):
-        return {}  # who reads its rows says what is wrong
-    found: dict[str, Any] = {}
+        return []  # who reads its rows says what is wrong
+    found: list[RowGroups] = []
     for group in map(footer.row_group, range(footer.num_row_groups)):
+        least: dict[str, Any] = {}
         for column in map(group.column, range(min(group.num_columns, FIRST))):
-            name = column.path_in_schema
             with suppress(
                 ValueError, OverflowError, TypeError, ArrowException
             ):  # days that Python has no date for, for one
                 known = column.statistics
                 if known is not None and known.has_min_max:
-                    least = known.min
-                    found[name] = min(found.get(name, least), least)
+                    least[column.path_in_schema] = known.min
+        # An object is fetched whole, so that it is one piece.
+        if found and (found[-1].rows < PIECE or isinstance(path, ObjectPath)):
+            start, rows, other = found.pop()
+            with suppress(TypeError):
+                least = {name: min(least.get(name, value), value) for name, value in {**least, **other}.items()}
+            found.append(RowGroups(start, rows + group.num_rows, least))
+        else:
+            found.append(RowGroups(sum(found[-1][:2]) if found else 0, group.num_rows, least))
     return found
 
 
@@ -165,14 +202,19 @@ def _without(frame: pl.DataFrame, rows: np.ndarray[Any, Any]) -> pl.DataFrame:
 def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the places of equal numbers on both sides, each place once at most, in the order of the left side's.
 
-    >>> [places.tolist() for places in pairs(np.array([5, 7, 5, 9]), np.array([9, 5, 5, 5]))]
-    [[0, 2, 3], [1, 2, 0]]
+    >>> [places.tolist() for places in pairs(np.array([5, 7, 9]), np.array([9, 8, 5, 6]))]
+    [[0, 2], [2, 0]]
     """
-    ours, theirs = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+    ours, theirs = (
+        np.argsort(left),
+        np.argsort(right),
+    )  # not stable, a third of the time: which of equal numbers go together is all one
     mine, other = left[ours], right[theirs]
     first = np.flatnonzero(np.concatenate([[True], mine[1:] != mine[:-1]]))
-    rank = np.arange(len(mine)) - np.repeat(first, np.diff(np.append(first, len(mine))))
-    place = np.repeat(np.searchsorted(other, mine[first]), np.diff(np.append(first, len(mine)))) + rank
+    place = np.searchsorted(other, mine[first])
+    if len(first) < len(mine):
+        times = np.diff(np.append(first, len(mine)))
+        place = np.repeat(place - first, times) + np.arange(len(mine))
     there = place < len(other)
     there[there] = other[place[there]] == mine[there]
     found = np.full(len(left), -1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time as clock
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -17,7 +18,7 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.cancellation import DIFF, FileRows, least_values, remainder
+from ddcli.store.mirrors.cancellation import DIFF, FileRows, pieces_of, remainder
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
@@ -61,7 +62,7 @@ class DeltaSource(TableSource):
         self._check_same(mark)
         if self.version == mark.version:
             return None
-        commits = [read_commit(self._directory, each) for each in range(mark.version + 1, self.version + 1)]
+        commits = self._commits(mark.version + 1)
         self._check_columns(mark, [(each.version, each.columns) for each in commits if each.columns is not None])
         steps: list[tuple[Mark, list[DeltaCommit]]] = []
         committed = mark.committed
@@ -71,12 +72,21 @@ class DeltaSource(TableSource):
         end = steps[-1][0]
         return end, self._updates(steps if stepwise else [(end, commits)])
 
+    def _commits(self, first: int) -> list[DeltaCommit]:
+        """Return what the versions from one on changed."""
+        versions = range(first, self.version + 1)
+        now = bool(self._table.metadata().partition_columns)
+        found = [read_commit(self._directory, each, partitioned=now) for each in versions]
+        if now or all(each.columns is None for each in found):
+            return found
+        return [read_commit(self._directory, each, partitioned=True) for each in versions]  # it may have been before
+
     def _tip(self, version: int) -> str:
         return tip_of(self._directory, version)
 
     def _committed_now(self, least: int) -> int:
         try:
-            found = read_commit(self._directory, self.version).committed
+            found = self._commits(self.version)[0].committed
         except UnknownChange:
             found = None
         return max(least, int(clock.time() * MICRO) if found is None else found)
@@ -111,7 +121,7 @@ class DeltaSource(TableSource):
             raise UnknownChange
         for key in before.keys() & after.keys():  # only the rows that are deleted are others
             yield from self._marked(before.pop(key), after.pop(key))
-        sides = [[self._piece(*each) for each in side.values()] for side in (before, after)]
+        sides = [[piece for each in side.values() for piece in self._pieces(*each)] for side in (before, after)]
         yield from remainder(*sides)
 
     def _marked(self, before: tuple[DataFile, int], after: tuple[DataFile, int]) -> Iterator[pl.DataFrame]:
@@ -121,10 +131,11 @@ class DeltaSource(TableSource):
         diff = (new.cast(pl.Int64) - old.cast(pl.Int64)).alias(DIFF)
         yield frame.with_columns(diff).filter(pl.col(DIFF) != 0)
 
-    def _piece(self, file: DataFile, known: int) -> FileRows:
-        return FileRows(
-            lambda: [self._file(file, known)], lambda: dict(file.partition) | least_values(self._path(file))
-        )
+    def _pieces(self, file: DataFile, known: int) -> list[FileRows]:
+        found, partition = pieces_of(self._path(file)), dict(file.partition)
+        if file.deleted or len(found) < 2:
+            return [FileRows(lambda: [self._file(file, known)], partition | (found[0].least if found else {}))]
+        return [FileRows(partial(self._part, file, part.start, part.rows), partition | part.least) for part in found]
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         with self._errors():
@@ -153,15 +164,18 @@ class DeltaSource(TableSource):
         diff = pl.col(CHANGE).replace_strict(CHANGES, return_dtype=pl.Int64).alias(DIFF)
         return frame.select(*self.columns, diff)
 
-    def _read(self, file: DataFile, more: Sequence[str]) -> pl.DataFrame:
-        """Return the rows of a data file: columns that it hasn't are those of its partition, or younger than it."""
+    def _part(self, file: DataFile, start: int, rows: int) -> list[pl.DataFrame]:
+        return [self._read(file, [], start, rows)]
+
+    def _read(self, file: DataFile, more: Sequence[str], start: int = 0, rows: int | None = None) -> pl.DataFrame:
+        """Return the rows of a data file, or some of them: columns that it hasn't are those of its partition, or younger than it."""
         path = self._path(file)
         try:
             with path.open("rb") as opened:
                 scan = pl.scan_parquet(opened, glob=False, hive_partitioning=False)
                 found = scan.collect_schema()
                 columns = [self._column(file, name, found.get(name)) for name in self.columns]
-                return scan.with_columns(columns).select(*self.columns, *more).collect()
+                return scan.slice(start, rows).with_columns(columns).select(*self.columns, *more).collect()
         except FileNotFoundError:
             raise UnknownChange from None
         except (OSError, *READ_ERRORS) as error:

@@ -73,27 +73,30 @@ def tip_of(table: Path, version: int) -> str:
         return ""
 
 
-def read_commit(table: Path, version: int) -> DeltaCommit:
-    """Return what a version of a table changed. Raises UnknownChange where the log doesn't say it."""
+def read_commit(table: Path, version: int, *, partitioned: bool) -> DeltaCommit:
+    """Return what a version of a table changed, which may be `partitioned` then. Raises UnknownChange where the log doesn't say it."""
     path = table / LOG / f"{version:020d}.json"
     try:
         actions = [json.loads(line) for line in read_bytes(path).splitlines() if line.strip()]
-        return _commit(actions, version)
+        return _commit(actions, version, partitioned=partitioned)
     except FileNotFoundError:
         raise UnknownChange from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("the commit of the table can't be read", place=str(path)) from None
 
 
-def _commit(actions: list[dict[str, dict[str, Any]]], version: int) -> DeltaCommit:
+def _commit(actions: list[dict[str, dict[str, Any]]], version: int, *, partitioned: bool) -> DeltaCommit:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for action in actions:
         for kind, value in action.items():
             by_kind.setdefault(kind, []).append(value)
     info = next(iter(by_kind.get("commitInfo", ())), {})
     committed = info.get("inCommitTimestamp", info.get("timestamp"))
-    changed = {kind: [_file(one) for one in by_kind.get(kind, ()) if one["dataChange"]] for kind in ("add", "remove")}
-    feed = [_file(one) for one in by_kind.get("cdc", ())]
+    changed = {
+        kind: [_file(one, partitioned=partitioned) for one in by_kind.get(kind, ()) if one["dataChange"]]
+        for kind in ("add", "remove")
+    }
+    feed = [_file(one, partitioned=True) for one in by_kind.get("cdc", ())]
     if str(info.get("engineInfo", UNFAITHFUL)).startswith(UNFAITHFUL):
         feed = []
     columns = None
@@ -103,10 +106,11 @@ def _commit(actions: list[dict[str, dict[str, Any]]], version: int) -> DeltaComm
     return DeltaCommit(version, at, changed["add"], changed["remove"], feed, columns)
 
 
-def _file(action: dict[str, Any]) -> DataFile:
+def _file(action: dict[str, Any], *, partitioned: bool) -> DataFile:
     partition = action.get("partitionValues")
-    if partition is None:  # of a removed file, where its writer is old
+    if partition is None and partitioned:  # that of a removed file need not be there
         raise UnknownChange
+    partition = partition or {}
     vector = action.get("deletionVector")
     deleted = (
         ":".join(str(vector.get(key, "")) for key in ("storageType", "pathOrInlineDv", "offset")) if vector else ""

@@ -119,7 +119,7 @@ class IcebergSource(TableSource):
         yield from remainder(*sides)
 
     def _piece(self, task: FileScanTask) -> FileRows:
-        return FileRows(lambda: self._read([task]), lambda: dict(task.file.lower_bounds or {}))
+        return FileRows(lambda: self._read([task]), dict(task.file.lower_bounds or {}))
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         return self._read([task for tasks in self._tasks(self.tip).values() for task in tasks])

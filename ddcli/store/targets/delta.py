@@ -188,4 +188,4 @@ def _added(piece: TableFile, size: int, now: int) -> dict[str, Any]:
 
 
 def _removed(name: str, now: int) -> dict[str, Any]:
-    return {"path": name, "deletionTimestamp": now, "dataChange": True}
+    return {"path": name, "deletionTimestamp": now, "dataChange": True, "partitionValues": {}}
