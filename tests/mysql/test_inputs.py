@@ -10,6 +10,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import InputError, SpecErrors
+from ddcli.store.mirrors import mysql_reader
 from ddcli.store.mirrors.mysql_reader import MysqlReader
 from tests.draws import many
 from tests.tables.test_database import held, judge_history, pipeline
@@ -167,3 +168,39 @@ def test_errors_say_what_to_do(tmp_path, database):
         assert refused.value.hint
     with pytest.raises(SpecErrors, match="has no password in it"):
         run(pipeline(tmp_path, "mysql://root:secret@/shop", "table: t"))
+
+
+def test_a_server_that_is_silent(tmp_path, database, execute, monkeypatch):
+    monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "1")
+    execute("create table t (k int, wait double)", "insert into t values (1, 0), (2, 30)")
+    file = pipeline(tmp_path, database, "query: 'select k, cast(sleep(wait) as char) as w from t'")
+    with pytest.raises(InputError, match="Lost connection") as caught:
+        run(file)
+    assert "DDCLI_DATABASE_TIMEOUT" in caught.value.hint
+    execute("update t set wait = 0")
+    assert run(file).changed
+    assert {row[0] for row in held(tmp_path)} == {1, 2}
+
+
+@pytest.mark.parametrize("moment", ["_written", "_stamp"])
+def test_a_row_that_comes_while_a_run_begins_is_not_lost(tmp_path, database, execute, monkeypatch, moment):
+    """How far the log was is read before the rows of one moment are fixed: what comes in between is read twice, what comes later next time."""
+    execute(MADE, "insert into orders values (1, 'x', 1)")
+    file = pipeline(tmp_path, database)
+    plain = getattr(mysql_reader, moment)
+
+    def late(*given):
+        found = plain(*given)
+        if not written:
+            written.append(execute("insert into orders values (2, 'y', 2)"))
+        return found
+
+    written = [None]
+    monkeypatch.setattr(mysql_reader, moment, late)
+    run(file)
+    written.clear()
+    execute("insert into orders values (3, 'z', 3)")
+    run(file)
+    assert written, "it came meanwhile"
+    run(file)
+    assert held(tmp_path) == Counter([(1, "x", 1.0), (2, "y", 2.0), (3, "z", 3.0)])

@@ -9,7 +9,7 @@ import pytest
 
 from ddcli import read_log
 from ddcli.driver.run import run
-from ddcli.errors import DdError, InputError, SpecErrors
+from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.postgres_reader import PostgresReader
 from ddcli.store.mirrors.postgres_types import series
@@ -297,3 +297,20 @@ def test_what_is_kept_names_no_user(tmp_path, database, execute):
     mark = (tmp_path / ".dd/p/tables/orders/.table.json").read_text()
     assert "postgresql://" in mark
     assert "postgres@" not in mark
+
+
+def test_a_server_that_is_silent(tmp_path, database, execute, monkeypatch):
+    """Between rows and before them: the run ends, and the next one reads all."""
+    monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "1")
+    execute("create table t (k int, wait float)", "insert into t values (1, 0), (2, 30)")
+    file = pipeline(tmp_path, database, "query: 'select k, pg_sleep(wait)::text as w from t'")
+    with pytest.raises(InputError, match="the server has been silent for 1 s") as caught:
+        run(file)
+    assert "DDCLI_DATABASE_TIMEOUT" in caught.value.hint
+    execute("update t set wait = 0")
+    assert run(file).changed
+    assert {row[0] for row in held(tmp_path)} == {1, 2}
+    monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "soon")
+    execute("insert into t values (3, 0)")
+    with pytest.raises(UsageError, match="DDCLI_DATABASE_TIMEOUT is 'soon'"):
+        run(file)

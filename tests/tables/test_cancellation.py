@@ -7,7 +7,15 @@ import polars as pl
 import pytest
 
 from ddcli.store.mirrors import cancellation, partition
-from ddcli.store.mirrors.cancellation import DIFF, FileRows, RowGroups, consolidated, different, pieces_of, remainder
+from ddcli.store.mirrors.cancellation import (
+    DIFF,
+    FileRows,
+    RowGroupRange,
+    consolidated,
+    different,
+    pieces_of,
+    remainder,
+)
 from tests.draws import chance, many
 
 SCHEMA = {"a": pl.Int64, "f": pl.Float64, "t": pl.String, "l": pl.List(pl.Float64)}
@@ -152,13 +160,13 @@ def test_pieces_are_row_groups_with_their_least_values(tmp_path, monkeypatch):
         {"a": pl.Int64, "t": pl.String, "n": pl.Int64},
     )
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=2)
-    assert pieces_of(tmp_path / "a.parquet") == [RowGroups(0, 5, {"a": 1, "t": "a"})]
+    assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 5, {"a": 1, "t": "a"})]
     monkeypatch.setattr(cancellation, "PIECE", 2)
     found = pieces_of(tmp_path / "a.parquet")
     assert found == [
-        RowGroups(0, 2, {"a": 3, "t": "b"}),
-        RowGroups(2, 2, {"a": 4, "t": "a"}),
-        RowGroups(4, 1, {"a": 1, "t": "z"}),
+        RowGroupRange(0, 2, {"a": 3, "t": "b"}),
+        RowGroupRange(2, 2, {"a": 4, "t": "a"}),
+        RowGroupRange(4, 1, {"a": 1, "t": "z"}),
     ]
     monkeypatch.setattr(cancellation, "PIECE", 3)
     assert [each[:2] for each in pieces_of(tmp_path / "a.parquet")] == [(0, 4), (4, 1)]
@@ -170,7 +178,7 @@ def test_least_values_that_python_has_no_date_for_are_unknown(tmp_path):
     frame = pl.DataFrame({"a": [1, 2], "d": [-800_000, 3]}, {"a": pl.Int64, "d": pl.Int32})
     frame = frame.with_columns(pl.col("d").cast(pl.Date), (pl.col("a") * -(10**17)).cast(pl.Datetime("us")).alias("t"))
     frame.write_parquet(tmp_path / "a.parquet")
-    assert pieces_of(tmp_path / "a.parquet") == [RowGroups(0, 2, {"a": 1})]
+    assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 2, {"a": 1})]
 
 
 def test_files_whose_least_values_have_no_order_are_compared_too():

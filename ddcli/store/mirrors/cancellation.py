@@ -128,7 +128,7 @@ def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
         return [list(pieces) for pieces in sides]
 
 
-class RowGroups(NamedTuple):
+class RowGroupRange(NamedTuple):
     """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least values of their first columns."""
 
     start: int
@@ -136,7 +136,7 @@ class RowGroups(NamedTuple):
     least: dict[str, Any]
 
 
-def pieces_of(path: Path) -> list[RowGroups]:
+def pieces_of(path: Path) -> list[RowGroupRange]:
     """Return a Parquet file's pieces with the least values of the first columns, as far as its footer says them; none where it can't be read."""
     from pyarrow import ArrowException, parquet
 
@@ -145,7 +145,7 @@ def pieces_of(path: Path) -> list[RowGroups]:
             footer = parquet.read_metadata(file)
     except (OSError, ArrowException):
         return []  # who reads its rows says what is wrong
-    found: list[RowGroups] = []
+    found: list[RowGroupRange] = []
     for group in map(footer.row_group, range(footer.num_row_groups)):
         least: dict[str, Any] = {}
         for column in map(group.column, range(min(group.num_columns, FIRST))):
@@ -160,9 +160,9 @@ def pieces_of(path: Path) -> list[RowGroups]:
             start, rows, other = found.pop()
             with suppress(TypeError):
                 least = {name: min(least.get(name, value), value) for name, value in {**least, **other}.items()}
-            found.append(RowGroups(start, rows + group.num_rows, least))
+            found.append(RowGroupRange(start, rows + group.num_rows, least))
         else:
-            found.append(RowGroups(sum(found[-1][:2]) if found else 0, group.num_rows, least))
+            found.append(RowGroupRange(sum(found[-1][:2]) if found else 0, group.num_rows, least))
     return found
 
 

@@ -4,32 +4,79 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
+from ddcli.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
     from psycopg import Connection
 
 SETTINGS = "set TimeZone = 'UTC'; set DateStyle = 'ISO'; set bytea_output = 'hex'; set extra_float_digits = 1"
 """What the text depends on that Postgres writes of values."""
+MONTH = 31 * 86_400
 WAIT = 10
-"""Seconds in which a server must answer, unless the database's URI or PGCONNECT_TIMEOUT say otherwise."""
+"""Seconds in which a server must let us in, unless the database's URI or PGCONNECT_TIMEOUT say otherwise."""
+SILENCE = 600
+"""Seconds for which a server may be silent, unless `VARIABLE` says otherwise: it computes the first rows, or it has stopped."""
+VARIABLE = "DDCLI_DATABASE_TIMEOUT"
+SILENT_FOR = "the server has been silent for"
+SILENT = f"a query that takes longer needs more: set {VARIABLE} to as many seconds; if the server has stopped, run again when it answers"
+"""What to do about a silent server."""
+
+
+def longest_silence() -> int:
+    """Return for how many seconds a server may be silent. Raises UsageError for a variable that is no such number."""
+    given = os.environ.get(VARIABLE) or str(SILENCE)
+    if not given.isascii() or not given.isdigit() or not 0 < int(given) < MONTH:
+        raise UsageError(f"{VARIABLE} is '{given}'", hint="write a whole number of seconds, such as 3600")
+    return int(given)
 
 
 @contextmanager
 def connected(uri: str) -> Iterator[Connection[Any]]:
     """Open a database of Postgres."""
-    from psycopg import connect
+    from psycopg import Connection, OperationalError
+
+    limit = longest_silence()
+
+    class Impatient(Connection[Any]):
+        """A connection that is closed, with an error, when the server is silent for too long."""
+
+        def wait(self, gen: Any, *given: Any, **named: Any) -> Any:
+            return super().wait(self._while_it_answers(gen), *given, **named)
+
+        def _while_it_answers(self, gen: Any) -> Generator[Any, Any, Any]:
+            ready, heard = None, monotonic()
+            while True:
+                try:
+                    wanted = gen.send(ready)
+                except StopIteration as done:
+                    return done.value
+                ready = yield wanted
+                if ready:
+                    heard = monotonic()
+                elif monotonic() - heard > limit:
+                    self.pgconn.finish()  # else a rollback would wait as long
+                    raise OperationalError(f"{SILENT_FOR} {limit} s")
 
     timed = "connect_timeout" in uri or "PGCONNECT_TIMEOUT" in os.environ
     more: dict[str, Any] = {} if timed else {"connect_timeout": WAIT}
-    opened = connect(uri, prepare_threshold=None, client_encoding="UTF8", fallback_application_name="dd", **more)
+    opened = Impatient.connect(
+        uri, prepare_threshold=None, client_encoding="UTF8", fallback_application_name="dd", **more
+    )
     try:
         yield opened
     finally:
         opened.close()
+
+
+def is_silence(error: Exception) -> bool:
+    """Say whether an error is that a server was silent for too long."""
+    return str(error).startswith(SILENT_FOR)
 
 
 class Connections:

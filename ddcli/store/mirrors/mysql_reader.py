@@ -14,7 +14,7 @@ import polars as pl
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import in_backticks as quoted
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.connections import WAIT, Connections
+from ddcli.store.mirrors.connections import SILENT, WAIT, Connections, longest_silence
 from ddcli.store.mirrors.postgres_types import read_text
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
 
@@ -124,6 +124,7 @@ def connected(uri: str) -> Iterator[Any]:
     from pymysql.converters import encoders
 
     parts, options = _parts(uri)
+    limit = longest_silence()
     own = Path(os.path.expanduser("~/.my.cnf"))  # noqa: PTH111 - that of `Path` is an error where the user has no home
     opened = connect(
         user=unquote(parts.username or "") or None,
@@ -136,8 +137,11 @@ def connected(uri: str) -> Iterator[Any]:
         charset="utf8mb4",
         conv=encoders,  # values come as the texts that the server writes
         connect_timeout=WAIT,
+        read_timeout=WAIT,
+        write_timeout=WAIT,
         program_name="dd",
     )
+    opened._read_timeout = limit  # noqa: SLF001 - before it is open, a server has less time
     try:
         with opened.cursor() as cursor:
             cursor.execute(SETTINGS)
@@ -228,4 +232,5 @@ def _hint(error: Exception) -> str | None:
         1146: "check the table's name; of one in another database write `table: database.name`",
         2002: "check host and port in `database`, and that the server runs and lets this machine in",
         2003: "check host and port in `database`, and that the server runs and lets this machine in",
+        2013: SILENT,
     }.get(code)  # type: ignore[arg-type]

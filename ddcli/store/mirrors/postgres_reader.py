@@ -10,7 +10,7 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.connections import Connections
+from ddcli.store.mirrors.connections import SILENT, Connections, is_silence
 from ddcli.store.mirrors.postgres_types import reading, series
 from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
 
@@ -112,6 +112,8 @@ def _explained(error: Error) -> tuple[str, str | None]:
     """Return what a message says of an error: its first line, and what to do about it."""
     lines = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
     code = error.sqlstate
+    if is_silence(error):
+        return lines[0], SILENT
     if code is None and "connection" in lines[0]:  # what a server says that lets nobody in has no code
         known = {"password": "28P01", 'database "': "3D000"}
         code = next((code for words, code in known.items() if words in lines[-1]), "")

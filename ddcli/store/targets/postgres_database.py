@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.connections import connected
+from ddcli.store.mirrors.connections import SILENT, connected, is_silence
 from ddcli.store.targets.database import CHANGES, Database, full_name
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class PostgresDatabase(Database):
 
     def hint(self, error: Exception) -> str | None:
         code = getattr(error, "sqlstate", None) or ""
+        if is_silence(error):
+            return f"{SILENT}; the next run writes what is missing"
         return HINTS.get(code) or HINTS.get(code[:2])
 
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
