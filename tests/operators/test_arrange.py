@@ -1,0 +1,42 @@
+"""Arrangements of updates that were brought in the lanes that they keep."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, packed
+from ddcli.engine.operators.join import Arrange
+from ddcli.engine.rounds import Interval
+from ddcli.engine.shards import exchanged
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
+from ddcli.engine.workers import Workers
+from tests.kernels.support import matrices
+
+INTERVAL = Interval(Frontier([(0,)]), Frontier([(9,)]))
+
+
+@given(st.integers(1, 3).flatmap(lambda data: matrices(data + 2)), st.integers(1, 3), st.booleans(), st.data())
+def test_lanes_are_taken_on_the_way_or_there(updates, shards, packs, data):
+    """Each shard has the same batch, whether rows come as they were or in the lanes that are kept, packed before or not."""
+    width = updates.shape[1] - 2
+    lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(1, width))]
+    given = Delta(updates)
+    if packs:
+        given = packed(given)
+    taken = Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))).takes(updates.shape[1])
+    assert (taken is None) == (lanes == list(range(width)))
+    found = []
+    for wanted in (None, taken):
+        brought = exchanged([given, given], (lanes[0],), Workers(shards), wanted)
+        assert all(delta.taken == (wanted is not None) for delta in brought)
+        arranges = [Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))) for _ in brought]
+        found.append(
+            [one.step([delta], INTERVAL).updates.tolist() for one, delta in zip(arranges, brought, strict=True)]
+        )
+    assert found[0] == found[1]
+    assert sum(map(len, found[0])) == len(
+        kernels.consolidate(kernels.take(kernels.concat([updates] * 2), [*lanes, width, width + 1]))
+    )
