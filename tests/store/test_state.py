@@ -505,3 +505,28 @@ def test_many_arrangements_are_committed_and_dropped_together(place):
         "manifest/000000002.json",
     ]
     assert len([*(place[0] / "arrangements").iterdir()]) == count // 2
+
+
+def test_an_interruption_after_the_rename_that_commits_leaves_outputs_to_be_published(tmp_path):
+    """A signal may come just then: what waits for its names is not removed, and the next to open the state gives them."""
+
+    class Interrupted(Files):
+        def do(self, operation, path, action):
+            found = super().do(operation, path, action)
+            if operation == "rename" and path.parent.name == "manifest":
+                raise KeyboardInterrupt
+            return found
+
+    state, out = tmp_path / "s", tmp_path / "out"
+
+    def interrupted():
+        with State.open(state, {"out": out}, files=Interrupted()) as opened, opened.begin() as transaction:
+            transaction.add_output(out / PROGRESS, progress_bytes(((1,),)))
+            transaction.commit(Manifest("p", ((1,),)))
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not (out / PROGRESS).exists()
+    with State.open(state, {"out": out}, written=[out]) as opened:
+        assert opened.manifest.number == 1
+    assert read_progress(out) == ((1,),)

@@ -198,7 +198,8 @@ class Transaction:
             data = manifest.to_bytes()
             self._prepare(data, final, waiting)
         except BaseException as error:
-            # Else the rename itself was interrupted, after it was done.
+            self._open = False
+            # Else the rename itself was interrupted, after it was done: what waits belongs to a commit, and the next run publishes it.
             if isinstance(error, LockedError) or not is_there(final):
                 self.abort()
             raise
