@@ -174,7 +174,16 @@ class _Migration:
                 listings = {name: given.listing for name, given in rebuild.found.items()}
                 begun = horizons_of(rebuild.request, rebuild.changes.plan.graph, listings)
                 publishing = Publishing(
-                    rebuild.request, rebuild.time, *interval_, layouts, transaction, moved, called, count, begun
+                    rebuild.request,
+                    rebuild.time,
+                    *interval_,
+                    layouts,
+                    transaction,
+                    moved,
+                    called,
+                    count,
+                    begun,
+                    orders=rebuild.changes.plan.graph.orders,
                 )
                 step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
                 if rebuild.request.budget is not None:

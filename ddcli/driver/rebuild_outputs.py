@@ -13,7 +13,6 @@ from ddcli.job.request import error_directory
 from ddcli.sinks.side_logs import Correction, ErrorLog
 from ddcli.sources.imported import SharedReader
 from ddcli.store.files.access import is_there
-from ddcli.store.log.writer import write_progress
 
 if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
@@ -83,13 +82,7 @@ def corrected_outputs(rebuild: Rebuild, publishing: Publishing) -> dict[str, Out
             assert known is not None, "an output that stays the same has a log"
             entries[name] = replace(known, fingerprint=meaning)
             if rebuild.at is not None and publishing.transaction is not None:
-                write_progress(
-                    publishing.transaction,
-                    rebuild.request.outputs[name],
-                    rebuild.upper.elements,
-                    publishing.reopenings,
-                    known.horizon,
-                )
+                publishing.progress(rebuild.request.outputs[name], known.horizon, name)
     return entries
 
 

@@ -150,6 +150,7 @@ class SingleRun:
                     reopenings=reopenings(self.manifest),
                     horizons={} if self.manifest else horizons_of(self.request, self.graph, self._listings),
                     known=self.manifest.outputs if self.manifest else {},
+                    orders=self.graph.orders,
                 )
                 watching = Watching(self.request.progress)
                 # Tasks tell themselves what they have read.

@@ -40,17 +40,19 @@ def build(
     Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
     """
     section = _built(spec, schemas, time, keys or {})
-    errors, around, outputs = section.errors, section.around, {}
+    errors, around, outputs, orders = section.errors, section.around, {}, {}
     for name, output in spec.outputs.items():
         relation = section.named(output.source.value)
         if relation is not None:
             outputs[name] = relation.node
+            if relation.order:
+                orders[name] = relation.order
             errors.extend(_met_by_the_log(spec, output, relation))
             errors.extend(refused_columns(output, relation.schema, dict(zip(_own_columns(spec), time, strict=False))))
     if errors:
         raise SpecErrors(errors)
     exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
-    return logical.Graph(outputs | exports, section.engines, tuple(around.notes), around.places)
+    return logical.Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders)
 
 
 def build_collections(
@@ -185,7 +187,7 @@ class _Section:
         if isinstance(collection.sources, model.Iterate):
             left = self._loop(collection.sources)
         elif isinstance(collection.sources, model.Query):
-            left = [self._query(collection.sources)]
+            left = [self._query(collection.sources, shown=not collection.apply and self.around.loop is None)]
         else:
             left = [self._sum(collection.sources, collection.name.span)]
         where, span = f"collections.{collection.name.value}", collection.name.span
@@ -199,8 +201,8 @@ class _Section:
             left = [apply_operators(left[0], collection.apply, self._source, self.around)]
         return dict(zip(collection.names, left, strict=True))
 
-    def _query(self, query: model.Query) -> Relation:
-        """Return the result of a query. The collections that it names are built first, so that a mistake in one is reported once."""
+    def _query(self, query: model.Query, *, shown: bool) -> Relation:
+        """Return the result of a query, which may be `shown` as it is. The collections that it names are built first, so that a mistake in one is reported once."""
         self._all(query.tables)
         from ddcli.plan.sql.statement import bind
 
@@ -210,7 +212,8 @@ class _Section:
             return found
 
         with placing(query.place, query.text.span):
-            found, notes = bind(query.text, named, self.around.inputs, self.around.loop, len(self.around.time))
+            around = self.around.inputs, self.around.loop, len(self.around.time)
+            found, notes = bind(query.text, named, *around, shown=shown)
         self.around.notes.extend(notes)
         return found
 

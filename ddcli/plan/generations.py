@@ -337,7 +337,9 @@ def plan(
             outputs |= found.joined(lowered.outputs, lowered)
             engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
-    return Plan(graph, physical.physical_graph(one_scan_an_input(ordered), engines), tuple(generations), tuple(parts))
+    lowered_graph = physical.physical_graph(one_scan_an_input(ordered), engines)
+    whole = replace(lowered_graph, orders=graph.orders)
+    return Plan(graph, whole, tuple(generations), tuple(parts))
 
 
 def _common(node: Node, generation: Generation) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.expressions.windows import WindowCall
+    from ddcli.store.row_order import RowOrder
 
 
 def digest(*parts: Any) -> str:
@@ -386,13 +387,14 @@ class Graph:
     """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
 
     `notes` are what is worth knowing of its queries, each at its place; `places` says where nodes are written, by fingerprint: the
-    path there, and its place.
+    path there, and its place; `orders` has the orders in which outputs are shown, of those that have one.
     """
 
     outputs: dict[str, Node]
     engines: dict[str, frozenset[str]] = field(default_factory=dict)
     notes: tuple[tuple[Span, str], ...] = ()
     places: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    orders: dict[str, RowOrder] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.engines import Engines
+    from ddcli.store.row_order import RowOrder
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,11 +374,15 @@ class Delay(Node):
 
 @dataclass(frozen=True)
 class PhysicalGraph:
-    """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one."""
+    """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one.
+
+    `orders` has the orders in which outputs are shown, which change nothing of what the plan is.
+    """
 
     outputs: dict[str, Node]
     nodes: tuple[Node, ...]
     engines: dict[str, frozenset[str]] = field(default_factory=dict)
+    orders: dict[str, RowOrder] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

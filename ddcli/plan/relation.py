@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
     from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.logical import Node
+    from ddcli.store.row_order import RowOrder
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Relation:
     """A node with the names in scope above it.
 
     `qualified` maps `up.manager`, as ("up", "manager"), to a column; `aliases` maps plain names of columns that a join
-    merged into another (the right side's keys) to the column that holds their value.
+    merged into another (the right side's keys) to the column that holds their value. `order` is that in which its rows are shown: what is
+    made of it has none.
     """
 
     node: Node
     qualified: dict[tuple[str, str], str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    order: RowOrder = ()
 
     @property
     def schema(self) -> Schema:

@@ -30,6 +30,7 @@ from ddcli.query.contents import ALWAYS, FoundContents
 from ddcli.query.files import named_files
 from ddcli.query.lookup import ATTEMPTS, asked_time
 from ddcli.sources.readers import largest_seen
+from ddcli.store.row_order import in_order
 from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.relation import Relation
     from ddcli.spec.model import Spec
+    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.manifest import Manifest
 
 LATEST = "latest"
@@ -125,7 +127,7 @@ class _Statement:
     def answer(self, query: str) -> QueryAnswer:
         """Return the rows of a query."""
         relations = _named(self.bound, self.request.spec)
-        bound, order, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS])
+        bound, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS])
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
@@ -133,7 +135,7 @@ class _Statement:
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
         found = as_of(trial.close(closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
         rows = decode(found, trial.outputs[ANSWER], contents.pool)
-        return QueryAnswer(_in_order(rows, found[:, -1], order), self._shown_time(), notes)
+        return QueryAnswer(_in_order(rows, found[:, -1], bound.order), self._shown_time(), notes)
 
     def _time(self, when: str | None) -> tuple[Time, Time | None]:
         """Return the time that is asked for, and again if not all that is in the state is before it; see `asked_time`."""
@@ -171,7 +173,7 @@ def _named(bound: BoundPipeline, spec: Spec) -> Mapping[str, Relation]:
     return outputs | bound.relations
 
 
-def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: Sequence[tuple[str, bool]]) -> pl.DataFrame:
+def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: RowOrder) -> pl.DataFrame:
     """Return records as often as they are there, in the order of some columns, else of all; null is the largest value."""
     if (counts < 0).any():
         wrong = rows.row(int(np.flatnonzero(counts < 0)[0]), named=True)
@@ -179,11 +181,6 @@ def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: Sequence[tuple[str,
         problem = f"a row is there less than no times: {shown}"
         raise EngineError(problem, hint="an input takes away more than it has: `dd query` shows multiplicities")
     plain = [name for name in rows.columns if not name.startswith(ORDER)]
-    rest = [name for name in plain if name not in dict(order)]
-    by = [*(name for name, _ in order), *rest]
-    descending = [*(way for _, way in order), *(False for _ in rest)]
-    if by and (counts > 1).any():
+    if rows.width and (counts > 1).any():
         rows = rows[np.repeat(np.arange(rows.height), counts)]
-    if by:
-        rows = rows.sort(by, descending=descending, nulls_last=[not way for way in descending], maintain_order=True)
-    return rows.select(plain)
+    return in_order(rows, order, plain).select(plain)

@@ -14,6 +14,8 @@ from ddcli.errors import DdError
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables_out import is_followed, place_in, place_of
 from ddcli.spec.model import DATABASE, catalog_of
+from ddcli.store.log.progress import read_owned
+from ddcli.store.row_order import order_among
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey
@@ -83,6 +85,8 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     from ddcli.store.targets.change import Change
 
     files, rows = newer
+    _, owner = read_owned(path)
+    order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
     change = Change(
         name,
         path,
@@ -93,6 +97,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
         whole=known is None,
         table=spec.table,
         known=rows,
+        order=order_among(order, log.schema),
     )
     number = number_after(max(held or 0, marks.done.number if marks.done else 0))
     coming = CommitMark(number, identity, upto)

@@ -193,8 +193,14 @@ class _Old:
             self.transaction.add_output(self.path / name, data, first=True)
             for file in files:
                 self.transaction.retire(self.path / file.name)
+            _, owner = read_owned(self.path)
             write_progress(
-                self.transaction, self.path, self.manifest.upper, reopenings(self.manifest), self.output.horizon
+                self.transaction,
+                self.path,
+                self.manifest.upper,
+                reopenings(self.manifest),
+                self.output.horizon,
+                owner.order if owner else (),
             )
         facts = len(rows), len(data), checksum(data), None, files[-1].upper
         first, commit = min(file.first for file in files), max(file.commit for file in files)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
+    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
@@ -89,6 +90,8 @@ class Publishing:
     """Of outputs that are written from the beginning the times before which they say nothing, as logs that they are made of don't."""
     known: Mapping[str, OutputEntry] = field(default_factory=dict)
     """The outputs so far whose newest files may grow by this commit."""
+    orders: Mapping[str, RowOrder] = field(default_factory=dict)
+    """In which order outputs are shown, of those that have one."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing each output took, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
@@ -234,13 +237,19 @@ class Publishing:
         with self._lock:
             self._files[name] = entry
 
+    def progress(self, directory: Path, horizon: int | None, name: str) -> None:
+        """Write the progress of an output's log."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        order = self.orders.get(name, ())
+        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order)
+
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
         """Write what waits, and the log's progress last; return an output as the next manifest has it, `known` as the last had it."""
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         directory = self.request.outputs[name]
         horizon = known.horizon if known else self.horizons.get(name)
-        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon)
+        self.progress(directory, horizon, name)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
         log = known.log if known else log_identity(name, self.transaction.number)
@@ -286,7 +295,7 @@ class Publishing:
             files.append(added)
             forgetting.note(None, 0, directory / added.name, added.size)
         horizon = self.horizons.get(name)
-        write_progress(self.transaction, directory, self.upper, self.reopenings, horizon)
+        self.progress(directory, horizon, name)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         log = known.log if known and files == before else log_identity(name, self.transaction.number)
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)

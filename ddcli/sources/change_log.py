@@ -26,6 +26,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
+from ddcli.store.row_order import in_order, order_among
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
+    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing
 
@@ -96,6 +98,8 @@ class ChangeLog:
     """The upper that the log carries, if it does."""
     left_out: int = 0
     """Files of a commit that isn't wholly published: they are not read."""
+    order: RowOrder = ()
+    """That in which its contents are shown, before their columns decide."""
 
     @classmethod
     def open(
@@ -127,6 +131,7 @@ class ChangeLog:
             reader.listing = listing
         if progress is None:
             return cls(whole, reader, diff, None)
+        order = order_among(owner.order, reader.schema.columns) if owner else ()
         there = (file.path for file in listing.new)
         unfinished = beyond(there, progress, reader.schema.time, owner.reopenings if owner else 0)
         if unfinished:
@@ -134,7 +139,7 @@ class ChangeLog:
             if not listing.files:
                 raise InputError("the log has no files of updates", place=str(whole), hint=UNFINISHED)
             reader = LogReader(listing, log, most=MOST_HELD)
-        return cls(whole, reader, diff, Frontier(progress), len(unfinished))
+        return cls(whole, reader, diff, Frontier(progress), len(unfinished), order)
 
     @property
     def columns(self) -> Schema:
@@ -152,12 +157,12 @@ class ChangeLog:
         return parse_time(",".join(map(str, words)), self.time, option, "log's")
 
     def as_of(self, time: At, key: Mapping[str, Any] | None = None, rows: pl.LazyFrame | None = None) -> pl.LazyFrame:
-        """Return the records as of a time, sorted, with how often each is there: of all rows, or of these. Holds the collection, not the log."""
+        """Return the records as of a time, in the log's order, with how often each is there: of all rows, or of these. Holds the collection, not the log."""
         rows = self._having(key, rows)
         if time != LATEST:
             self._refuse_before_horizon(self.at(time, "--as-of"))
             rows = rows.filter(not_after(list(self.time), self.at(time, "--as-of")))
-        return self._in_order(self._summed(rows, list(self.columns)), list(self.columns))
+        return in_order(self._summed(rows, list(self.columns)), self.order, self.columns)
 
     def updates(
         self,
@@ -183,7 +188,7 @@ class ChangeLog:
             rows = rows.with_columns(**integers).filter(within(list(integers), lower, upper)).drop(*integers)
         if consolidate:
             rows = self._summed(rows, [*self.columns, *names])
-        return rows if ordered is not None else self._in_order(rows, [*names, *self.columns])
+        return rows if ordered is not None else in_order(rows, (), [*names, *self.columns])
 
     def _refuse_before_horizon(self, time: Time) -> None:
         """Refuse a time before the one as of which older updates were summed up."""
@@ -236,9 +241,6 @@ class ChangeLog:
         total = pl.col(self.diff).cast(pl.Int128).sum()
         summed = rows.group_by(by).agg(total) if by else rows.select(total)
         return summed.filter(pl.col(self.diff) != 0).with_columns(pl.col(self.diff).cast(pl.Int64))
-
-    def _in_order(self, rows: pl.LazyFrame, by: list[str]) -> pl.LazyFrame:
-        return rows.sort(by, nulls_last=True, maintain_order=True) if by else rows
 
     def _ordered(self) -> pl.LazyFrame | None:
         """Return all rows in order of time without sorting them, if their files are such that this goes."""

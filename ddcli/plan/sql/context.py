@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
     from ddcli.plan.sql.names import Names
     from ddcli.plan.sql.outer_aggregates import OuterAggregates
+    from ddcli.store.row_order import RowOrder
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +96,9 @@ class QueryLowering(Protocol):
     coordinates: int
     leaving: frozenset[str]
     shown: exp.Expr | None
+    collected: exp.Expr | None
     outer: OuterAggregates
-    order: list[tuple[str, bool]]
+    order: RowOrder
 
     @property
     def named(self) -> Callable[[str], Relation]:

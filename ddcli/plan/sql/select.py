@@ -18,7 +18,7 @@ from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.reader import contains_query
 from ddcli.plan.sql.table_functions import find_unnested, spread_list
 from ddcli.plan.sql.tables import From
-from ddcli.plan.sql.top import bounds, first, limited, order_keys, position_of
+from ddcli.plan.sql.top import bounds, first, limited, listed_order, order_keys, position_of
 from ddcli.plan.sql.windows import attach, find_windows, window_clauses
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def _listed(
         order,
         lambda each: _order_key(statement, block, each, columns, listed, whole=distinct is not None and on is None),
     )
+    if statement.collected is node and on is None and limit is None and not offset:
+        statement.order = listed_order(order_by, {LISTED + name: name for name in names})
     by: list[Expression] = []
     if on is not None:
         (written,) = statement.tree.take(on, "expressions")
@@ -141,7 +143,7 @@ def _listed(
     if limit is not None or offset:
         result = first(result, kept, limit, offset)
     if statement.shown is node:
-        statement.order = [(key.name, descending) for key, descending in kept if isinstance(key, Column)]
+        statement.order = listed_order(kept, {name: name for name in result.node.schema})
         return result
     return replace(result, node=nodes.projected(result.node, [*keys, *names]))
 

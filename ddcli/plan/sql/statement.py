@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.sql import Tree
     from ddcli.plan.logical import LoopName, Node
+    from ddcli.store.row_order import RowOrder
 
 
 def bind(
@@ -38,33 +39,33 @@ def bind(
     inputs: Callable[[], Sequence[Node]],
     loop: LoopName | None = None,
     coordinates: int = 1,
+    *,
+    shown: bool = False,
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
     """Return the relation of a query, and what is worth knowing of it, each at its place.
 
     `named` returns what a name means, `inputs` the nodes of all inputs, for rows that depend on nothing. `loop` is the loop in whose body the
-    statement stands, `coordinates` how many a time has.
+    statement stands, `coordinates` how many a time has. With `shown`, the relation has the order in which the statement has its rows shown, if columns of it say so.
     """
-    relation, _, notes = _bound(Statement(read_statement(text), named, inputs, loop, coordinates), text)
-    return relation, notes
+    statement = Statement(read_statement(text), named, inputs, loop, coordinates)
+    statement.collected = statement.tree.root if shown else None
+    return _bound(statement, text)
 
 
 def bind_in_order(
     text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]]
-) -> tuple[Relation, tuple[tuple[str, bool], ...], tuple[tuple[Span, str], ...]]:
-    """Return the relation of a query whose rows are to be shown, the columns by which these are ordered, and notes, as `bind`.
+) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+    """Return the relation of a query whose rows are to be shown, in its order, and notes, as `bind`.
 
-    Of each such column, whether it descends; null is its largest value. Those that the query has not listed are added behind
-    those that it has, under names that begin with `ORDER`.
+    Columns of the order that the query has not listed are added behind those that it has, under names that begin with `ORDER`.
     """
     statement = Statement(read_statement(text), named, inputs)
     statement.shown = statement.tree.root
     return _bound(statement, text)
 
 
-def _bound(
-    statement: Statement, text: Text
-) -> tuple[Relation, tuple[tuple[str, bool], ...], tuple[tuple[Span, str], ...]]:
-    """Return a statement's relation, its order, and what is worth knowing."""
+def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+    """Return a statement's relation and what is worth knowing."""
     leaves: list[Node] = []
     named = statement.named
 
@@ -88,17 +89,16 @@ def _bound(
         if name in names:
             raise SpecError(f"two columns are named `{name}`", span=text.span, hint=f"{ANOTHER} with `as`")
         names[name] = column
-    order = [(column, descending) for column, descending in statement.order]
     shown = {column: name for name, column in names.items()}
-    names |= {f"{ORDER}{at}": column for at, (column, _) in enumerate(order) if column not in shown}
+    names |= {f"{ORDER}{at}": column for at, (column, *_) in enumerate(statement.order) if column not in shown}
     shown |= {column: name for name, column in names.items() if name.startswith(ORDER)}
     node = nodes.mapped(result.node, {name: nodes.column(result.node, column) for name, column in names.items()})
     for name, kind in node.schema.items():
         if kind.kind == "months" or (not kind.is_known and not _is_read(node, name)):
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
     node = shared(node, leaves)
-    by = tuple((shown[column], descending) for column, descending in order)
-    return Relation(node), by, tuple(dict.fromkeys(statement.notes))
+    order = tuple((shown[column], descending, last) for column, descending, last in statement.order)
+    return Relation(node, order=order), tuple(dict.fromkeys(statement.notes))
 
 
 def _beyond(scope: Names, around: Names) -> Names:
@@ -140,8 +140,10 @@ class Statement:
     """Recursive tables of which nothing is known yet: sides of unions that name one are left out."""
     shown: exp.Expr | None = None
     """The query whose rows are to be shown in its order: what they are ordered by stays in its relation."""
-    order: list[tuple[str, bool]] = field(default_factory=list)
-    """The columns of the relation of `shown` by which its rows are ordered, and whether each descends."""
+    collected: exp.Expr | None = None
+    """The query that is a collection, whose rows are shown in its order as far as its columns say so."""
+    order: RowOrder = ()
+    """The columns of the relation of `shown` or `collected` by which its rows are ordered."""
     outer: OuterAggregates = field(default_factory=OuterAggregates)
     _free: dict[int, tuple[str, ...]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""`order by`, `limit` and `offset`: with a limit the first rows in an order, without one nothing, for a collection has no order."""
+"""`order by`, `limit` and `offset`: with a limit the first rows in an order; without one at most how rows are shown, for a collection has no order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.order import keys_of
-from ddcli.expressions.tree import Column, Expression
+from ddcli.expressions.tree import Call, Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.order import Key
     from ddcli.plan.sql.context import QueryLowering, QueryResult
+    from ddcli.store.row_order import RowOrder
 
-UNORDERED = (
-    "a collection has no order: `order by` without `limit` changes nothing; ask for it in `dd sql`, which shows rows so"
+UNORDERED = "a collection has no order: `order by` without `limit` changes nothing here; ask for it in `dd sql`, which shows rows so"
+SHOWN = (
+    "a collection has no order: `order by` without `limit` is that in which `dd log --as-of` shows outputs of it, and in which tables in "
+    "files have its rows, and no more"
+)
+UNSHOWN = (
+    "a collection has no order, and this `order by` names more than its columns, so that only `dd sql` can show rows so: list what it orders by"
 )
 
 
@@ -119,6 +125,8 @@ def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> Qu
         raise SpecError("this is no column of the result", span=statement.tree.place(written), hint=hint)
 
     keys = order_keys(statement, node.args.get("order"), key)
+    if statement.collected is node and limit is None and not offset:
+        statement.order = listed_order(keys, {each: each for _, each in result.columns})
     return limited(statement, node, result, keys, limit, offset)
 
 
@@ -130,14 +138,34 @@ def limited(
         names = renamed([f"#order{at}" for at in range(len(keys))], result.node.schema)
         by = dict(zip(names, (key for key, _ in keys), strict=True))
         result = replace(result, node=nodes.extended(result.node, by))
-        statement.order = [(name, descending) for name, (_, descending) in zip(names, keys, strict=True)]
-        keys = [(column(result.node, name), descending) for name, descending in statement.order]
+        keys = [(column(result.node, name), descending) for name, (_, descending) in zip(names, keys, strict=True)]
+        statement.order = listed_order(keys, {name: name for name in names})
         return result if limit is None and not offset else first(result, keys, limit, offset)
     if limit is None and not offset:
         if keys:
-            statement.note(node.args["order"], UNORDERED)
+            noted = SHOWN if statement.order else UNSHOWN
+            statement.note(node.args["order"], noted if statement.collected is node else UNORDERED)
         return result
     return first(result, keys, limit, offset)
+
+
+def listed_order(keys: Sequence[Key], listed: Mapping[str, str]) -> RowOrder:
+    """Return an order whose keys are columns, by the names of those that are `listed`; none where one is something else.
+
+    Where nulls stand elsewhere than at the large end, that a column is null is a key before it (see `keys_of`).
+    """
+    found: dict[str, tuple[str, bool, bool]] = {}
+    nulls: tuple[str, bool] | None = None
+    for key, descending in keys:
+        is_null = isinstance(key, Call) and key.function == "is null"
+        named = key.children[0] if is_null else key
+        if not isinstance(named, Column) or named.name not in listed or (nulls and (is_null or nulls[0] != named.name)):
+            return ()
+        nulls, before = (named.name, descending) if is_null else None, nulls
+        if not is_null:
+            name = listed[named.name]
+            found.setdefault(name, (name, descending, not (before[1] if before else descending)))
+    return () if nulls else tuple(found.values())
 
 
 def position_of(statement: QueryLowering, node: exp.Expr, count: int) -> int | None:

@@ -16,6 +16,7 @@ from ddcli.engine.times import BEYOND, LEAST
 from ddcli.errors import DdError, InputError
 from ddcli.store.files.access import read_given
 from ddcli.store.files.objects import locate
+from ddcli.store.row_order import RowOrder, parse_order
 from ddcli.store.state.names import path_of
 
 if TYPE_CHECKING:
@@ -27,17 +28,18 @@ PROGRESS = "_progress.json"
 
 
 class Owner(NamedTuple):
-    """The state that writes a log: its identity, where it was when it did, relative to the log's directory, how often it was reopened, and
-    before which time it says nothing, as logs that it reads don't.
+    """The state that writes a log: its identity, where it was when it did, relative to the log's directory, how often it was reopened,
+    before which time it says nothing, as logs that it reads don't, and the order in which the log's contents are shown.
     """
 
     state: str
     path: str
     reopenings: int = 0
     horizon: int | None = None
+    order: RowOrder = ()
 
 
-OPTIONAL: dict[str, int | None] = {"reopenings": 0, "horizon": None}
+OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": ()}
 """What a progress need not say of a log's owner."""
 
 
@@ -99,6 +101,7 @@ def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
         path,
         reopenings if type(reopenings) is int else 0,
         horizon if type(horizon) is int else None,
+        parse_order(owner.get("order")),
     )
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
+    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
@@ -116,11 +117,19 @@ def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0
 
 
 def write_progress(
-    transaction: Transaction, directory: Path, upper: Times, reopenings: int = 0, horizon: int | None = None
+    transaction: Transaction,
+    directory: Path,
+    upper: Times,
+    reopenings: int = 0,
+    horizon: int | None = None,
+    order: RowOrder = (),
 ) -> None:
-    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. It says whose the log is, and from when on."""
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
+
+    It says whose the log is, from when on, and in which order its contents are shown.
+    """
     state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon)
+    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon, order)
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 

@@ -15,6 +15,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
+from ddcli.store.row_order import in_order
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.columns import Lanes
     from ddcli.expressions.types import Schema
+    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import FileEntry
 
 DIFF = "diff"
@@ -36,7 +38,8 @@ class Change:
 
     `whole`: they are all, and take the place of what the table has.
 
-    `table`: it has the contents of the log, and no times. `schema` are the columns of the contents, `time` those of times.
+    `table`: it has the contents of the log, and no times. `schema` are the columns of the contents, `time` those of times. `order` is
+    that in which contents are written.
     """
 
     output: str
@@ -48,6 +51,7 @@ class Change:
     whole: bool
     table: bool
     known: int = 0
+    order: RowOrder = ()
     layout: Layout = field(init=False)
     pool: Pool = field(init=False)
 
@@ -101,7 +105,7 @@ class Change:
         return ", ".join(f"{name} = {value}" for name, value in record.items())
 
     def decoded(self, matrix: Lanes) -> pl.DataFrame:
-        """Return the records of a matrix as rows, each as often as its multiplicity."""
+        """Return the records of a matrix as rows, each as often as its multiplicity, in the order of the contents if they have one."""
         if len(matrix) and (matrix[:, -1] != 1).any():
             matrix = np.repeat(matrix, matrix[:, -1], axis=0)
-        return decode(matrix, self.layout, self.pool)
+        return in_order(decode(matrix, self.layout, self.pool), self.order)
