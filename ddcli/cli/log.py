@@ -92,8 +92,8 @@ def command(
 ) -> None:
     """Show the change log LOG, an output or an input of a pipeline: a directory, a file or a glob; also s3://.
 
-    Prints its updates in order of time; with --as-of, the collection at that time. COLUMN=VALUE selects records with this
-    value, 'COLUMN is null' those without one; several must all hold. A log that is in order of time is streamed; --as-of
+    Prints its updates in order of time; with --as-of, the collection at that time, in the order of the `order by` of its query, else
+    of its columns. COLUMN=VALUE selects records with this value, 'COLUMN is null' those without one; several must all hold. A log that is in order of time is streamed; --as-of
     holds the collection in memory.
 
     Exits with 1 if no row has these values. JSON: [{column: value, ..., time: value, diff: integer}], without the time for

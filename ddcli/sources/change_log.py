@@ -64,7 +64,7 @@ def read_log(
     diff: str = DIFF,
     columns: Schema | None = None,
 ) -> pl.DataFrame:
-    """Return what a change log holds, with a column for the diff, in order.
+    """Return what a change log holds, with a column for the diff, in order: as of a time in that of its query, else of its columns.
 
     With `as_of` (a time, or "latest") the collection then: each record once, its diff being how often it is there. Else its
     updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a
