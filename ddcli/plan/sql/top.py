@@ -28,9 +28,7 @@ SHOWN = (
     "a collection has no order: `order by` without `limit` is that in which `dd log --as-of` shows outputs of it, and in which tables in "
     "files have its rows, and no more"
 )
-UNSHOWN = (
-    "a collection has no order, and this `order by` names more than its columns, so that only `dd sql` can show rows so: list what it orders by"
-)
+UNSHOWN = "a collection has no order, and this `order by` names more than its columns, so that only `dd sql` can show rows so: list what it orders by"
 
 
 def order_keys(statement: QueryLowering, order: exp.Order | None, key: Callable[[exp.Expr], Expression]) -> list[Key]:
