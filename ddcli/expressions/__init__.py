@@ -40,6 +40,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names
 * reductions: expressions over aggregate calls
+* row_order: rows in the order in which they are shown
 * scope: the names an expression may use
 * signatures: signatures of functions, as text in the table
 * sql: text to sqlglot's tree, every argument used or refused

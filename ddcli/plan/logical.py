@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.expressions.windows import WindowCall
-    from ddcli.store.row_order import RowOrder
 
 
 def digest(*parts: Any) -> str:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.engines import Engines
-    from ddcli.store.row_order import RowOrder
 
 
 @dataclass(frozen=True, eq=False)

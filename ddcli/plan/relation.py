@@ -13,12 +13,12 @@ from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Column
 
 if TYPE_CHECKING:
     from ddcli.errors import Text
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
     from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.logical import Node
-    from ddcli.store.row_order import RowOrder
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ddcli.driver.whole import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, UsageError
+from ddcli.expressions.row_order import in_order
 from ddcli.expressions.statement import check_tables, query_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions, refuse_code
@@ -30,7 +31,6 @@ from ddcli.query.contents import ALWAYS, FoundContents
 from ddcli.query.files import named_files
 from ddcli.query.lookup import ATTEMPTS, asked_time
 from ddcli.sources.readers import largest_seen
-from ddcli.store.row_order import in_order
 from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.errors import Span
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Type
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.relation import Relation
     from ddcli.spec.model import Spec
-    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.manifest import Manifest
 
 LATEST = "latest"

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError
+from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables_out import is_followed, place_in, place_of
 from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.log.progress import read_owned
-from ddcli.store.row_order import order_among
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
 from ddcli.store.targets.target import CommitKey

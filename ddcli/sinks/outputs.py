@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
     from ddcli.job.forgotten_rows import Forgetting
     from ddcli.job.request import Request
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
-    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 

@@ -19,6 +19,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, did_you_mean, first_line
+from ddcli.expressions.row_order import in_order, order_among
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
@@ -26,7 +27,6 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
-from ddcli.store.row_order import in_order, order_among
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.engine.times import Time
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
-    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing
 

@@ -2,6 +2,5 @@
 
 * extras: packages that only some pipelines need
 * key_text: keys as people write them
-* row_order: rows in the order in which they are shown
 * time_text: times as people write them
 """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.parse import ExpressionReader
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.sql import Tree
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
     from ddcli.plan.sql.names import Names
     from ddcli.plan.sql.outer_aggregates import OuterAggregates
-    from ddcli.store.row_order import RowOrder
 
 
 @dataclass(frozen=True, eq=False)

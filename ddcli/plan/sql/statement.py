@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.errors import Span, Text
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.sql import Tree
     from ddcli.plan.logical import LoopName, Node
-    from ddcli.store.row_order import RowOrder
 
 
 def bind(

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.order import Key
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.plan.sql.context import QueryLowering, QueryResult
-    from ddcli.store.row_order import RowOrder
 
 UNORDERED = "a collection has no order: `order by` without `limit` changes nothing here; ask for it in `dd sql`, which shows rows so"
 SHOWN = (

@@ -14,8 +14,8 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
+from ddcli.expressions.row_order import in_order
 from ddcli.expressions.types import Type
-from ddcli.store.row_order import in_order
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.columns import Lanes
+    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.types import Schema
-    from ddcli.store.row_order import RowOrder
     from ddcli.store.state.entries import FileEntry
 
 DIFF = "diff"
