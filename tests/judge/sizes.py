@@ -56,13 +56,18 @@ def few(rows: int):
 
 
 @contextmanager
-def cut(shards: int, seed: int):
-    """Have runs cut as chance will have it: in memory or out of core, in as many passes as the state has shards, in more, or in one."""
+def cut(shards: int, seed: int, *, streams: bool = False):
+    """Have runs cut as chance will have it: in memory or out of core, in as many passes as the state has shards, in more, or in one.
+
+    Those that are to stream are in memory, read in small parts, which wait packed until they are brought to their shards.
+    """
     chance = random.Random(seed)
 
     def sizes(_rows, _width, kept, *_, apart=False, **__):
         common = math.lcm(*kept, shards)
         passes, threads = common * chance.choice([1, 1, 2]), chance.randint(1, 3)
+        if streams:
+            return Sizes(shards, max(passes, 2), threads)
         if chance.random() < 0.5:
             return Sizes(shards, *((1, 1) if chance.random() < 0.3 and not apart else (passes, threads)))
         room = chance.choice([0, 100, 1_000_000])
@@ -74,11 +79,11 @@ def cut(shards: int, seed: int):
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
         patch.setattr(reduce_instances, "FEW", chance.choice([0, 2, reduce_instances.FEW]))
         patch.setattr(join_few, "FEW", chance.choice([0, 2, join_few.FEW]))
-        patch.setattr(job_sizes, "LEAST_ROWS", chance.choice([1, job_sizes.LEAST_ROWS]))
-        patch.setattr(job_sizes, "STREAMED", chance.choice([0, job_sizes.STREAMED]))
+        patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
+        patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
         patch.setattr(reduce, "FEWER", chance.choice([0, 1, 2]))
-        patch.setattr(job_sizes, "PART", chance.choice([1, 100, job_sizes.PART]))
+        patch.setattr(job_sizes, "PART", chance.choice([1, 100, 100 if streams else job_sizes.PART]))
         for module in (outputs, step):
             patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
         yield

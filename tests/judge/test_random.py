@@ -30,10 +30,11 @@ def test_the_outputs_are_what_the_pipeline_means(case):
     st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3, 8]),
     st.integers(0, 2**32),
+    st.booleans(),
 )
-def test_shards_and_memory(case, shards, seed):
-    """Out of core, where all that lies between stages is put away, or not, from run to run; on any number of shards."""
-    with tempfile.TemporaryDirectory() as folder, cut(shards, seed):
+def test_shards_and_memory(case, shards, seed, streams):
+    """Out of core, where all that lies between stages is put away, or not, from run to run, or streaming; on any number of shards."""
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed, streams=streams):
         judge(case, Path(folder))
 
 
