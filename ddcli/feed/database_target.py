@@ -145,6 +145,8 @@ class DatabaseFeed:
         if kind.kind == "list" and kind.inner is not None:
             nested = self._database.name == "Postgres" and kind.inner.kind == "list"
             return not nested and (self._database.name == "SQLite" or self._holds(kind.inner))
+        if kind.kind == "struct" and self._database.name == "DuckDB":
+            return all(self._holds(each) for _, each in kind.fields)
         if kind.kind == "datetime" and self._database.name != "SQLite":
             return kind.unit == "us" or (self._database.name == "DuckDB" and (kind.zone is None or kind.unit == "ms"))
         return self._database.name == "SQLite" or kind.kind in {*self._database.types, "decimal", "datetime"}
@@ -159,7 +161,7 @@ class DatabaseFeed:
 
     def _held(self, column: pl.Series) -> pl.Series:
         """Return a column as SQLite has it: what has no type there is text, as in CSV."""
-        if self._database.name == "SQLite" and isinstance(column.dtype, pl.List | pl.Duration | pl.Time):
+        if self._database.name == "SQLite" and isinstance(column.dtype, pl.List | pl.Struct | pl.Duration | pl.Time):
             from ddcli.render.rows import as_text
 
             return as_text(column)

@@ -216,6 +216,19 @@ def test_values_survive(tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", TARGETS)
+def test_structs_survive_with_the_nulls_in_them(tmp_path, kind):
+    """In SQLite as texts, as in CSV: a struct that is gone is the text that it was when it came."""
+    structs = [{"a b": 1, "l": [{"x": None}, None]}, {"a b": None, "l": None}, None]
+    inner = pl.Struct({"a b": pl.Int64, "l": pl.List(pl.Struct({"x": pl.Int64}))})
+    frame = pl.DataFrame({"s": pl.Series(structs, dtype=inner), "diff": [1, 1, 1]})
+    open_target(kind, "t", ME, tmp_path).add(Delivery(0, 3, frame, 1))
+    open_target(kind, "t", ME, tmp_path).add(Delivery(3, 4, frame[:1].with_columns(diff=-pl.col("diff")), 1))
+    texts = ['{"a b": 1, "l": [{"x": null}, null]}', '{"a b": null, "l": null}', None]
+    here = texts if kind.endswith("sqlite") else structs
+    assert rows_in(tmp_path / kind, "t") == [*((row, 1) for row in here), (here[0], -1)]
+
+
 def test_times_that_an_older_version_wrote_become_as_those_of_now(tmp_path):
     """With as many digits each time: else a row that goes would not be the text of the one that came."""
     counts = [1_704_074_400_000_000, 1_704_074_400_500_000, -62_135_596_800_000_000, None]
@@ -255,6 +268,7 @@ def test_times_that_an_older_version_wrote_become_as_those_of_now(tmp_path):
         ("changes.duckdb", pl.Series([1]).cast(pl.Datetime("ns", "UTC"))),
         ("changes.duckdb", pl.Series([1]).cast(pl.Duration("ns"))),
         ("changes.duckdb", pl.Series([[1]]).cast(pl.List(pl.Duration("us")))),
+        ("changes.duckdb", pl.Series([{"a": 1}]).cast(pl.Struct({"a": pl.Duration("us")}))),
         ("changes.sqlite", pl.Series([float("nan")])),
         ("changes.sqlite", pl.Series([1 << 63], dtype=pl.UInt64)),
     ],
