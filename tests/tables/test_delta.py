@@ -166,6 +166,30 @@ def test_a_removed_file_need_not_have_its_partition(tmp_path, monkeypatch, parti
     assert bool(compared) == partitioned
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("damage", [b"", b"PAR1", "footer", None], ids=["empty", "torn", "footer", "gone"])
+def test_a_damaged_file_of_a_table_is_an_error_of_the_input(tmp_path, first, damage):
+    """Whether all files are read or those that are new; the run after the repair goes on."""
+    table = made(tmp_path)
+    file = pipeline(tmp_path)
+    if not first:
+        run(file)
+        DeltaTable(table).update(predicate="k = 2", updates={"v": "'z'"})
+    path = tmp_path / "table" / actions_of(table, "add")[-1]["path"]
+    whole = path.read_bytes()
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(whole[:-24] + b"\xff" * 16 + whole[-8:] if damage == "footer" else damage)
+    with pytest.raises(InputError, match=f"can't be read: .*|{path.name}") as caught:
+        run(file)
+    assert "RESTORE" in caught.value.hint
+    assert str(tmp_path / "table") in caught.value.place
+    path.write_bytes(whole)
+    run(file)
+    assert held(tmp_path) == {(1, "a", 1), (2, "b" if first else "z", 1), (3, "c", 1)}
+
+
 def test_large_files_are_read_in_parts(tmp_path, monkeypatch):
     """Rows that were moved from several files to one, in parts of which each has rows of its own."""
     monkeypatch.setattr(cancellation, "PIECE", 20)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from ddcli.errors import InputError, first_line
+from ddcli.errors import DdError, InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.extras import check_package
@@ -38,6 +38,8 @@ CHANGE = "_change_type"
 CHANGES = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """What a table may ask of its readers."""
+RESTORED = "put the file back from a backup, or the table to a version without it (`RESTORE`)"
+"""What to do about a file of a table that is damaged or gone."""
 PLAIN = "write the table without it, or its rows to files of their own, as DuckDB's `delta_scan` reads them"
 
 
@@ -138,7 +140,7 @@ class DeltaSource(TableSource):
         return [FileRows(partial(self._part, file, part.start, part.rows), partition | part.least) for part in found]
 
     def _rows(self) -> Iterator[pl.DataFrame]:
-        with self._errors():
+        with self._errors(RESTORED):
             yield from self._framed(self._table.scan(columns=list(self.columns)))
 
     def _file(self, file: DataFile, version: int) -> pl.DataFrame:
@@ -179,7 +181,8 @@ class DeltaSource(TableSource):
         except FileNotFoundError:
             raise UnknownChange from None
         except (OSError, *READ_ERRORS) as error:
-            raise InputError(f"the file of the table can't be read: {error}", place=str(path)) from None
+            problem = f"the file of the table can't be read: {first_line(error)}"
+            raise InputError(problem, place=str(path), hint=RESTORED) from None
 
     def _column(self, file: DataFile, name: str, found: pl.DataType | None) -> pl.Expr:
         kind, dtype = self.columns[name], self.columns[name].to_polars()
@@ -247,15 +250,15 @@ class DeltaSource(TableSource):
             raise InputError(problem, place=self.place, hint=BEGIN)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn errors of the package into errors of the input."""
-        from deltalake.exceptions import DeltaError
-
+    def _errors(self, hint: str | None = None) -> Iterator[None]:
+        """Turn errors of the package into errors of the input; those of rows, which come through Arrow, have no kind of their own."""
         try:
             yield
-        except (DeltaError, OSError, ValueError) as error:
+        except (DdError, UnknownChange):
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
             problem = f"the table of Delta Lake can't be read: {first_line(error)}"
-            raise InputError(problem, place=self.place) from None
+            raise InputError(problem, place=self.place, hint=hint) from None
 
 
 def open_delta(place: Path, version: int | None = None) -> DeltaTable:
