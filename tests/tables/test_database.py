@@ -125,6 +125,17 @@ def test_a_growing_column(tmp_path, kind):
         run(file)
 
 
+def test_by_a_growing_column_no_other_column_can_come(tmp_path):
+    """Neither can it be left out by a query, which would be another one: only the hint that helps is there."""
+    change(tmp_path, "sqlite", MADE, "insert into orders values (1, 'a', 1)")
+    file = pipeline(tmp_path, "sqlite", "table: orders, cursor: id")
+    run(file)
+    change(tmp_path, "sqlite", "alter table orders add column more int", "insert into orders values (2, 'b', 2, 2)")
+    with pytest.raises(InputError, match="have no value in a column that is new") as caught:
+        run(file)
+    assert caught.value.hint.startswith("`dd reset PIPELINE --outputs`")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_query_with_declared_columns(tmp_path, kind):
     change(tmp_path, kind, MADE, "insert into orders values (1, 'a', 1.25), (2, 'a', 2)")

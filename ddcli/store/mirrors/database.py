@@ -57,7 +57,7 @@ class DatabaseSource(TableSource):
         self._check_columns(mark, [])
         if mark.columns.keys() != self.columns.keys():
             problem = "rows that were read before have no value in a column that is new"
-            raise InputError(problem, place=self.place, hint=f"name the former columns in a `query`; {BEGIN}")
+            raise InputError(problem, place=self.place, hint=BEGIN)
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
         rows = self._read(self._last(mirrored))
         if not self.key:
