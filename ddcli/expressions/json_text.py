@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEP = re.compile(r"""\.([^\W\d][\w-]*)|\."((?:[^"\\]|\\.)*)"|\[(\d{1,9})\]|\['([^']*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
-DEEP = 50
-"""How deep lists and objects may stand inside each other in every text."""
+DEEP = 100
+"""How deep lists and objects may stand inside each other: as deep wherever it is read, however much of Python's stack is in use."""
+QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+BRACKET = re.compile(r"[][{}]")
 MISSING = object()
 """What a path leads to that is not there."""
 
@@ -93,13 +95,23 @@ def as_text(value: Any) -> str | None:
 
 
 def _read(text: str) -> Any:
+    if text.count("[") + text.count("{") > DEEP:
+        _check_depth(text)
     try:
         found = json.loads(text, parse_int=Digits, parse_float=Digits, parse_constant=_constant)
-        if "\\u" in text or text.count("[") + text.count("{") > DEEP:
-            written(found).encode()  # half of a pair is no character, and what is too deep can't be written
-    except (ValueError, RecursionError):
+        if "\\u" in text:
+            written(found).encode()  # half of a pair is no character
+    except ValueError:
         raise NoJsonError from None
     return found
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for bracket in BRACKET.finditer(QUOTED.sub("", text)):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > DEEP:
+            raise NoJsonError
 
 
 def _constant(word: str) -> NoReturn:

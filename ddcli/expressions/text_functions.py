@@ -204,7 +204,7 @@ JSON = [
     ruled(
         "json_extract_string",
         "x ->> path, json_extract_string(x, path: constant)",
-        "What stands in a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null where nothing or `null` is there. What is no JSON is an error.",
+        "What stands in a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null where nothing or `null` is there. Of members of one name the last counts. What is no JSON, or more than 100 deep, is an error.",
         """json_extract_string('{"a": [{"b": "x"}]}', '$.a[0].b')""",
         "'x'",
         rules.json_part,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
+from ddcli.expressions.json_text import DEEP, is_json
 from ddcli.expressions.signatures import parse_signature
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
@@ -56,3 +57,23 @@ def must_be_constant(name: str, index: int) -> bool:
     if FUNCTIONS[name].rule:
         return (name in ("round", "trunc", "struct_extract") or "json" in name) and index == 1
     return parse_signature(FUNCTIONS[name].signature).parameters[index].constant
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_json_is_as_deep_wherever_it_is_read(opening: str, closing: str) -> None:
+    """However many calls are open: rows that come and rows that go are read alike."""
+
+    def called(depth: int, text: str) -> object:
+        return called(depth - 1, text) if depth else (is_json(text), json_part(text))
+
+    def json_part(text: str) -> str | None:
+        written = f"""get_json_object('{text}', '$')"""
+        return value(written)  # type: ignore[no-any-return]
+
+    for levels, wanted in ((DEEP, True), (DEEP + 1, False), (3 * DEEP, False), (100 * DEEP, False)):
+        text = opening * levels + "1" + closing * levels
+        for calls in (0, 300):
+            assert called(calls, text) == (wanted, text if wanted else None), (levels, calls)
+    quoted = '["' + "[" * DEEP + '\\\\"]'
+    assert is_json(quoted)
+    assert is_json(f"[{', '.join(['[]'] * DEEP)}]")
