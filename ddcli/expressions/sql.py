@@ -53,6 +53,7 @@ def read(text: Text, what: str = "an expression") -> Tree:
     tree = Tree(text, found)
     _check_depth(tree)
     _check_comparisons(tree)
+    _check_precedence(tree)
     return tree
 
 
@@ -240,6 +241,47 @@ def _check_comparisons(tree: Tree) -> None:
         if not apart:
             hint = "put one of them in parentheses, or join them by `and`"
             raise SpecError("comparisons in a row can be read in two ways", span=tree.place(node), hint=hint)
+
+
+ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod)
+JSON_PARTS = (exp.JSONExtract, exp.JSONExtractScalar)
+BITS: dict[type[exp.Expr], int] = {
+    exp.BitwiseOr: 1,
+    exp.BitwiseAnd: 2,
+    exp.BitwiseLeftShift: 3,
+    exp.BitwiseRightShift: 3,
+}
+"""How strongly operators of bits bind in Spark and MySQL; in DuckDB and Postgres, as to sqlglot, all alike."""
+
+
+def _check_precedence(tree: Tree) -> None:
+    """Refuse operators that databases group in two ways: `~a + b`, `a | b & c`, `a || b -> 'c'`."""
+    for node in tree.nodes:
+        if isinstance(node, ARITHMETIC):
+            apart = not isinstance(_last(node.this), exp.BitwiseNot)
+        elif type(node) in BITS:
+            apart = BITS[type(node)] <= BITS.get(type(node.this), 3)
+        elif isinstance(node, exp.DPipe):
+            apart = not isinstance(_first(node.expression), JSON_PARTS)
+        else:
+            continue
+        if not apart:
+            hint = "put in parentheses what belongs together"
+            raise SpecError(f"`{tree.written(node)}` can be read in two ways", span=tree.place(node), hint=hint)
+
+
+def _last(node: object) -> object:
+    """Return the `~` that an operand without parentheses ends with, else the last operand of its operators."""
+    while isinstance(node, (*ARITHMETIC, exp.Neg)):
+        node = node.this if isinstance(node, exp.Neg) else node.expression
+    return node
+
+
+def _first(node: object) -> object:
+    """Return what an operand begins with, up to a part of JSON: `j -> 'a'` of `(j -> 'a')::int64`."""
+    while isinstance(node, exp.Cast | exp.Bracket):
+        node = node.this
+    return node
 
 
 def _bare(node: object) -> object:

@@ -199,6 +199,15 @@ def check_classes(root: exp.Expr, node: exp.Expr, kind: type[ExpressionReader]) 
         ("1e0+2e0-3e0*5e-1", 1.5),
         ("1.5e+1-2.5", 12.5),
         ("(1=1) = (2 is not null)", True),
+        ("5 & 3 | 8 = 9", True),
+        ("1 << 2 >> 1 & 3", 2),
+        ("1 + 2 << 3 - 1", 12),
+        ("2 + ~1", 0),
+        ("~(1 + 2)", -4),
+        ("~5 & 3", 2),
+        ("""'{"a": 5}' ->> 'a' || 'x'""", "5x"),
+        ("""'x' || ('{"a": 5}' ->> 'a')""", "x5"),
+        ("""'{"a": {"b": "5"}}' -> 'a' ->> 'b'::int64 = 5""", True),
     ],
 )
 def test_ordinary_sql(written: str, wanted: object) -> None:
@@ -225,6 +234,13 @@ def test_ordinary_sql(written: str, wanted: object) -> None:
         ("s collate i", 0, 1),
         ("extract(week(monday) from t)", 0, 28),
         ("i between 1 and 2 collate s", 16, 1),
+        ("i * ~j + 2", 0, 10),
+        ("-~i // j", 2, 6),
+        ("i | j & 2", 0, 9),
+        ("i & j << 2", 0, 10),
+        ("s || s ->> 'a'", 0, 14),
+        ("s || s -> 'a' || s", 0, 13),
+        ("s || s ->> 'a'::string", 0, 22),
     ],
 )
 def test_refused(written: str, at: int, length: int) -> None:
