@@ -20,6 +20,7 @@ from ddcli.store.log.scan import find_damaged, scan_files
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, physical, survey, within
 from ddcli.store.parquet.footers import PARQUET
+from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class Pinned(Protocol):
 
 
 ROW = "row of the file"
-SMALL = 4 << 20
-"""Bytes of a file that is read at once, what is looked at first with what comes later."""
+SMALL, FEW = 4 << 20, 100_000
+"""Bytes and rows of a file that is read at once, what is looked at first with what comes later. Equal rows take no bytes, but memory."""
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
 
@@ -118,7 +119,10 @@ class LogFiles:
 
     def expect(self, columns: Sequence[str]) -> None:
         """Have these columns of the only file, a small one of Parquet, read with its times: two reads take twice as long as one."""
-        if len(self._paths) == 1 and self.listing.to_read[0].size <= SMALL and self.seeks and not self._growing:
+        if len(self._paths) != 1 or not self.seeks or self._growing or self.listing.to_read[0].size > SMALL:
+            return
+        rows = row_count(self._paths[0])
+        if rows is not None and rows <= FEW:
             self._tables.hold(self._paths[0], self._rows.names(columns, self._found[0], self.schema.time)[1])
 
     def largest_time(self) -> tuple[int, ...] | None:
