@@ -244,10 +244,11 @@ class _Moving:
         own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
         found, left = self.joined(one, [pair[0] for pair in node.on], own)
         # Who has a key that is asked for has partners with it: of these too, whether or not the condition could sink on the left.
-        alike = [(a, b) for a, b in node.on if self.partners and one.schema[a].required() == other.schema[b].required()]
-        keys: dict[str, Expression] = {a: Column(b, other.schema[b]) for a, b in alike}
-        asked_of_keys = {at: part.substitute(keys) for at, part in own.items() if part.columns() <= keys.keys()}
-        other, _ = self.joined(other, [pair[1] for pair in node.on], asked_of_keys)
+        if self.partners:
+            alike = [(a, b) for a, b in node.on if one.schema[a].required() == other.schema[b].required()]
+            keys: dict[str, Expression] = {a: Column(b, other.schema[b]) for a, b in alike}
+            asked_of_keys = {at: part.substitute(keys) for at, part in own.items() if part.columns() <= keys.keys()}
+            other, _ = self.joined(other, [pair[1] for pair in node.on], asked_of_keys)
         return self.over(node, (found, other)), {at: part for at, part in parts.items() if at not in own or at in left}
 
     @below.register

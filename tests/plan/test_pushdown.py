@@ -126,3 +126,13 @@ def test_a_state_of_an_earlier_version_keeps_its_plan(operator):
     again = generations.plan(graph, [earlier])
     assert again.fingerprint != generations.plan(graph).fingerprint
     assert again.generations[0].to_json()["partners"] is False
+
+
+def test_in_a_state_of_an_earlier_version_conditions_of_no_column_are_asked_of_one_side():
+    """As that version did: else its arrangements would be made anew, and `dd query` would refuse them until then."""
+    graph = logical(chain("antijoin: {with: u, on: [k]}", "extend: {z: cast(null as int64)}", "filter: z is null"))
+    tree = generations.plan(graph).to_json()
+    del tree["generations"][0]["partners"]
+    earlier = generations.plan(graph, generations.known_generations(tree))
+    linear = [node for node in earlier.graph.nodes if isinstance(node, physical.Linear)]
+    assert sum(isinstance(step, FilterStep) for node in linear for step in node.steps) == 1
