@@ -160,7 +160,7 @@ class Generation:
     def fits(self, node: Node) -> bool:
         """Say whether an output reads only columns that are kept of the collections which are known."""
         graph = self.moved(Graph({"": node})).graph
-        needed = required_columns(graph)
+        needed = required_columns(graph, self.least(graph))  # who counts rows only reads a column that is kept
         return all(
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
         ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))

@@ -136,3 +136,11 @@ def test_in_a_state_of_an_earlier_version_conditions_of_no_column_are_asked_of_o
     earlier = generations.plan(graph, generations.known_generations(tree))
     linear = [node for node in earlier.graph.nodes if isinstance(node, physical.Linear)]
     assert sum(isinstance(step, FilterStep) for node in linear for step in node.steps) == 1
+
+
+@pytest.mark.parametrize("counted", ["reduce: {by: {g: '1'}, n: count(*)}", "reduce: {by: [], n: count(*)}"])
+def test_who_counts_rows_only_keeps_its_plan(counted):
+    """It reads no column, and counts by one that another output reads: by itself it would take a smaller one."""
+    graph = logical(chain(counted, name="a") + chain("project: [s]"), "{c: out/, a: a/}")
+    before = generations.plan(graph)
+    assert generations.plan(graph, generations.known_generations(before.to_json())).fingerprint == before.fingerprint
