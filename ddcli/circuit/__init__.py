@@ -1,5 +1,6 @@
 """Where plan and data meet: the physical plan becomes operators over lanes, with the traces that they read.
 
+* batch_shards: batches as one pass sees them: those rows, or keys, of its shards
 * context: what operators are made with
 * graph: a physical graph as a scope of operators, each loop a scope within
 * groups: aggregate calls as descriptions of lanes or functions of rows

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.circuit.batch_shards import BatchShare, KeyShards, ShardBatch
 from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -176,10 +177,10 @@ class StateTraces:
         batches: list[Batch] = [batch for each in stored for batch in each]
         lanes = tuple(range(key.width)) if by is None else tuple(by)
         if count < passes:
-            batches = [_Share(batch, lanes, shard, passes) for each in stored for batch in each]
+            batches = [BatchShare(batch, lanes, shard, passes) for each in stored for batch in each]
         elif passes < count and by is None:
-            dealing = _Dealing(key.width, count)
-            batches = [_OfShard(batch, dealing, at) for at, each in enumerate(stored) for batch in each]
+            key_shards = KeyShards(key.width, count)
+            batches = [ShardBatch(batch, key_shards, at) for at, each in enumerate(stored) for batch in each]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
         given = _Given(trace, identity, shards, pool, stored, passes <= count, lanes)
         self._given[id(trace)] = replace(given, before=given.rows_scanned)
@@ -377,81 +378,6 @@ def first_from(matrix: np.ndarray, least: int) -> int | None:
     """Return the first value of a sorted matrix's first lane that is not below `least`."""
     at = int(np.searchsorted(matrix[:, 0], least))
     return int(matrix[at, 0]) if at < len(matrix) else None
-
-
-class _Share:
-    """Those rows of a batch whose keys are of one pass, of several that share the batch's shard."""
-
-    def __init__(self, batch: StoredBatch, lanes: tuple[int, ...], shard: int, shards: int) -> None:
-        self.batch = batch
-        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
-        self._of = lanes, shard, shards
-
-    def matrix(self) -> np.ndarray:
-        lanes, shard, shards = self._of
-        matrix: np.ndarray = self.batch.matrix()
-        mine: np.ndarray = matrix[kernels.shard_of(kernels.take(matrix, list(lanes)), len(lanes), shards) == shard]
-        return mine
-
-    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
-        return self.batch.for_keys(keys, spared)
-
-    def release(self) -> None:
-        self.batch.release()
-
-
-class _Dealing:
-    """To which shard keys belong. Each batch of a trace is asked for the same ones."""
-
-    def __init__(self, width: int, count: int) -> None:
-        self.width = width
-        self.count = count
-        self._last: tuple[np.ndarray, np.ndarray] | None = None
-
-    def shards(self, keys: np.ndarray) -> np.ndarray:
-        """Return the shard of each key; further lanes don't count."""
-        known = self._last
-        if known is None or known[0] is not keys:
-            own = np.ascontiguousarray(keys[:, : self.width])
-            known = self._last = keys, kernels.shard_of(own, self.width, self.count)
-        return known[1]
-
-
-class _OfShard:
-    """A batch of one of the shards that one trace is of: it is asked for the keys of its shard."""
-
-    def __init__(self, batch: StoredBatch, dealing: _Dealing, shard: int) -> None:
-        self.batch = batch
-        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
-        self._dealing = dealing
-        self._shard = shard
-
-    def matrix(self) -> np.ndarray:
-        return self.batch.matrix()
-
-    def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
-        mine = keys[self._dealing.shards(keys) == self._shard]
-        return self.batch.for_keys(mine, spared) if len(mine) else np.empty((0, self.batch.layout.width), np.int64)
-
-    def limits(self, first: np.ndarray, last: np.ndarray, nk: int) -> tuple[np.ndarray, np.ndarray] | None:
-        mine = self._dealing.shards(first) == self._shard
-        found = self.batch.limits(first[mine], last[mine], nk) if mine.any() else None
-        if found is None:
-            return None
-        low, high = first.copy(), last.copy()
-        # Of the narrowest ranges of all batches others must not be made narrower here.
-        low[:, nk:], high[:, nk:] = -(2**63), 2**63 - 1
-        low[mine], high[mine] = found
-        return low, high
-
-    def in_ranges(self, first: np.ndarray, last: np.ndarray, nk: int) -> np.ndarray:
-        mine = self._dealing.shards(first) == self._shard
-        if not mine.any():
-            return np.empty((0, self.batch.layout.width), np.int64)
-        return self.batch.in_ranges(first[mine], last[mine], nk)
-
-    def release(self) -> None:
-        self.batch.release()
 
 
 def memory_of(matrix: np.ndarray) -> int:

@@ -47,7 +47,7 @@ def command(
     from ddcli.store.state.manifest import read_newest
     from ddcli.store.state.pipeline_file import check_pipeline
     from ddcli.store.state.removal import find_removal, remove
-    from ddcli.store.state.sharing import forget
+    from ddcli.store.state.shared_arrangements import forget
 
     place = None if state is None else locate(Path.cwd(), state)
     request = read_request(pipeline, place, None, lambda _line: None)

@@ -26,7 +26,7 @@ from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, columns_from_paths, schema_of
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.sharing import find_shared
+from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:

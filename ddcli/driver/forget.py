@@ -20,7 +20,7 @@ from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import check_aside
 from ddcli.store.state.runs import forget_examples
-from ddcli.store.state.sharing import advance_holds, reading, taken_of
+from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
 from ddcli.store.state.upkeep import Size, files_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_c
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.state.sharing import find_shared
+from ddcli.store.state.shared_arrangements import find_shared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

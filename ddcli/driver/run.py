@@ -27,7 +27,7 @@ from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.outputs import check_aside
 from ddcli.store.state.pipeline_file import check_pipeline
-from ddcli.store.state.sharing import advance_holds, reading, taken_of
+from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.store.state.entries import InputEntry
-    from ddcli.store.state.sharing import Shared
+    from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.listing import Listing
 
 

@@ -11,7 +11,7 @@ from ddcli.job.consumed import apart, refuse_shared_files
 from ddcli.job.input_files import InputFiles
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned
-from ddcli.store.state.sharing import find_shared
+from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.store.log.progress import Owner
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.state.sharing import Shared
+    from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.listing import Listing
 
 

@@ -21,7 +21,7 @@ from ddcli.store.mirrors.delta_commits import has_changed
 from ddcli.store.mirrors.mirror import UnknownChange, add, is_settled, log_files, mirror_of, read_mark, settle
 from ddcli.store.state.contents import ours
 from ddcli.store.state.names import TABLE, WAITING
-from ddcli.store.tables.widening import widens
+from ddcli.store.tables.wider_types import widens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -21,7 +21,7 @@ from ddcli.sources.readers import time_columns
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.sharing import find_shared
+from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:

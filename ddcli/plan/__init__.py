@@ -21,7 +21,7 @@
 * once: a record that stays, from the first of some inputs
 * named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
-* padding: left joins that are inner ones, as a condition drops what they pad
+* padded_joins: left joins that are inner ones, as a condition drops what they pad
 * physical: the physical graph
 * physical_joins: joins as physical nodes: their arranged sides, rows with and without a partner
 * places: where in the file operators are written, and the work of its collections

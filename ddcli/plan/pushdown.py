@@ -17,7 +17,7 @@ from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.logical import Node
-from ddcli.plan.padding import typed, without_padding
+from ddcli.plan.padded_joins import typed, without_padding
 from ddcli.plan.prune import arranged, side_name, sides
 
 if TYPE_CHECKING:

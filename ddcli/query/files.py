@@ -111,7 +111,7 @@ def _unfit(paths: Sequence[Path]) -> dict[str, str]:
     if path is None:
         return {}
     from ddcli.store.tables.files import Tables
-    from ddcli.store.tables.widening import type_of
+    from ddcli.store.tables.wider_types import type_of
 
     return {name: str(kind) for name, kind in Tables().footer(path).items() if type_of(kind) is None}
 

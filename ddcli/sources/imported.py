@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times
-    from ddcli.store.state.sharing import Shared
+    from ddcli.store.state.shared_arrangements import Shared
     from ddcli.store.tables.listing import Listing
 
 

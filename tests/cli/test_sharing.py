@@ -10,7 +10,7 @@ from ddcli.store.files.lock import Lock
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import manifest_numbers, read_newest
-from ddcli.store.state.sharing import reading
+from ddcli.store.state.shared_arrangements import reading
 from tests.harness import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}

@@ -12,7 +12,7 @@ from ddcli.engine.columns import encode_column
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import Type
-from ddcli.store.tables.widening import widen
+from ddcli.store.tables.wider_types import widen
 from tests.expressions.support import value, values
 from tests.secret import SECRET
 

@@ -24,7 +24,7 @@ from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.listing import list_input
-from ddcli.store.tables.widening import type_of
+from ddcli.store.tables.wider_types import type_of
 from tests.formats.support import Place
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own

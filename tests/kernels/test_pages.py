@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels import packing, page_headers, page_writer
+from ddcli.engine.kernels import packed_pages, page_headers, page_writer
 from ddcli.engine.kernels import pages as kernels
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
 from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
@@ -118,8 +118,8 @@ def test_kernels_say_the_same_as_plain_python(column, size):
 
 def packed(values, narrow):
     """Return the bytes that numbers are packed into."""
-    out = np.full(packing.HEAD + 8 * (len(values) + packing.BLOCK), 255, np.uint8)
-    return out[: packing.pack_deltas(np.array(values, np.int64), narrow, out)].tobytes()
+    out = np.full(packed_pages.HEAD + 8 * (len(values) + packed_pages.BLOCK), 255, np.uint8)
+    return out[: packed_pages.pack_deltas(np.array(values, np.int64), narrow, out)].tobytes()
 
 
 PACKED = st.one_of(
@@ -162,11 +162,11 @@ def test_pages_are_described_as_they_are(column, size, start):
         assert np.array_equal(leaf_of(data, start, [form], keys, rows, length), leaf)
     wide = len(rows) + 2
     assert leaf[:wide].tolist() == [*range(len(rows)), *[len(rows)] * 2]
-    ends = leaf[wide + 2 : 2 * wide + 2] >> packing.SIZES
+    ends = leaf[wide + 2 : 2 * wide + 2] >> packed_pages.SIZES
     assert ends.tolist() == [*table[:, 1].tolist(), end, end]
-    bodies = (leaf[wide + 1 : 2 * wide + 1] >> packing.SIZES) + (leaf[wide + 2 : 2 * wide + 2] & 255)
+    bodies = (leaf[wide + 1 : 2 * wide + 1] >> packed_pages.SIZES) + (leaf[wide + 2 : 2 * wide + 2] & 255)
     assert bodies[: len(rows)].tolist() == table[:, 0].tolist()
-    starts = leaf[wide + 1 : 2 * wide + 2] >> packing.SIZES
+    starts = leaf[wide + 1 : 2 * wide + 2] >> packed_pages.SIZES
     for at, (begin, finish) in enumerate(zip(starts[:-1].tolist(), ends.tolist(), strict=True)):
         out = np.empty(1, np.int64)
         hash_ranges(np.array([begin]), np.array([finish - begin]), content, out)

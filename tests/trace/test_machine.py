@@ -40,7 +40,7 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.holds import Hold, holding, read_claims, write_hold
 from ddcli.store.state.manifest import Manifest, read_newest
-from ddcli.store.state.sharing import Shared
+from ddcli.store.state.shared_arrangements import Shared
 from ddcli.store.state.upkeep import compact_state, reshard_state
 from tests.draws import many
 from tests.secret import SECRET

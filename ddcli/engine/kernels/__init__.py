@@ -11,7 +11,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
 * packed_rows: rows that wait, in less memory
-* packing: values packed for pages of Parquet
+* packed_pages: values packed for pages of Parquet
 * page_headers: where pages of Parquet lie
 * page_writer: integers as pages of Parquet
 * pages: values of pages of Parquet, read in place

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.packing import SIZES
+from ddcli.engine.kernels.packed_pages import SIZES
 from ddcli.engine.kernels.xxhash import NULL, xxhash64
 
 HEADERS: Final = (1 << SIZES) - 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import packing, page_writer
+from ddcli.engine.kernels import packed_pages, page_writer
 from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN
 from ddcli.store.batch import file
 from ddcli.store.batch.page_index import (
@@ -160,7 +160,7 @@ class _Scratch:
         self._words = np.empty(2 * rows + page_writer.PAGE_BYTES // 8 * (2 + -(-rows // file.PAGE)), np.uint64)
         self.out = self._words.view(np.uint8)
         self._there, self._values, self._numbers = (np.empty(rows, np.int64) for _ in range(3))
-        self._steps = np.empty(packing.BLOCK, np.int64)
+        self._steps = np.empty(packed_pages.BLOCK, np.int64)
 
     def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
         """Return how many values of a column are distinct, which are numbered in a table of so many slots; a negative number for too many."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.kernels.leaves import are_sound, find_pages, locate_pages
-from ddcli.engine.kernels.packing import SIZES, describe_pages
+from ddcli.engine.kernels.packed_pages import SIZES, describe_pages
 from ddcli.engine.kernels.page_headers import SIZE, walk_pages
 from ddcli.engine.kernels.pages import (
     FLAGGED,

@@ -17,7 +17,7 @@ from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_type
 from ddcli.store.parquet.footers import CSV, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.partitions import named_by, partition_of
-from ddcli.store.tables.widening import type_of, widens
+from ddcli.store.tables.wider_types import type_of, widens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

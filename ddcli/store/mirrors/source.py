@@ -12,7 +12,7 @@ from ddcli.errors import InputError
 from ddcli.store.mirrors.cancellation import DIFF, consolidated
 from ddcli.store.mirrors.mirror import ROWS, Mark
 from ddcli.store.mirrors.partition import partition
-from ddcli.store.tables.widening import type_of
+from ddcli.store.tables.wider_types import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

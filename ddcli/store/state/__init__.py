@@ -16,7 +16,7 @@
 * register: the lists of files, in append-only segments
 * removal: what a state and its outputs consist of, removed
 * runs: records of the last runs
-* sharing: arrangements of other states
+* shared_arrangements: arrangements of other states
 * strangers: files in a state that are its own, and those that are none of it
 * transaction: a commit: files and the next manifest, wholly or not at all
 * upkeep: look at, compact, reshard, rekey, tidy

@@ -23,6 +23,6 @@
 * text_kind: what kinds of text share: values are cast from text
 * text_syntax: whether text is whole
 * whole_files: ORC and Avro
-* widening: types that hold every value of another
+* wider_types: types that hold every value of another
 * workbooks: Excel
 """

@@ -25,7 +25,7 @@ from ddcli.store.tables.csv_records import DAMAGED
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
-from ddcli.store.tables.widening import widen
+from ddcli.store.tables.wider_types import widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from ddcli.expressions.types import INTEGERS, parse_type
-from ddcli.store.tables.widening import widen, widens
+from ddcli.store.tables.wider_types import widen, widens
 
 EXTREMES = {
     "float32": [1.5, -(2.0**24), float("inf")],
