@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.circuit.graph import assemble
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import Counts
 from ddcli.engine.operators.base import Delta
@@ -32,11 +33,22 @@ if TYPE_CHECKING:
     """Updates, `[data lanes | time lanes | diff]`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An arrangement of a trial: its name in a state, how its records are laid out, and what it holds."""
+
+    identity: str
+    key: Layout
+    value: Layout
+    trace: Trace
+
+
 class Trial:
     """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` those of its outputs.
 
     All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
     Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise. What is `counted` shows in `counts`.
+    Its arrangements are `kept`.
     """
 
     def __init__(
@@ -52,6 +64,7 @@ class Trial:
     ) -> None:
         self.times = len(time)
         self.frontier = Frontier([(LEAST,) * self.times])
+        self.kept: list[Kept] = []
         scope = Scope(self.times, workers=Workers(shards, 1), counted=counted)
         self._assembled = assemble(
             graph,
@@ -71,7 +84,9 @@ class Trial:
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
     ) -> Trace:
         """Return an empty trace that keeps all times apart."""
-        return Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.times]))
+        trace = Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.times]))
+        self.kept.append(Kept(identity, key, value, trace))
+        return trace
 
     def close(self, upper: Frontier, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
         """Close the times before `upper`, of which `fed` has the inputs' updates; return those of each output, consolidated."""

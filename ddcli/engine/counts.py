@@ -99,13 +99,14 @@ class Counts(dict[str, RowCounts]):
             known.add(count)
 
     def since(self, before: Counts) -> Counts:
-        """Return the rows that were counted since `before`."""
+        """Return the rows and seconds that were counted since `before`."""
         return Counts(
             {
                 name: RowCounts(
                     count.rows_in - (then := before.get(name, RowCounts())).rows_in,
                     count.rows_out - then.rows_out,
                     count.inserted - then.inserted,
+                    count.seconds - then.seconds,
                     rows_read=count.rows_read - then.rows_read,
                     turns=count.turns,
                 )

@@ -6,4 +6,5 @@
 * rows: the rows of a test as updates of inputs
 * run: the tests of a file, one by one
 * sources: columns, times and collections that tests need
+* step_cost: the rows, seconds and bytes that a step took
 """

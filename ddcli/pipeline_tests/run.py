@@ -11,10 +11,9 @@ import numpy as np
 from ddcli.circuit.trial import Trial
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.counts import Counts
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import Frontier
-from ddcli.errors import BudgetError, DdError, SpecError, SpecErrors, UsageError
+from ddcli.errors import DdError, SpecError, SpecErrors, UsageError
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.trial import Matrix
     from ddcli.errors import Span
+    from ddcli.pipeline_tests.step_cost import StepMeter
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.plan.test_steps import Expectation, Test
-    from ddcli.spec.bounds import Budget
     from ddcli.store.state.manifest import Manifest
 
 
@@ -128,22 +127,23 @@ class _Stepping:
             trial = Trial(
                 graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient, counted=counted
             )
-            before = Counts()
+            meter = self._meter(trial) if counted else None
             logs = {name: _no_updates(trial, name) for name in graph.outputs}
             failures: list[Failure] = []
             steps = stepped(trial, material.updates, material.uppers)
-            for number, (step, upper, found) in enumerate(zip(self.test.steps, material.uppers, steps, strict=True)):
+            for number, (step, upper) in enumerate(zip(self.test.steps, material.uppers, strict=True)):
+                began = clock.perf_counter()
+                found = next(steps)
+                seconds = clock.perf_counter() - began
                 logs = {name: kernels.consolidate(np.concatenate([log, found[name]])) for name, log in logs.items()}
                 for each in (*step.expect, *self._always()):
                     name = each.collection
                     seen = Seen(subject, trial.outputs[name], found[name], logs[name], upper)
                     failures += [self._placed(failure, number) for failure in seen.failures(each)]
-                if counted:
-                    now = trial.counts()
-                    if step.budget:
-                        over = self._over(step.budget, now.since(before))
-                        failures += [self._placed(failure, number) for failure in over]
-                    before = now
+                if meter is not None:
+                    spent = meter.cost(seconds, found)
+                    over = meter.failures(step.budget, spent, self.test.span) if step.budget else ()
+                    failures += [self._placed(failure, number) for failure in over]
             counts["steps"] = len(self.test.steps)
             if not failures:
                 counts["replays"], apart = Replays(material, graph, logs).disagreement()
@@ -154,28 +154,10 @@ class _Stepping:
         named = {each.collection for step in self.test.steps for each in step.expect}
         return (each for each in self.standing if each.collection in named)
 
-    def _over(self, budget: Budget, counts: Counts) -> list[Failure]:
-        """Return the failure of a step that took more rows than its budget: at the bound, with the operator that took most."""
-        from ddcli.job.budget import RunCost, run_budget
-        from ddcli.plan.bound import BoundPipeline
-        from ddcli.plan.lower import lowered_nodes
-        from ddcli.plan.places import OperatorPlace, places_of
+    def _meter(self, trial: Trial) -> StepMeter:
+        from ddcli.pipeline_tests.step_cost import StepMeter
 
-        def places() -> dict[str, OperatorPlace]:
-            graph = self._logical()
-            return places_of(
-                BoundPipeline(self.subject.spec, self.subject.inputs, self.subject.time), graph, lowered_nodes(graph)
-            )
-
-        bounds = run_budget(budget, {})
-        assert bounds is not None, "a budget has a bound"
-        try:
-            replace(bounds, whole="the step").check(RunCost(counts), places)
-        except BudgetError as error:
-            text = budget.operator.rows if error.problem.startswith("budget.operator") else budget.run.rows
-            hint = "`work` in `dd explain` says what bounds the rows of an operator"
-            return [Failure(text.span if text else self.test.span, f"{error.problem}, at {error.span}", hint=hint)]
-        return []
+        return StepMeter(self.subject, self._logical(), trial)
 
     def _graph(self) -> PhysicalGraph:
         """Return what the test computes."""

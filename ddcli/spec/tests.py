@@ -123,12 +123,35 @@ ONE_EXPECTATION: Record[WrittenExpectation] = Record(
     },
     "what is expected",
     "{collection: orders, unique: [id]}",
-    least=2,
+    least=1,
 )
+RULES = "contents, changes, unique, not_null, accepted, always, non_negative"
+
+
+class _Expected(Shape[WrittenExpectation]):
+    """What is expected of one collection: its name alone, or as a key, is not enough."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenExpectation:
+        if isinstance(node, Mapping) and len(node.entries) == 1:
+            word, value = node.entries[0]
+            if word.value == "collection":
+                raise notes.refuse(
+                    place.path, "nothing is expected of the collection", node.span, f"add one of {RULES}"
+                )
+            if word.value not in ONE_EXPECTATION.keys and isinstance(value, Sequence):
+                hint = f"for the rows of a collection write `{{collection: {word.value}, contents: [...]}}`"
+                raise notes.refuse(place.path, f"unknown key {word.value!r}", word.span, hint)
+        return ONE_EXPECTATION.read(node, place, notes)
+
+    def _schema(self) -> JsonSchema:
+        return ONE_EXPECTATION.schema() | {"minProperties": 2}
+
+
+EXPECTED = _Expected()
 EXPECT: Shape[tuple[WrittenExpectation, ...]] = ByKind(
     "what is expected, or a list of that",
-    mapping=As(ONE_EXPECTATION, lambda _, one: (one,)),
-    sequence=Many(ONE_EXPECTATION, "a list of what is expected"),
+    mapping=As(EXPECTED, lambda _, one: (one,)),
+    sequence=Many(EXPECTED, "a list of what is expected"),
     hint="for example `{collection: orders, unique: [id]}`",
 )
 STEP_KEYS = {
@@ -137,7 +160,9 @@ STEP_KEYS = {
         "given", Pairs(NAME, GIVEN, "a mapping of inputs to rows"), about="rows of inputs, in their format; or a file"
     ),
     "expect": Key("expect", EXPECT, about="expectations once the times of the step are closed"),
-    "budget": Key("budget", STEP_BUDGET, about="the most rows that the step, or each of its operators, may take"),
+    "budget": Key(
+        "budget", STEP_BUDGET, about="the most rows, seconds or bytes that the step, or each of its operators, may take"
+    ),
 }
 ONE_STEP: Record[WrittenStep] = Record(
     lambda place, arguments: WrittenStep(place.word.span, **arguments),
