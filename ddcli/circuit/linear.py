@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.columns import NULL
+from ddcli.engine.columns import NULL, POOLED
+from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.lanes import Layout, decode
-from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute, Plus
+from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparison, Linear, Permute, Plus, Select
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
@@ -54,7 +55,7 @@ def keeping(schema: Schema, steps: Sequence[Step], pool: Pool) -> Callable[[np.n
 def linear_operator(
     node: physical.Linear, pool: Pool, nt: int, failed: Callable[[np.ndarray, Sequence[str]], None] | None = None
 ) -> Operator:
-    """Return the operator of a linear chain: a permutation of lanes where nothing has to be computed.
+    """Return the operator of a linear chain: lanes are permuted, and compared, where nothing has to be computed.
 
     Updates on which it fails are `failed`, if that is given, and have no result.
     """
@@ -112,6 +113,9 @@ def _linear(
     if not computed.width and _only_maps(node):
         return Permute(lanes, nt)
     only = MapStep(tuple((name, Column(name, kind)) for name, kind in computed.schema.items()))
+    comparisons = None if computed.width else _comparisons(given, node.steps)
+    if comparisons is not None:
+        return Select(comparisons, lanes, nt)
     run = stage.FusedSteps(given, (*node.steps, only))
 
     def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]:
@@ -130,6 +134,60 @@ def _linear(
     if failed is not None:
         operator.sift = sift
     return operator
+
+
+ORDERS = {
+    "<": LESS,
+    "<=": LESS | EQUAL,
+    "=": EQUAL,
+    "<>": LESS | GREATER,
+    ">=": GREATER | EQUAL,
+    ">": GREATER,
+}
+
+
+def _comparisons(given: Schema, steps: Sequence[Step]) -> list[LaneComparison] | None:
+    """Return the comparisons of lanes that the filters among steps come to; None where they take more than that."""
+    found: list[LaneComparison] = []
+    for at, step in enumerate(steps):
+        if isinstance(step, FilterStep):
+            origins, conditions = _origins(given, steps[:at]), [step.condition]
+            while conditions:
+                call = conditions.pop()
+                if isinstance(call, Call) and call.function == "and":
+                    conditions += call.args
+                elif compared := _comparison(call, origins, given):
+                    found.append(compared)
+                else:
+                    return None
+        elif not isinstance(step, MapStep):
+            return None
+    return found
+
+
+def _comparison(call: Expression, origins: dict[str, Origin], given: Schema) -> LaneComparison | None:
+    """Return a comparison of two columns of one lane, or of one with an integer, if the expression is one."""
+    if not isinstance(call, Call) or call.function not in ORDERS:
+        return None
+    one, other = (_origin(argument, origins) for argument in call.args)
+    orders = ORDERS[call.function]
+    if isinstance(one, Literal):
+        # 1 < x is x > 1.
+        one, other, orders = other, one, orders & EQUAL | (orders & LESS) << 2 | (orders & GREATER) >> 2
+    if not isinstance(one, Column):
+        return None
+    source, kind = Layout(given), given[one.name]
+    if kind.nullable or kind.lanes > 1 or (kind.kind in POOLED and (call.function not in ("=", "<>") or kind.fields)):
+        return None
+    (lane,) = source.lanes(one.name)
+    signed = kind.is_integer and kind.kind != "uint64"
+    if isinstance(other, Literal) and isinstance(other.value, int):
+        return LaneComparison(lane, orders, number=other.value) if signed else None
+    if not isinstance(other, Column):
+        return None
+    beside = given[other.name]
+    alike = beside == kind or (signed and beside.is_integer and beside.kind != "uint64" and not beside.nullable)
+    return LaneComparison(lane, orders, *source.lanes(other.name)) if alike else None
 
 
 @dataclass(frozen=True, slots=True)

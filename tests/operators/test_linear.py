@@ -1,11 +1,24 @@
 """Linear operators on lanes, at every width: strided lanes are where libraries' fast paths have had errors."""
 
+from operator import eq, ge, gt, le, lt, ne
+
 import numpy as np
 import pytest
 
 from ddcli.engine.kernels import DiffOverflow
+from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.linear import CACHED, Concat, Constant, Inverted, Permute, Plus, permute
+from ddcli.engine.operators.linear import (
+    CACHED,
+    Concat,
+    Constant,
+    Inverted,
+    LaneComparison,
+    Permute,
+    Plus,
+    Select,
+    permute,
+)
 from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
@@ -72,3 +85,31 @@ def test_a_number_is_added_to_a_lane_and_a_sum_out_of_range_is_left_to_the_expre
         add.step([Delta(np.array([[2**63 - 2, 7, 0, 1]]))], INTERVAL)
     with pytest.raises(InputError):
         Permute([Plus(0, -2), 1], 1, Refuse()).step([Delta(np.array([[1 - 2**63, 7, 0, 1]]))], INTERVAL)
+
+
+@pytest.mark.parametrize("lanes", range(2, 8))
+def test_rows_whose_lanes_compare_are_selected(lanes):
+    random = np.random.default_rng(lanes)
+    updates = random.integers(0, 3, (200, lanes + 2))
+    signs = {LESS: lt, LESS | EQUAL: le, EQUAL: eq, LESS | GREATER: ne, GREATER | EQUAL: ge, GREATER: gt}
+    for _ in range(30):
+        some = [
+            LaneComparison(*map(int, (random.integers(lanes), random.choice([*signs]), random.integers(-1, lanes), 1)))
+            for _ in range(random.integers(1, 4))
+        ]
+        found = Select(some, [lanes - 1, Constant(5)], 1).step([Delta(updates)], INTERVAL).updates
+        expected = [
+            [row[lanes - 1], 5, *row[-2:]]
+            for row in updates.tolist()
+            if all(signs[each.orders](row[each.lane], row[each.other] if each.other >= 0 else 1) for each in some)
+        ]
+        assert found.tolist() == expected
+
+
+def test_what_is_selected_is_distinct_where_it_keeps_all_lanes():
+    updates = np.array([[1, 5, 0, 1], [2, 5, 0, 1]], np.int64)
+    compared = [LaneComparison(1, EQUAL, number=5)]
+    assert Select(compared, [1, 0], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
+    assert not Select(compared, [1, 1], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
+    with pytest.raises(ValueError, match="a matrix of 4 lanes"):
+        Select([LaneComparison(4, EQUAL)], [0], 1).step([Delta(updates)], INTERVAL)

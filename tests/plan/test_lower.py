@@ -1,10 +1,14 @@
 """The physical graph: what is fused, pruned, permuted, composed and shared."""
 
+from collections import Counter
+from random import Random
+
 import polars as pl
 import pytest
 
+from ddcli.api import Dataflow
 from ddcli.circuit.graph import assemble
-from ddcli.engine.operators.linear import Linear, Permute
+from ddcli.engine.operators.linear import Linear, Permute, Select
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
@@ -291,3 +295,53 @@ def test_a_number_added_to_an_integer_is_added_lane_by_lane():
     assert isinstance(operator, Permute)
     (operator,) = operators(planned("map: {a: v + 1, b: v * 2}"))
     assert isinstance(operator, Linear)
+
+
+COMPARED = {
+    "a = b": lambda a, b, c, d, e, f, s, t: a == b,
+    "a <> b and a < 2": lambda a, b, c, d, e, f, s, t: a != b and a < 2,
+    "1 < a": lambda a, b, c, d, e, f, s, t: a > 1,
+    "2 >= a and b >= a and c > b": lambda a, b, c, d, e, f, s, t: a <= 2 and b >= a and c > b,
+    "e = f": lambda a, b, c, d, e, f, s, t: e == f,
+    "e < f": lambda a, b, c, d, e, f, s, t: e < f,
+    "s <> t": lambda a, b, c, d, e, f, s, t: s != t,
+}
+COMPUTED = {
+    "s < t": lambda a, b, c, d, e, f, s, t: s < t,
+    "a = d": lambda a, b, c, d, e, f, s, t: d is not None and a == d,
+    "a = b or a = 1": lambda a, b, c, d, e, f, s, t: a in (b, 1),
+    "a + 1 = b": lambda a, b, c, d, e, f, s, t: a + 1 == b,
+    "s = 'x'": lambda a, b, c, d, e, f, s, t: s == "x",
+}
+
+
+@pytest.mark.parametrize("condition", [*COMPARED, *COMPUTED])
+def test_filters_that_compare_lanes_select_by_them(condition):
+    schema = {"a": "int64", "b": "int64", "c": "int32", "d": "int64?", "e": "float64", "f": "float64"}
+    dataflow = Dataflow()
+    given = dataflow.input("t", schema | {"s": "string", "t": "string"})
+    output = given.filter(condition).map(s="s", b="b", a="a").output()
+    random = Random(condition)
+    floats = [float("-inf"), -0.0, 0.0, 1.5]
+    rows = [
+        (
+            *random.choices(range(-1, 4), k=3),
+            random.choice([None, 0, 1]),
+            *random.choices(floats, k=2),
+            *random.choices("xyz", k=2),
+        )
+        for _ in range(200)
+    ]
+    for row in rows:
+        given.insert(row)
+    given.close()
+    dataflow.step()
+    predicate = (COMPARED | COMPUTED)[condition]
+    expected = Counter((row[6], row[1], row[0]) for row in rows if predicate(*row))
+    found = Counter()
+    for record, _, diff in output.updates():
+        found[record] += diff
+    assert found == expected
+    places = dataflow.assemble().nest.scope.places
+    selects = any(isinstance(operator, Select) for place in places for operator in place.shards)
+    assert selects == (condition in COMPARED)

@@ -4,7 +4,7 @@ A matrix is C-contiguous int64, [data lanes | time lanes | diff], a row an updat
 How kernels are written, compiled and kept is in `engine.jit`.
 
 * asof: the nearest rows of an ordered group, and the rows that they are nearest to
-* gather: pick rows by key, lanes by number
+* gather: pick rows by key or by comparisons, lanes by number
 * join: join sorted matrices by key
 * join_few: join a few new rows, in one call
 * leaves: which pages of a batch file have a key, and where they lie
@@ -40,7 +40,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 
 from ddcli.engine.jit.errors import DiffOverflow, KernelError
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
-from ddcli.engine.kernels.gather import concat, distinct_keys, gather, gather_bounds, inserted, locate, take
+from ddcli.engine.kernels.gather import concat, distinct_keys, gather, gather_bounds, inserted, locate, select, take
 from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, join_few
 from ddcli.engine.kernels.merge import Merge, merge
@@ -80,6 +80,7 @@ __all__ = [
     "merge",
     "packed",
     "rounds_equal",
+    "select",
     "set_announce",
     "set_cache_dir",
     "shard_of",

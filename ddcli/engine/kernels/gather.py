@@ -1,8 +1,8 @@
-"""Pick rows by key and lanes by number."""
+"""Pick rows by key or by comparisons of their lanes, and lanes by number."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+LESS: Final = 1
+EQUAL: Final = 2
+GREATER: Final = 4
 
 
 @kernel("MMV")
@@ -151,6 +155,36 @@ def copy_lanes_of(m: np.ndarray, rows: np.ndarray, lanes: np.ndarray, out: np.nd
     return 0
 
 
+@kernel("MMV")
+def rows_that_compare(m: np.ndarray, comparisons: np.ndarray, out: np.ndarray) -> int:
+    """Write the numbers of the rows for which all comparisons hold; return how many, or -1 where a lane isn't there.
+
+    A comparison is [lane, orders, lane or -1, number]: the orders are the sum of LESS, EQUAL and GREATER, as far as they
+    hold, of the first lane beside the other, or beside the number.
+    """
+    for k in range(comparisons.shape[0]):
+        if not (0 <= comparisons[k, 0] < m.shape[1] and -1 <= comparisons[k, 2] < m.shape[1]):
+            return -1
+    o = 0
+    for i in range(m.shape[0]):
+        kept = True
+        for k in range(comparisons.shape[0]):
+            x = m[i, comparisons[k, 0]]
+            y = comparisons[k, 3]
+            if comparisons[k, 2] >= 0:
+                y = m[i, comparisons[k, 2]]
+            order = EQUAL
+            if x < y:
+                order = LESS
+            elif x > y:
+                order = GREATER
+            kept = kept and (comparisons[k, 1] & order) != 0
+        if kept:
+            out[o] = i
+            o += 1
+    return o
+
+
 def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
     """Return the rows of `m`, sorted by its first `nk` lanes, whose key is a row of the sorted, distinct matrix `keys`.
 
@@ -211,6 +245,19 @@ def distinct_keys(m: np.ndarray, nk: int) -> np.ndarray:
     out = np.empty((m.shape[0], nk), np.int64)
     count = first_keys(m, out)
     return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+
+
+def select(m: np.ndarray, comparisons: np.ndarray) -> np.ndarray:
+    """Return the numbers of the rows for which all comparisons, as `rows_that_compare` takes them, hold.
+
+    >>> select(np.array([[1, 5], [2, 2], [3, 3]]), np.array([[0, EQUAL, 1, 0], [0, LESS | EQUAL, -1, 2]])).tolist()
+    [1]
+    """
+    out = np.empty(m.shape[0], np.int64)
+    count = rows_that_compare(m, comparisons, out)
+    if count < 0:
+        raise ValueError(f"comparisons {comparisons.tolist()} of a matrix of {m.shape[1]} lanes")
+    return out[:count]
 
 
 def inserted(m: np.ndarray) -> int:

@@ -6,7 +6,7 @@ it reads, runs its logic on them and encodes what it computed, while columns tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -147,6 +147,34 @@ class Permute(Stateless):
             total += int(diffs.sum())
         rows = [[*self._record, int(time), total]] if total else []
         return Delta(np.array(rows, np.int64).reshape(len(rows), len(self._record) + 2), distinct=True)
+
+
+class LaneComparison(NamedTuple):
+    """A comparison of a lane with another, or with a number where there is no other lane: `orders` as of `kernels.select`."""
+
+    lane: int
+    orders: int
+    other: int = -1
+    number: int = 0
+
+
+class Select(Stateless):
+    """Keep the rows for which all comparisons of lanes hold, with their data lanes taken from `lanes`."""
+
+    def __init__(self, comparisons: Sequence[LaneComparison], lanes: Sequence[Lane], nt: int):
+        self.lanes = tuple(lanes)
+        self.tail = nt + 1
+        self._comparisons = np.array(comparisons, np.int64)
+        self._kept = frozenset(lane for lane in lanes if isinstance(lane, int))
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        (delta,) = deltas
+        rows = kernels.select(delta.updates, self._comparisons)
+        if not len(rows):
+            return Delta(empty(len(self.lanes) + self.tail), distinct=True)
+        keeps_all = len(self._kept) == delta.updates.shape[1] - self.tail
+        every = None if len(rows) == len(delta.updates) else rows
+        return Delta(permute(delta.updates, self.lanes, self.tail, every), delta.distinct and keeps_all)
 
 
 class Linear(Stateless):
