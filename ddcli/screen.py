@@ -162,7 +162,7 @@ def json_text(tree: Any, indent: int | None = None) -> str:
 
 
 def json_visible(text: str) -> str:
-    r"""Return JSON with what would not be shown as it is in JSON's escapes: it says the same.
+    r"""Return JSON in which JSON's escapes stand for what a screen would not show as it is: it means the same.
 
     >>> json_visible('["größer\u202e"]')
     '["größer\\u202e"]'
@@ -179,7 +179,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def json_number(value: float) -> float | str:
-    """Return a float as JSON says it: what JSON has no number for as the text that `cast(text as float64)` reads.
+    """Return a float as JSON has it: what JSON has no number for as the text that `cast(text as float64)` reads.
 
     >>> json_number(1.5), json_number(float("nan")), json_number(float("-inf"))
     (1.5, 'NaN', '-Infinity')

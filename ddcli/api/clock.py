@@ -1,4 +1,4 @@
-"""Times as a program says them and as the engine holds them.
+"""Times as a program writes them and as the engine holds them.
 
 A time is an integer, a date or a timestamp, or, where it has several coordinates, a tuple of those. In the engine it is
 a tuple of integers; see `engine.times` for their order, and for frontiers.
@@ -105,5 +105,5 @@ class Clock:
         return Frontier([self.time(given)])
 
     def show(self, frontier: Frontier) -> str:
-        """Return a frontier as a message says it."""
+        """Return a frontier as a message shows it."""
         return " ".join(str(self.value(time)) for time in frontier) or str(frontier)

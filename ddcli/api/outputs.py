@@ -92,7 +92,7 @@ def updates_of(lanes: np.ndarray, layout: Layout, dataflow: Program) -> list[Upd
 
 
 class Condition:
-    """A question that may be asked again: it is true or false as things stand, and called it says the same."""
+    """A question that may be asked again: it is true or false as things stand, and returns that when it is called."""
 
     def __init__(self, ask: Callable[[], bool]):
         self._ask = ask

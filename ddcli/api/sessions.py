@@ -42,7 +42,7 @@ class UpdateSource(Protocol):
 class Session(Collection):
     """A collection that a program feeds.
 
-    Its frontier says which times it may still change at. `time` is the one at which `insert` and its like put their updates: that
+    Its frontier holds the times at which it may still change. `time` is the one at which `insert` and its like put their updates: that
     of the frontier, as long as it is a single one.
     """
 

@@ -49,7 +49,7 @@ class KeptTraces:
 
 
 class TraceHandle:
-    """A reader of an arrangement. It holds the trace: times at or after `since` stay apart until the handle says otherwise.
+    """A reader of an arrangement. It holds the trace: times at or after `since` stay apart until the handle moves on.
 
     A forgotten handle keeps all history, so close it, or use it in a `with` block.
 

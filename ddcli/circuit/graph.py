@@ -173,7 +173,7 @@ class ImportedSource:
 
 @dataclass(frozen=True)
 class UpsertSource:
-    """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key says its value."""
+    """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key has its value."""
 
     key: tuple[str, ...]
     schema: Schema

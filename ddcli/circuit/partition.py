@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 Owned = tuple[tuple[str, "Type"], ...] | None
 """Columns of a collection whose values say in which shard a record is, each with the type it had when that was found out:
-it says what its lanes were. None where nothing is known."""
+it is what its lanes were. None where nothing is known."""
 
 
 @singledispatch
-def owned(node: Node) -> Owned:  # noqa: ARG001 - what knows of its input says so below
+def owned(node: Node) -> Owned:  # noqa: ARG001 - what knows of its input is registered below
     """Return the columns by which the records of a node are in shards: all of them are in the record, so equal ones are together."""
     return None
 

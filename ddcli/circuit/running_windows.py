@@ -49,7 +49,7 @@ def counts_rows(node: physical.RunningGroup) -> bool:
 
 
 def mark_layout(node: physical.RunningGroup) -> Layout:
-    """Return what a mark says beside the key: its place, how many rows are up to there if that matters, and what each call comes to."""
+    """Return what a mark holds beside the key: its place, how many rows are up to there if that matters, and what each call comes to."""
     found = order_columns(node) | ({ROWS: Type("int64")} if counts_rows(node) else {})
     for at, call in enumerate(node.calls):
         found |= cells(at, call)
@@ -110,7 +110,7 @@ class ContinuedCalls(WindowCalls):
         return Continued(out, np.ascontiguousarray(np.concatenate(columns, axis=1)))
 
     def in_order(self, rows: Lanes) -> tuple[Lanes, Mask]:
-        """Return rows in the order in which the window goes, that is backwards where its frames reach to the end."""
+        """Return rows in the order of the window, that is backwards where its frames reach to the end."""
         rows, same = super().in_order(rows)
         if not self.backwards or not len(rows):
             return rows, same

@@ -113,7 +113,7 @@ def command(
 
     keep_freed_memory()
     if name is not None:
-        _refuse(options, "--input", "the pipeline file says what its input is")
+        _refuse(options, "--input", "the pipeline file states what its input is")
         _say(convert_input(Path(source), name, where, until=until, force=force), where, output)
         return
     given = {option: value for option, value in options.items() if value and option != "csv"}

@@ -147,7 +147,7 @@ class Difference:
 
     @property
     def count(self) -> str:
-        """The name of the column of frames that says how many rows each stands for: `count`, or `count_` beside a column `count`."""
+        """The name of the column of frames with the number of rows that each stands for: `count`, or `count_` beside a column `count`."""
         name = COUNT
         while name in self.compared.types:
             name += "_"

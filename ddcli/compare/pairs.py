@@ -92,7 +92,7 @@ class Matching:
         return sides[0], sides[1]
 
     def _in_order(self, removed: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
-        """Pair the removed rows of each key with the added ones, in order, each as often as its multiplicity says.
+        """Pair the removed rows of each key with the added ones, in order, each as often as its multiplicity.
 
         A row stands for a range of places, up to `END`; where a range of either side ends, a pair ends.
         """

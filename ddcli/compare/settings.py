@@ -99,7 +99,7 @@ def _tolerance(text: str) -> Tolerance | None:
 
 
 def parse_max_changed(text: str) -> MaxChanged:
-    """Return the bound that a text says.
+    """Return the bound that a text states.
 
     >>> parse_max_changed("0.5%").allows(5, 1000)
     True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.store.tables.partitions import Partition
 
     Files = tuple[tuple[Path, Partition], ...]
-    """The files of a table, each with what its path says of columns."""
+    """The files of a table, each with the columns of its path."""
 
 WEIGHT = "\0weight"
 """The column of a side's rows with their multiplicities."""

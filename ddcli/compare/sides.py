@@ -1,6 +1,6 @@
 """What a person names as a side: which files these are, a log or a table, and which types their text has.
 
-A side is opened in two steps, because text says nothing of its types: first both sides say which columns they have
+A side is opened in two steps, because text has no types: first both sides report which columns they have
 (`SideArgument`), then each is read with the types that the other has, or that its text allows (`Side`).
 """
 

@@ -6,7 +6,7 @@
 * meter: inputs whose progress is measured as they are read
 * migration: the state of a changed pipeline: what is new is built and committed
 * rebuild: what is built anew, and as of when
-* rebuild_sources: what it is built from: rows before the frontier, kept contents, what outputs said
+* rebuild_sources: what it is built from: rows before the frontier, kept contents, earlier contents of outputs
 * rebuild_outputs: the differences that outputs and side logs get
 * requested_changes: what changes, and what is refused before anything is built anew
 * prepare: inputs found and opened, and the file bound to their columns

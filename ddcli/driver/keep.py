@@ -21,7 +21,7 @@ FILES = 8
 
 
 def keep_logs(request: Request, state: State) -> None:
-    """Sum up what the file says not to keep of outputs' logs, and commit that."""
+    """Sum up what outputs' logs needn't keep apart by the file's `keep`, and commit that."""
     manifest = state.manifest
     assert manifest is not None, "a run that changed something has committed"
     if not manifest.upper:

@@ -5,7 +5,7 @@ Outputs that say something else now are given the difference, at the frontier: n
 
 Files are withdrawn the same way: what is above their inputs is built from the files that remain. Under the clock of arrivals that
 happens at the time of a run, which is closed with it. And a state is reopened so: all of it is built as of the earlier frontier, from
-the files that were taken in. Each output gets the difference to all that it says, at that frontier and at the times after it, which are open then.
+the files that were taken in. Each output gets the difference to all of its updates, at that frontier and at the times after it, which are open then.
 """
 
 from __future__ import annotations

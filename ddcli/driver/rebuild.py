@@ -61,7 +61,7 @@ class Rebuild:
         return self.upper if self.at is None else Frontier([(self.at,)])
 
     def known(self, name: str) -> OutputEntry | None:
-        """Return what the state says of an output, whatever it was called; nothing of one that is written from the beginning."""
+        """Return the state's entry of an output, whatever it was called; none of one that is written from the beginning."""
         if name in self.request.rewrite:
             return None
         return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))

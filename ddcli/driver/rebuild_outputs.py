@@ -1,4 +1,4 @@
-"""What outputs and side logs say after a rebuild: each gets the difference to all that it says."""
+"""Outputs and side logs after a rebuild: each gets the difference to all of its updates."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def _reopening(request: Request, manifest: Manifest | None, time: str) -> Reques
 
 
 def _keep_logs(request: Request, state: State | None, summary: RunSummary) -> None:
-    """Sum up what is old in the outputs' logs. Only where the file says how much to keep is the module imported that does it."""
+    """Sum up what is old in the outputs' logs. The module that does it is imported only if the file has a `keep`."""
     if state is not None and summary.changed and any(each.keep for each in request.spec.outputs.values()):
         from ddcli.driver.keep import keep_logs
 

@@ -84,7 +84,7 @@ def errors_at_tables(request: Request) -> Iterator[None]:
 
 
 def _record(path: Path, row: int) -> str:
-    """Return what a message says of a record in a mirror: its values, but for those of time, which may be beyond all calendars."""
+    """Return a record of a mirror as a message shows it: its values, but for those of time, which may be beyond all calendars."""
     import polars as pl
 
     from ddcli.store.mirrors.source import OWN

@@ -49,7 +49,7 @@ SECOND, MOMENT = 1_000_000, 0.001
 
 Look = frozenset[tuple[Any, ...]]
 FILE = 4
-"""How much a look says of a file of an input: its input, its path there, its size, and when it was changed."""
+"""What a look finds out of a file of an input: its input, its path there, its size, and when it was changed."""
 
 
 class Stopped(BaseException):
@@ -103,7 +103,7 @@ class Standing:
                 seen = self._wait(waker, request, seen, again)
 
     def _request(self) -> Request:
-        """Return what the pipeline file says."""
+        """Return the model of the pipeline file."""
         return read_request(self.pipeline, self.state, None, lambda _line: None, runs=True)
 
     def _again(self, before: Request) -> Request:
@@ -182,7 +182,7 @@ def due_in(request: Request) -> float | None:
     try:
         manifest = read_newest(request.state)
     except DdError:
-        return None  # the next round says what is wrong
+        return None  # the next round reports what is wrong
     due = manifest.cache.get("due") if manifest is not None else None
     return None if due is None else max(0.0, (due - time_now(None)) / SECOND + MOMENT)
 
@@ -202,7 +202,7 @@ def _log_of(request: Request, given: InputSpec) -> Path:
 
 
 def _tip_of(request: Request, given: InputSpec) -> str:
-    """Return what changes with a table in a catalog; what is wrong with it a round says."""
+    """Return what changes with a table in a catalog; a round reports what is wrong with it."""
     from ddcli.job.tables import open_table
 
     try:

@@ -1,7 +1,7 @@
 """Times and frontiers: the lattice that updates live in.
 
 A time is a tuple of integers, ordered component by component: (0, 1) and (1, 0) are not comparable. `join` is the
-least time after both, `meet` the greatest before both. A frontier is an antichain of times, and says: no update will
+least time after both, `meet` the greatest before both. A frontier is an antichain of times, and promises: no update will
 appear any more at a time that is not at or after one of them. The empty frontier is after everything: closed.
 
 Frontiers form a lattice as well, by what they still allow: `join` allows what both do, `meet` what either does.

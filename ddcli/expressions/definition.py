@@ -40,9 +40,9 @@ NAMES = 100
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a text says of a function.
+    """What the text of a module shows of a function.
 
-    `meaning` is a hash of what it does, as far as its own text says: comments and formatting are no part of it; empty where there is no
+    `meaning` is a hash of what it does, as far as its own text shows: comments and formatting are no part of it; empty where there is no
     text. It takes `least` arguments and up to `most` (None: any number), unless it is `unseen` how many: then that says why. `keyword`
     is one that must be given by its name. `text` is the digest of the text of the module that the pipeline names.
     """
@@ -89,7 +89,7 @@ def _check_imports(module: Module, folder: str, _text: str) -> None:
 
 
 def _defined(module: Module, name: str, folder: str, seen: set[tuple[str, str]]) -> Definition:
-    """Return what a module's text, or that of those it imports the name from, says of a function."""
+    """Return what a module's text, or that of those it imports the name from, shows of a function."""
     if module.file is None:
         return _without_text(module, name)
     data = read(module.file)
@@ -108,7 +108,7 @@ def _defined(module: Module, name: str, folder: str, seen: set[tuple[str, str]])
 def _judged(
     statement: ast.stmt, module: Module, name: str, folder: str, seen: set[tuple[str, str]], data: bytes
 ) -> Definition:
-    """Return what the statement that binds a name says of the function."""
+    """Return what the statement that binds a name shows of the function."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         meaning = _meaning(data, min(node.lineno for node in (statement, *statement.decorator_list)))
         if statement.decorator_list:

@@ -38,7 +38,7 @@ class Function:
 
 
 def ruled(name: str, signature: str, doc: str, example: str, result: str, rule: Rule) -> Function:
-    """Return a function whose result depends on its arguments as a rule says."""
+    """Return a function whose result type a rule computes from its arguments."""
     return Function(name, signature, doc, example, result, rule)
 
 
@@ -48,5 +48,5 @@ def derived(signature: str, doc: str, example: str, result: str, means: str) -> 
 
 
 def plain(signature: str, doc: str, example: str, result: str, calls: str | None = None) -> Function:
-    """Return a function whose types its signature says."""
+    """Return a function whose types its signature states."""
     return Function(signature.partition("(")[0], signature, doc, example, result, calls=calls)

@@ -149,7 +149,7 @@ def _dated(value: pl.Expr, target: Type) -> pl.Expr:
 
 
 def moment_in(text: pl.Expr, target: Type) -> pl.Expr:
-    """Return the timestamps that text says as ISO 8601 has it, in the years 1 to 9999; null for other text."""
+    """Return the timestamps that text in ISO 8601 holds, in the years 1 to 9999; null for other text."""
     return _dated(_text_to_moment(text, target), target)
 
 

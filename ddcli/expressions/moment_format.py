@@ -52,7 +52,7 @@ PIVOT = 69
 
 
 class FormatError(ValueError):
-    """A format that says no date."""
+    """A format without a date."""
 
 
 def parts_of(text: str) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ SHOWN = 60
 
 
 def read(text: Text, what: str = "an expression") -> Tree:
-    """Return the syntax tree of one expression (or of a statement, which `what` says); raises SpecError at the place of a mistake."""
+    """Return the syntax tree of one expression (or of a statement; `what` is which); raises SpecError at the place of a mistake."""
     dialect = SqlDialect()
     try:
         tokens = _signs_apart(dialect.tokenize(text.value), text.value)
@@ -115,7 +115,7 @@ def pivoted(span: Span) -> SpecError:
 
 
 def _is_set(value: object) -> bool:
-    """Return whether an argument says something: sqlglot leaves out, or sets to one of these, what wasn't written."""
+    """Return whether an argument was written: sqlglot leaves out, or sets to one of these, what wasn't."""
     return value is not None and value is not False and value != []
 
 

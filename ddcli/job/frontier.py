@@ -33,7 +33,7 @@ def find_upper(
 ) -> Frontier | None:
     """Return the frontier up to which a run closes the times, that of its state or one after it; None where there is nothing to go by.
 
-    What `--until` says; else the least upper of the inputs that carry their progress (one that is closed holds nobody
+    The `--until` given; else the least upper of the inputs that carry their progress (one that is closed holds nobody
     back); else the box up to `seen`, the largest value of each coordinate in all files so far. Under the clock of arrivals
     that is the time of this run, if a file is new or something is due.
     """

@@ -1,4 +1,4 @@
-"""What there is of an input: its files, and how far it says that it is whole."""
+"""What there is of an input: its files, and the progress that it carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run is to be computed, as a person says it. Imports no third-party library: most runs need no Spark."""
+"""Where a run is to be computed, as options and file state it. Imports no third-party library: most runs need no Spark."""
 
 from __future__ import annotations
 

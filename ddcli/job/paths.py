@@ -33,7 +33,7 @@ def logs_aside(spec: Spec) -> list[tuple[str, Text]]:
 
 
 def state_of(spec: Spec, base: Path) -> Path:
-    """Return where the file says that its state is."""
+    """Return the place of the state that the file names."""
     return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
 
 

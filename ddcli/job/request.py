@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """One run as it was asked for, beside what the pipeline file says. Paths are absolute; `digest` is the file's."""
+    """One run as it was asked for, beside the model of the pipeline file. Paths are absolute; `digest` is the file's."""
 
     spec: Spec
     digest: str

@@ -128,7 +128,7 @@ def _read_text(node: Scalar, kind: Type) -> Any:
 
 
 def _moment(text: str, kind: Type) -> dt.datetime:
-    """Return a timestamp. One with a zone is in UTC unless it says otherwise, as `--until` reads it."""
+    """Return a timestamp. One with a zone is in UTC unless it has an offset, as `--until` reads it."""
     moment = dt.datetime.fromisoformat(text)
     if kind.zone is None:
         return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)

@@ -138,7 +138,7 @@ def _plain_value(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """An input of the pipeline, by name; `time` names its time columns, `meaning` says how its rows are understood."""
+    """An input of the pipeline, by name; `time` names its time columns, `meaning` is how its rows are understood."""
 
     name: str
     time: tuple[str, ...] = ("time",)
@@ -277,9 +277,9 @@ class Pairing(Node):
 
 @dataclass(frozen=True, eq=False)
 class Join(Pairing):
-    """Pairs of records with equal, non-null keys; `how` says which records without a partner stay, with nulls.
+    """Pairs of records with equal, non-null keys; `how`: which records without a partner stay, with nulls.
 
-    `on` pairs a left column with a right one. `columns` says where each column of the result comes from: its name,
+    `on` pairs a left column with a right one. `columns` has where each column of the result comes from: its name,
     the side ("left", "right", or "key" for one that equals both sides' key) and the column's name there (the left
     one's for a key).
     """

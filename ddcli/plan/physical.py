@@ -212,7 +212,7 @@ class HalfJoin(RowLookup):
 
 @dataclass(frozen=True, eq=False)
 class RowCount(RowLookup):
-    """The updates that find rows: those columns first by which they are looked up, and a last one that says how many rows."""
+    """The updates that find rows: those columns first by which they are looked up, and a last one with the number of rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ class AsofGroup(Node):
 
 
 SIDE = "$side"
-"""The column of an as-of join's rows that says whether they are of the left or the right."""
+"""The column of an as-of join's rows that marks them as of the left or the right."""
 AT = "$at"
 """The column that is compared, of which the rows have the lanes."""
 
@@ -282,7 +282,7 @@ class PythonGroup(Node):
 
 @dataclass(frozen=True, eq=False)
 class Multiplicity(Node):
-    """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count says. State."""
+    """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count returns. State."""
 
     function: Expression | None
 

@@ -1,6 +1,6 @@
 """What bounds the work of an operator: a class for each physical node, one of `WORK_CLASSES`.
 
-A class says how much an operator looks at for a change, by what it is made of, not how long that takes. What is outside of any bound
+A class bounds how much an operator looks at for a change, by what it is made of, not how long that takes. What is outside of any bound
 here is only what a person's Python functions do.
 """
 

@@ -115,7 +115,7 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
 def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:
     """Return the files of a log with updates of commits after one, and how many rows of the first are of commits up to it: it has grown.
 
-    None if that can't be told.
+    None if that is unknown.
     """
     newer = [file for file in files if file.commit > upto]
     if all(file.first > upto for file in newer):

@@ -133,7 +133,7 @@ class SharedReader:
         return self.schema.to_json()
 
     def largest_time(self) -> tuple[int, ...] | None:
-        """Return None: the exporter's frontier says what is complete."""
+        """Return None: the exporter's frontier decides what is complete."""
         return None
 
     seeks = True

@@ -53,7 +53,7 @@ class PinnedColumns:
 
 
 def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
-    """Return the columns of an input that says `infer`: those that its state has (`entry`), else those that its files show.
+    """Return the columns of an input that has `infer`: those that its state has (`entry`), else those that its files show.
 
     None where the input declares columns, and where its files state them themselves, or there are none.
     """

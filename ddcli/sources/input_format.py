@@ -83,7 +83,7 @@ def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
     """
     if not schemas:
         return {TIME: ARRIVAL_TIME}
-    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
+    # A log without files has no types; where no log has any, times are supposed to be integers.
     known = {name: tuple(schema.time.values()) for name, schema in schemas.items() if schema.diff is not None}
     columns = next(iter(schemas.values())).time
     first, kinds = next(iter(known.items()), ("", tuple(columns.values())))

@@ -37,7 +37,7 @@ LENGTHS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_8
 UNCLEAN = "unclean"
 """The key of a manifest's cache under which it names the files of inputs that hold forgotten rows, each with its fingerprint."""
 AHEAD = "1 day"
-"""How far rows may be ahead of the clock where an input says nothing of it."""
+"""How far rows may be ahead of the clock where an input has no `max_ahead`."""
 
 
 def open_logs(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def load_spec(path: Path) -> Spec:
-    """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it.
+    """Return the model of a pipeline file, or raise `SpecErrors` with everything that is wrong in it.
 
     Raises `UsageError` for a file that can't be read or is not UTF-8.
     """
@@ -67,7 +67,7 @@ def included_files(path: Path) -> list[Path]:
 
 
 def parse_spec(text: str, file: str) -> Spec:
-    """Return what the text of a pipeline file says, or raise `SpecErrors`. `file` is the name that errors show."""
+    """Return the model of a pipeline file's text, or raise `SpecErrors`. `file` is the name that errors show."""
     from ddcli.spec import document
 
     return document.parse_spec(text, file)

@@ -134,7 +134,7 @@ EXAMPLES = {
 
 
 def load_spec(path: Path) -> model.Spec:
-    """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
+    """Return the model of a pipeline file, or raise `SpecErrors` with everything that is wrong in it."""
     spec = parse_spec(read_text(path), str(path))
     check_used()
     return spec
@@ -158,7 +158,7 @@ def included_files(path: Path) -> list[Path]:
 
 
 def parse_spec(text: str, file: str) -> model.Spec:
-    """Return what the text of a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
+    """Return the model of a pipeline file's text, or raise `SpecErrors` with everything that is wrong in it."""
     spec, errors = parse_partly(text, file)
     if errors or spec is None:
         raise SpecErrors(errors)

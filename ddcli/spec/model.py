@@ -1,4 +1,4 @@
-"""What a pipeline file says, as plain values: inputs, collections with their operators, outputs.
+"""The content of a pipeline file as plain values: inputs, collections with their operators, outputs.
 
 Every user text that can still turn out wrong (an expression, a column's name, a path) is a `Text` that remembers its
 place. Expressions are unparsed here: they need the types of columns, which only the planner knows.
@@ -130,7 +130,7 @@ class InputSpec:
 
     @property
     def lasting(self) -> bool:
-        """Whether the order of a key's rows decides across times: which time a row has says nothing of how new it is."""
+        """Whether the order of a key's rows decides across times: a row's time does not show how new it is."""
         ordered = self.order_by is not None or self.format == "debezium"
         return bool(self.key) and ordered and (self.arrives or self.late == "arrive")
 

@@ -117,7 +117,7 @@ def _scope(
 
 
 def _loop(collection: Node) -> Mapping:
-    """Return what a collection says under `iterate`; an empty mapping if it is none."""
+    """Return what a collection has under `iterate`; an empty mapping if it has nothing."""
     loop = collection.get("iterate") if isinstance(collection, Mapping) else None
     return loop if isinstance(loop, Mapping) else Mapping((), collection.span, flow=True)
 

@@ -232,7 +232,7 @@ class Distinct(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Threshold(Operator):
-    """Give each record the multiplicity that an expression over `count`, its multiplicity now, says."""
+    """Give each record the multiplicity that an expression over `count`, its multiplicity now, returns."""
 
     multiplicity: Text
 
@@ -273,7 +273,7 @@ class JoinFunction(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Enter(Operator):
-    """Let each record into the loop around in the round that the integer expression `at` says."""
+    """Let each record into the loop around in the round that the integer expression `at` returns."""
 
     at: Text
 

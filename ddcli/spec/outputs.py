@@ -1,4 +1,4 @@
-"""How a pipeline file says what an output is, a log of updates or a table of its contents, and where."""
+"""Outputs in a pipeline file: a log of updates or a table of the contents, and its place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEYS = {
     "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
     "history": Key("history", HISTORY, about="how much of the past its arrangements keep"),
     "keep": Key(
-        "keep", KEEP, about="how far behind the frontier its log tells times apart; what is older is summed up"
+        "keep", KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"
     ),
     "as": Key(
         "form",

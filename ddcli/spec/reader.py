@@ -98,7 +98,7 @@ class Shape(ABC, Generic[T]):
     """What a value may look like. Subclasses say it twice, side by side: `_read` and `_schema` accept the same."""
 
     def read(self, node: Node, place: NodePlace, notes: Notes) -> T:
-        """Return the value that a node says, or note what is wrong and raise `Refused`."""
+        """Return the value of a node, or note what is wrong and raise `Refused`."""
         if isinstance(node, Broken):
             raise Refused
         return self._read(node, place, notes)

@@ -79,7 +79,7 @@ class Mapping:
 
 @dataclass(eq=False, slots=True)
 class Broken:
-    """Something that was already complained about: whoever reads it says nothing more."""
+    """A value whose error is already noted: its readers report nothing more."""
 
     span: Span
 

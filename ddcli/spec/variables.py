@@ -1,6 +1,6 @@
 """Variables in the values of a pipeline file: `${NAME}` and `${NAME:-default}`, of `--var` or the environment.
 
-A variable whose name says that it is a secret may stand under `spark` alone: whatever else a file states is kept in states, plans and logs.
+A variable with the name of a secret may stand under `spark` alone: whatever else a file states is kept in states, plans and logs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def digest_of(value: str | None) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Say whether the name of a variable says that its value is a secret.
+    """Return whether the name of a variable marks its value as a secret.
 
     >>> [name for name in ("AWS_SECRET_ACCESS_KEY", "token", "PRIMARY_KEY", "DATA") if is_secret(name)]
     ['AWS_SECRET_ACCESS_KEY', 'token']

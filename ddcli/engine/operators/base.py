@@ -104,7 +104,7 @@ class Operator(Protocol):
 
     @property
     def revisiting(self) -> Revisiting | None:
-        """Return what says when its groups are to be looked at again, of a reduction in a loop."""
+        """Return what decides when groups of a reduction in a loop are looked at again."""
 
 
 def empty(width: int) -> np.ndarray:

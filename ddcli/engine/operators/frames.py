@@ -52,7 +52,7 @@ class Partitions:
 
 
 def partitions(group: Lanes, same: Mask) -> Partitions:
-    """Return rows of ascending `group` (n,); `same` (n,) says of each whether it is equal to the row before in the keys of the order."""
+    """Return rows of ascending `group` (n,); `same` (n,): whether each is equal to the row before in the keys of the order."""
     n = len(group)
     opens = np.ones(n, np.bool_)
     opens[1:] = group[1:] != group[:-1]

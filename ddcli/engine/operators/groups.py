@@ -173,7 +173,7 @@ class Local(Stateless):
 
 
 class Multiplicity(Stateless):
-    """Records as often as a function of their multiplicity says. Reads an arrangement whose key is the whole record.
+    """Records as often as a function of their multiplicity returns. Reads an arrangement whose key is the whole record.
 
     For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
     """

@@ -182,7 +182,7 @@ class Linear(Stateless):
 
     `source` lays out the input, `computed` the columns that the logic returns, and `lanes` says where each lane of the
     result comes from: a lane of the input, or, counted on from the input's width, a lane of `computed`. Where the logic fails
-    and there is a `sift`, that one says which rows it does not fail on, having seen to the others.
+    and there is a `sift`, that one returns the rows it does not fail on, having seen to the others.
     """
 
     sift: Callable[[pl.DataFrame, np.ndarray], np.ndarray] | None = None

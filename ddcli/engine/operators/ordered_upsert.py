@@ -24,7 +24,7 @@ class OrderedUpsert(Keeping):
     latest `moment`, of those the last by `sequence`. The record has `present`, `order` and `moment`: that a key has nothing
     is kept too, with the order in which it lost it, so an older row doesn't bring it back. For different rows with all three
     the same `tied` returns the error for one of them. At each of the `truncations`, pairs of time and order, all keys that are
-    known get a row of that order which says that they have nothing. Time has one coordinate. The trace holds the result, and
+    known get a row of that order which marks that they have nothing. Time has one coordinate. The trace holds the result, and
     that is all the state.
     """
 
@@ -64,7 +64,7 @@ class OrderedUpsert(Keeping):
         return Delta(self.batch, distinct=True)
 
     def _refuse_ties(self, updates: np.ndarray) -> None:
-        """Raise the error for the first row that says something else than one as new as it."""
+        """Raise the error for the first row that differs from one as new as it."""
         nk, data = self.trace.nk, self._data
         as_new = [*range(nk), *self._newer, data, data + 1]
         same = (updates[1:, as_new] == updates[:-1, as_new]).all(axis=1)
@@ -97,7 +97,7 @@ class OrderedUpsert(Keeping):
         return found
 
     def _truncated(self, updates: np.ndarray, time: int, order: int) -> np.ndarray:
-        """Return for each known key a row that says that it has nothing, at a time and with an order."""
+        """Return for each known key a row that marks that it has nothing, at a time and with an order."""
         nk, data = self.trace.nk, self._data
         known = [np.ascontiguousarray(matrix[:, :data]) for matrix in [updates, *self.trace.matrices()]]
         every = kernels.sort_by(np.concatenate(known), range(nk))

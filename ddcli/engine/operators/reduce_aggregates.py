@@ -77,7 +77,7 @@ class Count:
 class ExactSum:
     """The exact sum of a column of integers or decimals, nulls left out; 0 for no rows.
 
-    `number` says how the column's lanes read, `total` how the result is written: "signed" and "unsigned" one lane,
+    `number` is how the column's lanes are read, `total` how the result is written: "signed" and "unsigned" one lane,
     "wide" two, less than 10**38 either side of zero. A sum out of range at an instance is an error.
     """
 

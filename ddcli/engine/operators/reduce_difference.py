@@ -54,7 +54,7 @@ def difference(instances: Instances, want: Single | Lanes, output: FormerOutput)
 
 
 def checked(rows: int) -> int:
-    """Return what a kernel returned, unless it says that a count left the 64-bit range."""
+    """Return what a kernel returned, unless that is the mark of a count beyond 64 bits: raise the error then."""
     if rows == reduce_rows.OVERFLOW:
         raise DiffOverflow("the multiplicity of an output record leaves the 64-bit range")
     return rows

@@ -30,7 +30,7 @@ class SumOverflow(EngineError):
 
 
 def checked(rows: int) -> int:
-    """Return what a kernel returned, unless it says that a count left the 64-bit range."""
+    """Return what a kernel returned, unless that is the mark of a count beyond 64 bits: raise the error then."""
     if rows == reduce_rows.OVERFLOW:
         raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
     return rows

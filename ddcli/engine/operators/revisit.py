@@ -65,7 +65,7 @@ class Memo(NamedTuple):
 class Revisiting:
     """The rounds of a reduction in a loop, over the traces of its inputs (None where it keeps none) and of its output.
 
-    One that gives the first record of a `search` does all of a step in one call where it looks at few groups.
+    One that returns the first record of a `search` does all of a step in one call where it looks at few groups.
     """
 
     def __init__(self, inputs: Trace | None, output: Trace, depth: int, search: Search | None = None):

@@ -5,7 +5,7 @@ their order picks, a trace keeps what it comes to there: its *marks*. A change i
 and as they are at each time, block after block, each twice as large, until it comes to the same before and after and no change is left. So what
 is looked at is what changes, some rows before it, and as many again behind it; never the partition's history. What rows were before follows from the input: no output is kept.
 
-For totally ordered time outside of loops. A mark says what is true as of the frontier, whatever the times of the step that made it.
+For totally ordered time outside of loops. A mark holds what is true as of the frontier, whatever the times of the step that made it.
 """
 
 from __future__ import annotations

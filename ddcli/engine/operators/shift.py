@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class EnterAt(Stateless):
-    """Have each record in a loop from the round on that its last data lane says: a negative one is as good as 0."""
+    """Have each record in a loop from the round in its last data lane on: a negative one is as good as 0."""
 
     def __init__(self, nt: int):
         self.nt = nt

@@ -96,7 +96,7 @@ class Threshold:
         old, new = np.zeros(len(instances), np.int64), np.zeros(len(instances), np.int64)
         checked(threshold_kernels.count_at(sources, bounds, nk, nt, instances.first, instances.times, old, new))
         if output:
-            # A record without value lanes, as often as its count says.
+            # A record without value lanes, as often as its count.
             counts = self._apply(new)
             some = np.flatnonzero(counts)
             want = np.stack([some, counts[some]], axis=1)

@@ -83,7 +83,7 @@ class Upsert(Keeping):
             yield at
 
     def _refuse_ties(self, updates: np.ndarray, tied: Callable[[np.ndarray], Exception]) -> None:
-        """Raise the error for the first row that says something else than one of its order before it."""
+        """Raise the error for the first row that differs from one of its order before it."""
         nk, data = self.trace.nk, self.trace.nk + self.trace.nv
         present, order, time = range(data, data + 3)
         same = np.ones(max(len(updates) - 1, 0), np.bool_)

@@ -99,7 +99,7 @@ class Walk:
         return keys <= ONCE and all(trace.in_memory for trace in self.traces)
 
     def _remember(self, keys: Lanes) -> bool:
-        """Copy the settled histories of keys that were not touched before; says whether they are short enough."""
+        """Copy the settled histories of keys that were not touched before; return whether they are short enough."""
         fresh = [key for key in map(tuple, keys.tolist()) if key not in self._keys]
         if not fresh:
             return True

@@ -130,7 +130,7 @@ class Trace:
             self.since = since
 
     def hold(self, since: Frontier, through: Frontier) -> TraceHold:
-        """Return a new claim: times from `since` on, which is not before the trace's, stay apart, and batches as `through` says."""
+        """Return a new claim: times from `since` on, which is not before the trace's, stay apart, and batches as `through` asks."""
         found = TraceHold(self, since, through)
         self._holds.append(found)
         self.claim()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Name:
-    """A column as expressions call it: `table.name`, or only `name`; `bare` says that it may stand without its table."""
+    """A column as expressions call it: `table.name`, or only `name`; `bare`: it may stand without its table."""
 
     table: str | None
     name: str

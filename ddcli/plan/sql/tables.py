@@ -63,5 +63,5 @@ class From(Joins):
 
 
 def is_comma(join: exp.Join) -> bool:
-    """Say whether an entry follows a comma, or a `join` that says nothing more."""
+    """Return whether an entry follows a comma, or a plain `join`."""
     return not any(join.args.get(name) for name in ("on", "using", "side", "kind", "method"))

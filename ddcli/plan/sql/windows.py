@@ -45,7 +45,7 @@ def window_clauses(node: exp.Select) -> list[exp.Expr]:
 def attach(
     statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry], keys: Sequence[str]
 ) -> None:
-    """Compute the window calls of a `select` in columns more, for each row of the `keys` around; then keep what `qualify` says."""
+    """Compute the window calls of a `select` in columns more, for each row of the `keys` around; then keep the rows for which `qualify` is true."""
     definitions = _definitions(statement, node)
     written = [entry.written for entry in entries if entry.written is not None]
     calls = find_windows([*written, *window_clauses(node)])

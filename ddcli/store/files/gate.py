@@ -1,6 +1,6 @@
 """Every write that the store makes, through one gate, so that a test can fail, cut or record any of them.
 
-Nothing here decides when to write: it writes a file whole, flushes it, renames it, removes it, and says what it wrote. No link is
+Nothing here decides when to write: it writes a file whole, flushes it, renames it, removes it, and returns what it wrote. No link is
 followed on the way to a file (see `access`), and what is written is a new file, whatever had its name.
 """
 

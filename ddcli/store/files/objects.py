@@ -101,14 +101,14 @@ class ObjectPath(PosixPath):
         yield from map(self._sibling, (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])))
 
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
-        """Yield every object whose key this is the beginning of, with what the store says of it."""
+        """Yield every object whose key this is the beginning of, with what the store reports of it."""
         with self._errors():
             for some in _obstore().list(self.store, self.key, chunk_size=1000):
                 for entry in some:
                     yield self._sibling(entry["path"]), entry
 
     def head(self) -> dict[str, Any]:
-        """Return what the store says of the object: `size`, `last_modified`, `e_tag`."""
+        """Return what the store reports of the object: `size`, `last_modified`, `e_tag`."""
         with self._errors():
             entry: dict[str, Any] = _obstore().head(self.store, self.key)
         return entry

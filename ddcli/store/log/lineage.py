@@ -42,7 +42,7 @@ class FileVersion(NamedTuple):
 
 
 def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> bool:
-    """Say whether a commit of so many rows and bytes goes into the newest of a log's `count` files, which may have `most` rows."""
+    """Return whether a commit of so many rows and bytes is added to the newest of a log's `count` files, which may have `most` rows."""
     return count >= APART and newest.rows + rows <= most and newest.size + size <= LARGE
 
 

@@ -59,7 +59,7 @@ def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
 
 
 def read_progress(directory: Path) -> Times | None:
-    """Return the upper of a log that carries its progress, else None. One that says nothing sensible is an `InputError`."""
+    """Return the upper of a log that carries its progress, else None. One that is malformed is an `InputError`."""
     return read_owned(directory)[0]
 
 

@@ -1,6 +1,6 @@
 """Reading a log lazily: rows stream by when they are collected, and as much is read of the files as is asked for.
 
-A lazy scan says nothing of nulls and of text that is no value, so what would be passed over in silence is looked for
+A lazy scan reports neither nulls nor text that is no value, so what would be passed over in silence is looked for
 first, in the columns that can have it.
 """
 

@@ -1,6 +1,6 @@
 """Files of a log that stand for older ones: what these have summed up, as of the last of their times, the horizon.
 
-From the horizon on the log says what it said; earlier times can't be told apart any more. The new file appears first, then those that it
+From the horizon on the log holds what it did; earlier times are no longer kept apart. The new file appears first, then those that it
 stands for go, one after the other. So its footer names them: readers leave out what is still there of them. They are named with
 their fingerprints, and those that they stood for themselves: by that a reader in another pipeline sees whether it has taken all.
 """

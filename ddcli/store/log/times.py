@@ -133,7 +133,7 @@ class FileTimes:
         return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
 
     def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
-        """Return the different times within an interval; of a file without rows that whose path says a time, this one."""
+        """Return the different times within an interval; of a file without rows whose path says a time, this one."""
         condition = within(self.schema, lower, upper)
         found = {time for _, frame in self._frames() for time in frame.filter(condition).unique().iter_rows()}
         if not self.rows and self.least is not None:

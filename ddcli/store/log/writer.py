@@ -1,6 +1,6 @@
 """Writing an output log: one file of updates a commit, named by the interval it covers, and the log's progress.
 
-A small commit goes into the newest file where there are many (see `lineage`), which keeps its name.
+A small commit is added to the newest file where there are many (see `lineage`), which keeps its name.
 
 A commit has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as it
 stands: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
@@ -126,7 +126,7 @@ def write_progress(
 ) -> None:
     """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet.
 
-    It says whose the log is, from when on, and in which order its contents are shown.
+    It holds the log's owner, from when on, and the order in which its contents are shown.
     """
     state = transaction.state
     owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings, horizon, order)

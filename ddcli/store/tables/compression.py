@@ -19,7 +19,7 @@ class NotWholeError(Exception):
 
 
 def packing_of(name: str) -> str:
-    """Return the ending that says how a file is packed, in small letters; nothing of one that is not.
+    """Return the ending that names how a file is packed, in small letters; nothing of one that is not.
 
     >>> packing_of("a.csv.GZ"), packing_of("a.csv")
     ('.gz', '')
@@ -47,7 +47,7 @@ def unpacked(path: Path) -> BinaryIO:
 
 
 def packed(data: bytes, name: str) -> bytes:
-    """Return data packed as the ending of a file's name says."""
+    """Return data packed as the ending of a file's name asks."""
     packing = packing_of(name)
     if packing == ".gz":
         import gzip

@@ -26,7 +26,7 @@ WORDS = {
     "unexpected end of data": "a quote is opened and never closed",
     "' expected after '": "a closing quote is followed by neither a {} nor the line's end",
 }
-"""What Python's `csv` says, in words of the file."""
+"""Errors of Python's `csv`, in words of the file."""
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", ":": "colon"}
 LONGEST_NAME = 10_000
 """Characters of a column's name in a file of text; a file without a line's end has one of as many as it has bytes."""

@@ -57,7 +57,7 @@ class Dialect:
         return self.header and self.encoding == UTF_8 and self.comment is None and not self.skip
 
     def of(self, path: Path, partition: Partition) -> Dialect:
-        """Return how a file is written whose path says some columns."""
+        """Return how a file is written whose path has some columns."""
         tabs = self.delimiter is None and bare(path.name).endswith(".tsv")
         names = () if self.header else tuple(name for name in self.names if name not in partition)
         return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)

@@ -25,7 +25,7 @@ def kind_of(
     enveloped: bool = False,
     exact: bool = False,
 ) -> Kind:
-    """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline says any.
+    """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline declares any.
 
     `exact`: a text is none of its type where a cast would cut digits of it.
     """

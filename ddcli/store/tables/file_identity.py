@@ -23,7 +23,7 @@ WHOLE = 32
 
 
 PUT_BACK = (
-    "put the file back as it was: what is new goes into a file of its own; or withdraw it, and take in what lies there now: "
+    "put the file back as it was: put new rows into a file of their own; or withdraw it, and take in what lies there now: "
     "`dd retract PIPELINE FILE`; or compute all anew from the files as they are now: `dd run --full-refresh all`"
 )
 

@@ -1,4 +1,4 @@
-"""Tables whose files only count as far as a log beside them says: Delta Lake, Iceberg, Hudi.
+"""Tables of whose files only those count that a log beside them names: Delta Lake, Iceberg, Hudi.
 
 Their directories hold files that newer ones have superseded. Whoever reads all of them gets rows that are not in the table, so
 such a directory is refused. Imports no third-party library.

@@ -35,7 +35,7 @@ def partition_of(path: str) -> Partition:
 
 
 def named_by(pattern: str, path: str) -> Partition | None:
-    """Return the columns that the name of a file says, None for one that the pattern doesn't fit.
+    """Return the columns in the name of a file, None for one that the pattern doesn't fit.
 
     >>> named_by("people-{day}.csv", "in/people-2024-01-02.csv")
     {'day': '2024-01-02'}

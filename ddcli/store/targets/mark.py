@@ -1,6 +1,6 @@
 """How far a table follows the log of an output: the last commit that it is known to have, and the one that may have been made.
 
-A commit of the table is announced before it is made: `next` says which, in a file that is on the disk by then. The table itself
+A commit of the table is announced before it is made: `next` names it, in a file that is on the disk by then. The table itself
 holds the number of its last commit under the key of the state and the output, so whoever comes next looks there whether it was made.
 The lower bits of a number are random: what another copy of a state has committed in the place of this one's is not taken for it.
 Imports no third-party library: a run with nothing new looks here.
@@ -78,7 +78,7 @@ class FollowerMarks:
 
 
 def directory_of(state: Path, output: str) -> Path:
-    """Return the directory of a state that says how far the table of an output is."""
+    """Return the directory of a state with how far the table of an output is."""
     return state / TABLES_OUT / output
 
 
@@ -96,7 +96,7 @@ def read_marks(directory: Path) -> FollowerMarks:
 
 
 def write_marks(directory: Path, files: Files, marks: FollowerMarks) -> None:
-    """Replace what says how far a table is; it is on the disk when this returns."""
+    """Replace the file with how far a table is; it is on the disk when this returns."""
     files.make_directory(directory)
     tree = {"done": _tree(marks.done), "next": _tree(marks.next)}
     data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
