@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import RowCounts
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.places import Deltas, Handle
-    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.rounds import Rounds
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import Text
@@ -97,10 +97,6 @@ class LoopScope:
         """Yield what was counted of each of its places that has a name."""
         return self.scope.counts()
 
-    def close(self, interval: Interval) -> None:
-        """Let go of what nobody reads before the interval's upper."""
-        self.scope.close(interval)
-
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of all its operators."""
         return self.scope.traces()
@@ -124,8 +120,12 @@ class LoopScope:
         """Return what a variable's result is to it in the next round, `rounds`. What cancels is dropped: else it might go round for ever."""
         if rounds[-1] % GATHERING == 0:
             deltas = self.scope.gathered(deltas)
-        later = [Delta(advanced(delta), distinct=True) for delta in deltas]
-        return later if any(len(delta.updates) for delta in later) else None
+        later, rows = [], 0
+        for delta in deltas:
+            updates = advanced(delta)
+            rows += len(updates)
+            later.append(Delta(updates, distinct=True))
+        return later if rows else None
 
     def check_settled(self, found: Mapping[int, Deltas]) -> None:
         """Refuse to go on where a variable still changes."""

@@ -134,7 +134,7 @@ def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address]
     resident.run(resident.schedule.loop(path, outer, leg.stage, begun=begun))
     _put_off(step, resident.schedule, given, outer)
     if alone:
-        loop.scope.close(interval)
+        nest.close(path, interval)
         for shard in shards:
             step.seal((), stage, shard, interval)
         traces = list(loop.scope.traces())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
-    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.rounds import Rounds
     from ddcli.engine.trace.spine import Trace
 
 Deltas = list[Delta]
@@ -41,9 +41,6 @@ class Inner(Protocol):
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each of its places that has a name."""
-
-    def close(self, interval: Interval) -> None:
-        """Let go of what nobody reads before the interval's upper."""
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of all its operators."""

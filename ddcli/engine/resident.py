@@ -52,7 +52,7 @@ def step_in_memory(
             resident.schedule.add(Address((index,), HERE, 0), deltas)
     found = resident.run(resident.schedule.legs())
     # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
-    nest.scope.close(interval)
+    nest.close((), interval)
     resident.seal((), ())
     return found
 
@@ -85,10 +85,9 @@ class Resident:
     def begin(self, path: Path) -> None:
         """Have operators say in which rounds something waits since earlier intervals."""
         for inner in self.nest.below(path):
-            for index, place in enumerate(self.nest.scopes[inner].places):
-                for operator in place.shards:
-                    for rounds in operator.begin(self.interval):
-                        self.schedule.wake(Wake((*inner, index), rounds, 0))
+            for index, operator in self.nest.notified(inner):
+                for rounds in operator.begin(self.interval):
+                    self.schedule.wake(Wake((*inner, index), rounds, 0))
 
     def run(self, legs: Iterable[tuple[Leg, Found[Deltas]]]) -> dict[int, Deltas]:
         """Do legs; return the updates of the places that the outermost scope keeps."""
@@ -106,12 +105,12 @@ class Resident:
 
     def seal(self, path: Path, rounds: Rounds) -> None:
         """Have the traces of operators that have stepped take in what they gave: all have read it."""
-        scope, interval = self.nest.scopes[path], self.interval.at(rounds)
-        stepped = self._stepped[path]
-        for index in stepped:
-            for shard in range(scope.workers.count):
-                scope.seal_shard(index, shard, interval)
-        stepped.clear()
+        scope = self.nest.scopes[path]
+        if stepped := self._stepped[path]:
+            interval = self.interval.at(rounds)
+            for index in stepped:
+                scope.seal(index, interval)
+            stepped.clear()
         if path and scope.counted:
             scope.turns.turn(rounds[-1], self._moved.pop(path, 0))
 
@@ -123,8 +122,7 @@ class Resident:
         stage = scope.stages[leg.stage]
         if not path:
             scope.announce(stage)
-        parts = [(index, part) for index, part in self.parts if index in stage.members and not path]
-        if parts:
+        if self.parts and not path and (parts := [each for each in self.parts if each[0] in stage.members]):
             passes = scope.through_parts(stage, parts, self.interval)
             for each in zip_longest(*passes, fillvalue=NOTHING):
                 self._take(leg, stage, each)
@@ -179,7 +177,8 @@ class Resident:
         stepped = self._stepped[path]
         for shard, each in enumerate(passes):
             stepped.update(each.stepped)
-            self._moved[path] += each.rows
+            if each.rows:
+                self._moved[path] += each.rows
             for index, when in each.wakes:
                 self.schedule.wake(Wake((*path, index), when, 0))
             for index, when, delta in each.later:

@@ -185,8 +185,12 @@ class Scope:
         """
         count = self.workers.count
         if count == 1:
-            here = {i: joined(given.pop(i))[0] for i in list(given)}
-            held = {i: found[0] for i, found in late.items()}
+            here: dict[int, Delta] = {}
+            while given:
+                i, parts = given.popitem()
+                here[i] = joined(parts)[0]
+                del parts
+            held = {i: found[0] for i, found in late.items()} if late else {}
             late.clear()
             return [self.through(stage, 0, here, held, due, interval)]
         rows = sum(delta.rows for parts in given.values() for found in parts for delta in found)
@@ -280,13 +284,12 @@ class Scope:
             index = stage.places[at]
             place = places[index]
             if place.shards:
-                if routed is not None and place.route:
-                    given = [routed.pop((index, i), none) for i, none in place.reads]
-                else:
-                    given = [deltas.get(i, none) for i, none in place.reads]
-                called = index in due
-                for delta in given:  # a loop of its own makes a generator's frame for each of many places
+                called, given, brought = index in due, [], routed if place.route else None
+                for i, none in place.reads:  # no comprehension: it is a call, for each of many places
+                    delta = deltas.get(i, none) if brought is None else brought.pop((index, i), none)
                     called = called or len(delta.updates) > 0
+                    given.append(delta)
+                    del delta
                 found = self._stepped(index, shard, given, interval, result) if called else None
             else:
                 found = deltas.get(index)
@@ -324,9 +327,9 @@ class Scope:
         assert found.updates.shape[1] == place.none.updates.shape[1]
         if operator.seals:
             result.stepped.append(index)
-        if operator.wakes:
-            result.wakes += [(index, rounds) for rounds in operator.wakes]
-            operator.wakes.clear()
+        if wakes := operator.wakes:
+            result.wakes += [(index, rounds) for rounds in wakes]
+            wakes.clear()
         return self._here(index, found, interval.rounds, result) if place.shifts else found
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
@@ -364,6 +367,15 @@ class Scope:
                 if place.name:
                     yield place.name, place.inner.turns
 
+    def seal(self, index: int, interval: Interval) -> None:
+        """Take the updates of a place's last step into its traces."""
+        if self.counted:
+            for shard in range(self.workers.count):
+                self.seal_shard(index, shard, interval)
+        else:
+            for operator in self.places[index].shards:
+                operator.seal(interval)
+
     def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
         """Take the updates of a shard's last step into its traces."""
         place = self.places[index]
@@ -373,14 +385,6 @@ class Scope:
         began = clock.perf_counter()
         place.shards[shard].seal(interval)
         place.count(shard).seconds += clock.perf_counter() - began
-
-    def close(self, interval: Interval) -> None:
-        """Let go of what nobody reads before the interval's upper."""
-        for place in self.places:
-            for operator in place.shards:
-                operator.close(interval)
-            if place.inner:
-                place.inner.close(interval)
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of all operators."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.loop import LoopScope
+from ddcli.engine.operators.base import Stateless
 from ddcli.engine.operators.revisit import Memo
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Operator
     from ddcli.engine.places import Handle
     from ddcli.engine.pool import Pool
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope import Scope
     from ddcli.engine.stages import Stage
 
@@ -81,6 +83,7 @@ class Nest:
     origins: dict[Path, Path] = field(default_factory=dict)
     """Of each place at which an arrangement enters a loop: the place outside where it is."""
     _loops: dict[Path, LoopScope] = field(default_factory=dict)
+    _notified: dict[Path, list[tuple[int, Operator]]] = field(default_factory=dict)
     _below: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
     _arriving: dict[Path, tuple[tuple[Path, Path], ...]] = field(default_factory=dict)
     _given: dict[Path, frozenset[Path]] = field(default_factory=dict)
@@ -111,6 +114,20 @@ class Nest:
                 for entry, outer in zip(loop.entries, place.inputs[len(loop.variables) :], strict=True):
                     if entry.arranged:
                         self.origins[*below, entry.place.index] = (*path, outer)
+
+    def notified(self, path: Path) -> list[tuple[int, Operator]]:
+        """Return the operators of a scope that do something when an interval begins or ends, each with its place."""
+        found = self._notified.get(path)
+        if found is None:
+            shards = [(at, each) for at, place in enumerate(self.scopes[path].places) for each in place.shards]
+            found = self._notified[path] = [(at, each) for at, each in shards if _is_notified(each)]
+        return found
+
+    def close(self, path: Path, interval: Interval) -> None:
+        """Let a scope and those within let go of what nobody reads before the interval's upper."""
+        for inner in self.below(path):
+            for _, operator in self.notified(inner):
+                operator.close(interval)
 
     def loop(self, path: Path) -> LoopScope:
         """Return the loop whose scope has a path."""
@@ -162,3 +179,7 @@ class Nest:
             yield place
             if place in self.origins:
                 yield from self._outwards([self.origins[place]])
+
+
+def _is_notified(operator: Any) -> bool:
+    return (type(operator).begin, type(operator).close) != (Stateless.begin, Stateless.close)

@@ -101,6 +101,12 @@ class Frontier:
                 kept.append(time)
         object.__setattr__(self, "elements", tuple(kept))
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Frontier) and self.elements == other.elements)
+
+    def __hash__(self) -> int:
+        return hash(self.elements)
+
     def __iter__(self) -> Iterator[Time]:
         return iter(self.elements)
 

@@ -40,7 +40,17 @@ How kernels are written, compiled and kept is in `engine.jit`.
 
 from ddcli.engine.jit.errors import DiffOverflow, KernelError
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
-from ddcli.engine.kernels.gather import concat, distinct_keys, gather, gather_bounds, inserted, locate, select, take
+from ddcli.engine.kernels.gather import (
+    concat,
+    distinct_keys,
+    gather,
+    gather_bounds,
+    inserted,
+    locate,
+    select,
+    take,
+    take_sums,
+)
 from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, join_few
 from ddcli.engine.kernels.merge import Merge, merge
@@ -87,5 +97,6 @@ __all__ = [
     "shift",
     "sort_by",
     "take",
+    "take_sums",
     "walk",
 ]

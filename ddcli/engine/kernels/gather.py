@@ -9,7 +9,7 @@ import numpy as np
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels import reduce_times
-from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by
+from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by, sum_overflows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,6 +137,21 @@ def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     for i in range(m.shape[0]):
         for c in range(lanes.size):
             out[i, c] = m[i, lanes[c]]
+    return 0
+
+
+@kernel("MVVM")
+def add_to_lanes(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, out: np.ndarray) -> int:
+    """Copy the given lanes of every row, a number added to each; -1 if a lane isn't there, -2 where a sum leaves 64 bits."""
+    for c in range(lanes.size):
+        if not 0 <= lanes[c] < m.shape[1]:
+            return -1
+    for i in range(m.shape[0]):
+        for c in range(lanes.size):
+            total = m[i, lanes[c]] + numbers[c]
+            if sum_overflows(m[i, lanes[c]], numbers[c], total):
+                return -2
+            out[i, c] = total
     return 0
 
 
@@ -285,6 +300,19 @@ def take(m: np.ndarray, lanes: np.ndarray | Sequence[int], rows: np.ndarray | No
     if copy_lanes(m, by, out) < 0:
         raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
     return out
+
+
+def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
+    """Return the given lanes of every row, with a number added to each; None where a sum leaves 64 bits.
+
+    >>> take_sums(np.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0]), np.array([1, 0])).tolist()
+    [[4, 1], [7, 4]]
+    """
+    out = np.empty((m.shape[0], lanes.size), np.int64)
+    code = add_to_lanes(m, lanes, numbers, out)
+    if code == -1:
+        raise ValueError(f"lanes {lanes.tolist()} of a matrix of {m.shape[1]}")
+    return None if code else out
 
 
 def concat(batches: Sequence[np.ndarray]) -> np.ndarray:

@@ -100,7 +100,10 @@ class FewGroups:
 
     def _split(self, count: int) -> list[tuple[Rounds, Lanes]]:
         """Return the keys of each of the later rounds."""
-        keys = self._later[1][:count].copy()
-        each = [tuple(rounds) for rounds in self._later[0][:count].tolist()]
-        starts = [at for at in range(count) if not at or each[at] != each[at - 1]]
-        return [(each[a], keys[a:b]) for a, b in zip(starts, [*starts[1:], count], strict=True)]
+        keys, each = self._later[1][:count].copy(), self._later[0][:count].tolist()
+        found, start = [], 0
+        for end in range(1, count + 1):
+            if end == count or each[end] != each[start]:
+                found.append((tuple(each[start]), keys[start:end]))
+                start = end
+        return found

@@ -112,7 +112,8 @@ class Permute(Stateless):
         self._lanes_kept = frozenset(kept)
         self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
         self._source = kept if len(kept) == len(lanes) else None
-        self._sums = [(at, lane.number) for at, lane in enumerate(lanes) if isinstance(lane, Plus)]
+        numbers = [lane.number if isinstance(lane, Plus) else 0 for lane in lanes]
+        self._numbers = np.array([*numbers, *[0] * self.tail], np.int64) if any(numbers) else None
         self._order: np.ndarray | None = None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -125,14 +126,20 @@ class Permute(Stateless):
             if self._source and self.lanes != tuple(range(width - self.tail)):
                 if self._order is None:
                     self._order = np.array([*self._source, *range(width - self.tail, width)], np.int64)
-                out = kernels.take(delta.updates, self._order)
-                for at, number in self._sums:
-                    _add(out[:, at], number, out[:, at])
-                return Delta(out, delta.distinct and keeps_all)
+                return Delta(self._taken(delta.updates, self._order), delta.distinct and keeps_all)
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:
             assert self.refuse is not None
             return self.refuse.step(deltas, interval)
+
+    def _taken(self, updates: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Return lanes of the updates, none of them constant or inverted."""
+        if self._numbers is None:
+            return kernels.take(updates, order)
+        sums = kernels.take_sums(updates, order, self._numbers)
+        if sums is None:
+            raise OutOfRangeError
+        return sums
 
     def _one_row(self, delta: Delta) -> Delta | None:
         """Return the one record that all rows become as one update, where they are of one time, as in a load; else None."""

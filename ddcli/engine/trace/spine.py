@@ -82,7 +82,8 @@ class Trace:
 
     def matrices(self) -> list[np.ndarray]:
         """Return every batch whole."""
-        return [batch.matrix() for batch in self.batches] + self._runs
+        whole = self._resident == len(self.batches)
+        return (self.resident() if whole else [batch.matrix() for batch in self.batches]) + self._runs
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once, in `spared` lanes with whatever there is."""
@@ -153,7 +154,7 @@ class Trace:
         free = self._free()
         first = max(len(self.batches) - held, self._settled)
         if free - first > 1:
-            self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
+            self._unite(first, free)
 
     def _free(self) -> int:
         """Return how many batches, from the oldest on, may be merged."""
@@ -164,26 +165,42 @@ class Trace:
 
     def insert(self, updates: np.ndarray, upper: Frontier) -> None:
         """Append the consolidated `updates` of [self.upper, upper) and pay for merging in proportion to them."""
+        self._take_in([updates], upper)
+
+    def _take_in(self, runs: list[np.ndarray], upper: Frontier) -> None:
+        """Append the sum of consolidated runs of [self.upper, upper), and pay for merging in proportion to them.
+
+        Batches that are due, and small enough, become one with it at once.
+        """
         lower, self.upper = self.upper, upper
-        rows = len(updates)
+        rows = sum(map(len, runs))
         if not rows:
             return
-        batches = self.batches
-        batches.append(MemoryBatch(updates, lower, upper))
-        self._resident += 1
-        fuel = policy.fuel(rows)
-        last = len(batches) - 2
-        # Only the youngest pair can have become one that is to be merged, unless a reader claims another part of the batches now.
+        batches, fuel = self.batches, policy.fuel(rows)
         if self._holds:
+            # A reader may claim another part of the batches now.
+            self._append(kernels.merge(runs), lower, upper)
             self._uneven = True
             self._fold(fuel)
-        elif last >= self._settled and batches[last].rows < policy.RATIO * rows:
-            self._fold(fuel)
+        else:
+            first = len(batches)
+            if first > self._settled and batches[-1].rows < policy.RATIO * rows:
+                first = self._first_due([*(batch.rows for batch in batches[self._settled :]), rows], fuel)
+            if first < len(batches):
+                self._unite(first, len(batches), runs)
+            else:
+                self._append(kernels.merge(runs), lower, upper)
+            # Only the youngest pair can have become one that is to be merged.
             last = len(batches) - 2
             if last >= self._settled and batches[last].rows < policy.RATIO * batches[last + 1].rows:
                 self._uneven = True
         if self._merges or self._uneven:
             self._work(fuel)
+
+    def _append(self, updates: np.ndarray, lower: Frontier, upper: Frontier) -> None:
+        if len(updates):
+            self.batches.append(MemoryBatch(updates, lower, upper))
+            self._resident += 1
 
     def append(self, updates: np.ndarray) -> None:
         """Take in the consolidated updates of one round of a loop as they are, to be read from now on; then `settle`."""
@@ -214,10 +231,11 @@ class Trace:
         if not self._runs:
             return
         runs, self._runs = self._runs, []
-        runs = _join_smallest(runs, policy.to_join([len(run) for run in runs]))
-        if len(runs) < 2:
-            self.insert(runs[0], upper)
+        count = policy.to_join([len(run) for run in runs])
+        if count == len(runs):
+            self._take_in(runs, upper)
             return
+        runs = _join_smallest(runs, count)
         self.batches.extend(MemoryBatch(run, self.upper, upper) for run in runs)
         self.upper = upper
         self._resident += len(runs)
@@ -228,10 +246,13 @@ class Trace:
         sizes = [batch.rows for batch in self._mergeable()]
         if len(sizes) < 2:
             return
-        limit = max(fuel, policy.AT_ONCE * policy.LEAST_FUEL)
-        first, free = self._settled + policy.fold(sizes, limit), self._settled + len(sizes)
+        first, free = self._first_due(sizes, fuel), self._settled + len(sizes)
         if first < free - 1:
-            self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
+            self._unite(first, free)
+
+    def _first_due(self, sizes: list[int], fuel: int) -> int:
+        """Return from which batch on to merge all of those that are not settled, of such sizes, at once."""
+        return self._settled + policy.fold(sizes, max(fuel, policy.AT_ONCE * policy.LEAST_FUEL))
 
     def _work(self, fuel: int) -> None:
         """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
@@ -248,7 +269,7 @@ class Trace:
             for merging in finished:
                 self._merges.remove(merging)
                 at = next(at for at, batch in enumerate(self.batches) if batch is merging.older)
-                self._replace(at, at + 2, merging.merge.result)
+                self._replace(at, at + 2, merging.merge.result, self.batches[at + 1].upper, owned=True)
             self._start_merges()
 
     def _start_merges(self) -> None:
@@ -263,16 +284,21 @@ class Trace:
     def _mergeable(self) -> list[Batch]:
         return self.batches[self._settled : self._free()]
 
-    def _replace(self, start: int, stop: int, merged: np.ndarray) -> None:
-        """Put the merge of adjacent batches in their place."""
-        lower, upper = self.batches[start].lower, self.batches[stop - 1].upper
+    def _unite(self, start: int, stop: int, runs: Sequence[np.ndarray] = ()) -> None:
+        """Put the sum of adjacent batches in their place, with runs of [their upper, self.upper) behind the youngest."""
+        matrices = [*(batch.matrix() for batch in self.batches[start:stop]), *runs]
+        merged = kernels.merge(matrices)
+        upper = self.upper if runs else self.batches[stop - 1].upper
+        self._replace(start, stop, merged, upper, owned=not any(matrix is merged for matrix in matrices))
+
+    def _replace(self, start: int, stop: int, merged: np.ndarray, upper: Frontier, *, owned: bool) -> None:
+        """Put the merge of adjacent batches, and of what comes up to `upper`, in their place; one that is `owned` nobody else reads."""
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. What reaches
         # beyond a hold (its merge was under way already) is left: its holder knows by time which of it was read.
-        if self.since and (not self.through or upper.dominates(self.through)):
-            owned = not any(batch.matrix() is merged for batch in self.batches[start:stop])
+        if self.since.elements and (not self.through.elements or upper.dominates(self.through)):
             merged = kernels.advance(merged, self._oldest(), self.nt, owned=owned)
-        whole = MemoryBatch(merged, lower, upper)
-        self.batches[start:stop] = [whole] if len(merged) else []
+        lower = self.batches[start].lower
+        self.batches[start:stop] = [MemoryBatch(merged, lower, upper)] if len(merged) else []
         self._resident += bool(len(merged)) - (stop - start)
         self._settle()
 
