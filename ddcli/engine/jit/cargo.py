@@ -1,6 +1,7 @@
 """The package's cargo: all that is compiled when its wheel is built, in files that the wheel carries.
 
-`python -m ddcli.engine.jit.cargo FOLDER` makes them; without a folder all is compiled for this processor, into the cache, and nothing has to be later.
+`python -m ddcli.engine.jit.cargo FOLDER` makes them; without a folder all is compiled for this processor, into the cache, and nothing has to be later;
+with `--first` what a first run is likely to call.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.cache import addresses, carried_name
+from ddcli.engine.jit.cache import COMMON, addresses, carried_name
 from ddcli.engine.jit.compilation import Compiler
 from ddcli.engine.jit.processor import V3, takes_images, targets
 from ddcli.engine.jit.registry import every_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+FIRST = {*COMMON, "leaves", "loans", "packing", "pages", "pool_table", "siphash"} | {
+    f"reduce_{what}" for what in ("times", "rows", "sums", "turns")
+}
+"""The modules that a first run is likely to call: the common ones, those of states, of texts, and of counts and sums."""
 
 
 def everything() -> list[str]:
@@ -41,9 +47,9 @@ def _compile(folder: Path, modules: Sequence[str], target: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Compile everything."""
-    if not arguments:
-        modules = everything()
+    """Compile everything, or what a first run calls."""
+    if arguments in ([], ["--first"]):
+        modules = [name for name in everything() if not arguments or name.rpartition(".")[2] in FIRST]
         for module in modules:
             addresses(module, modules)
     elif takes_images():
