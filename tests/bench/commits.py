@@ -5,6 +5,7 @@ python -m tests.bench.commits FOLDER ARRANGEMENTS       # prints the seconds of 
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.circuit.traces import StateTraces
+from ddcli.cli.process import YOUNG
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
@@ -70,4 +72,5 @@ def commits(session: Session) -> list[Figure]:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(YOUNG)  # as every command does
     print(json.dumps(committed(Path(sys.argv[1]), int(sys.argv[2]))))

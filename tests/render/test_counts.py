@@ -313,6 +313,16 @@ def test_only_the_last_are_kept(tmp_path):
     assert found == list(range(5, KEPT + 5))
 
 
+def test_old_records_that_others_left_go_in_time(tmp_path: Path) -> None:
+    """A run drops the record that is due; each hundredth one drops whatever is older."""
+    summary = {"seconds": 0.1, "inputs": {}, "outputs": {}, "state_bytes": 0}
+    for number in (1, 2, KEPT + 2, 2 * KEPT - 1):
+        write_run(tmp_path, RunRecord(number, "", summary, Counts()), Files())
+    assert [record.number for record in read_runs(tmp_path)] == [1, KEPT + 2, 2 * KEPT - 1]
+    write_run(tmp_path, RunRecord(2 * KEPT, "", summary, Counts()), Files())
+    assert [record.number for record in read_runs(tmp_path)] == [KEPT + 2, 2 * KEPT - 1, 2 * KEPT]
+
+
 def test_a_record_that_can_not_be_written_is_said(path, monkeypatch):
     """The run has committed all the same."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,7 +154,7 @@ class PageIndex:
             start,
             _numbers(tree["records"]).reshape(len(checksums) + 1, width),
             checksums,
-            tuple(PageColumn(str(name), str(kind), int(form)) for name, kind, form in tree["columns"]),
+            _columns(tuple((str(name), str(kind), int(form)) for name, kind, form in tree["columns"])),
             {str(name): int(value) for name, value in tree["constants"].items()},
             str(tree["mark"]),
         )
@@ -162,6 +163,12 @@ class PageIndex:
         if found.groups != -(-found.rows // found.group):
             raise ValueError("an index of another number of row groups")
         return found
+
+
+@lru_cache(maxsize=1024)
+def _columns(given: tuple[tuple[str, str, int], ...]) -> tuple[PageColumn, ...]:
+    """Return the columns that an index lists: the batches of an arrangement have the same."""
+    return tuple(PageColumn(*column) for column in given)
 
 
 def row_checksums(numbers: Matrix) -> Matrix:

@@ -27,7 +27,7 @@ from ddcli.engine.kernels.pages import (
 )
 from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
-from ddcli.expressions.types import Type
+from ddcli.store.batch.layout import COUNT
 from ddcli.store.batch.page_file import read_pages, unpacked
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
 from ddcli.store.state.verify import damaged, other_columns
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Type
     from ddcli.store.batch.file import BatchFile
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.page_index import Data, PageColumn, PageIndex
@@ -91,8 +92,10 @@ class PagedRows:
         for at, column in enumerate(index.columns):
             self.columns.setdefault(column.name, at)
         missing = [name for name in layout.stored if name not in self.columns]
-        if missing or any(self._other(name, Type("int64")) for name in layout.hidden):
+        if missing or any(self._other(name, COUNT) for name in layout.hidden):
             raise other_columns(file.path)
+        self.stored = [name for name in layout.stored if name not in index.constants]
+        """The columns that a matrix has, but for those that hold just one number."""
 
     def parts(self, groups: Sequence[int], pool: Pool, room: Matrix | None = None) -> Iterator[Matrix]:
         """Yield all rows of some row groups, in order, checking every byte of these; they are in `room`, if it is given."""
@@ -161,8 +164,9 @@ class _PageReading:
         self._data: Data = np.frombuffer(mapped, np.uint8)
         index = rows.index
         self._scratch = np.empty((2, index.page), np.uint64)
-        size = WORD * index.length
-        rows.file.fetch(mapped, index.start + groups * size, index.start + (groups + 1) * size)
+        if not rows.file.is_checked:
+            size = WORD * index.length
+            rows.file.fetch(mapped, index.start + groups * size, index.start + (groups + 1) * size)
         every = np.frombuffer(mapped, np.int64, index.groups * index.length, index.start)
         numbers = every.reshape(index.groups, index.length)[groups]
         if not rows.file.is_checked and (row_checksums(numbers) != index.checksums[groups]).any():
@@ -172,8 +176,11 @@ class _PageReading:
     def all(self, pool: Pool, room: Matrix | None) -> Matrix:
         """Return all rows, the first ones of `room` if it is given."""
         places, numbers, sizes = self.leaves.all()
-        columns = range(len(self._of.index.columns))
-        self._find(columns, columns, places, numbers, sizes)
+        if self._of.file.is_checked:  # then pages are found to be decoded, not to be checked
+            self._find_of(self._of.stored, places, numbers, sizes)
+        else:
+            columns = range(len(self._of.index.columns))
+            self._find(columns, columns, places, numbers, sizes)
         self._of.file.groups_read += len(self.leaves.groups)
         return self._fill(_Chosen(places, numbers, sizes, NOTHING, NOTHING, NOTHING), pool, room)
 
@@ -196,8 +203,7 @@ class _PageReading:
 
     def matrix(self, leading: str, chosen: _Chosen, pool: Pool) -> Matrix:
         """Return rows that were found by the leading column."""
-        left_out = {leading, *self._of.index.constants, *self._spared}
-        names = [name for name in self._of.layout.stored if name not in left_out]
+        names = [name for name in self._of.stored if name != leading and name not in self._spared]
         self._find_of(names, chosen.places, chosen.numbers, chosen.sizes)
         return self._fill(chosen, pool, leading=leading)
 

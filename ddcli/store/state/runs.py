@@ -87,13 +87,21 @@ def _count(tree: Mapping[str, Any]) -> RowCounts:
 
 
 def write_run(directory: Path, record: RunRecord, files: Files) -> None:
-    """Keep a run's record in its state, and drop those more than `KEPT` commits older. Raises EngineError."""
+    """Keep a run's record in its state, and drop those more than `KEPT` commits older. Raises EngineError.
+
+    A run drops the one that is due; what others may have left goes when as many runs have been there.
+    """
     place = directory / RUNS
     files.make_directory(place)
     data = json.dumps(record.to_json(), separators=(",", ":")).encode()
     files.write(place / f"{record.number:09d}.json", data)
-    for entry in entries(place):
-        if RUN.fullmatch(entry.path.name) and entry.path.name <= f"{record.number - KEPT:09d}.json":
+    due = place / f"{record.number - KEPT:09d}.json"
+    if record.number % KEPT:
+        if record.number > KEPT:
+            files.remove(due)
+        return
+    for entry in entries(place, RUN):
+        if entry.path.name <= due.name:
             files.remove(entry.path)
 
 
