@@ -64,7 +64,7 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 # Sets of texts have the same order each time, as all that tests draw is the same.
 test tests test-lowest: export PYTHONHASHSEED = 0
 
-test: $(READY) tools ## Run the tests, but for slow ones, with a fifth of the random cases
+test: $(READY) tools ## Run the tests, but for slow ones, with a tenth of the random cases
 	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
 
 # As `test`, with all tests and cases.

@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -48,17 +49,29 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "cli/test_memory", "spark/test_cluster", "objects/test_runs", "sql/test_judge", "spark/test_tasks", "spark/test_spark",
+    "postgres", "cli/test_memory", "spark/test_cluster", "objects/test_runs", "sql/test_judge", "spark/test_tasks", "spark",
     "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators", "crash/test_errors",
     "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes", "judge/test_random",
     "crash/test_kill", "crash/test_power", "crash/test_readers", "cli/test_secrets", "cli/test_size", "judge/test_changes",
     "compare/test_memory", "judge/test_resharding", "kernels/test_loader", "store/test_compaction", "crash/test_rewriting",
     "api/test_random", "query/test_statement", "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine",
+    "test_readme", "tables/test_database_outputs", "feed/test_targets", "objects/test_forgetting", "objects/test_growth",
+    "tables/test_after_failure", "judge/test_arrival", "store/test_corruption", "pipelines/test_examples", "mysql", "render/test_page",
 ]
 # fmt: on
-"""The files that take longest, which begin first: else one of them goes on when all others are done."""
-ONE_SPARK = {"tests/spark/test_spark.py", "tests/spark/test_memory.py", "tests/spark/test_doctor.py"}
-"""Files whose tests share a Spark, so that one process starts it. Those in tests/postgres share a server."""
+"""What takes longest, files or what shares something: it begins first, else one goes on when all others are done."""
+SHARED = {
+    "spark": re.compile(r"spark/test_(spark|memory|doctor)"),
+    "postgres": re.compile(r"postgres/.*"),
+    "mysql": re.compile(r"mysql/.*"),
+}
+"""Files whose tests share a server, so that one process starts it."""
+
+
+def together(file: str) -> str:
+    """Return what the tests of a file run with in one process: the name of what they share, else of their file."""
+    name = file.removeprefix("tests/").removesuffix(".py")
+    return next((what for what, names in SHARED.items() if names.fullmatch(name)), name)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,8 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", maxsplit=1)[0]
-            return "spark" if file in ONE_SPARK else "postgres" if file.startswith("tests/postgres/") else file
+            return together(nodeid.split("::", maxsplit=1)[0])
 
         def remove_node(self, node: object) -> str | None:
             # Of a process that crashed, xdist 3.8 deals out anew also the files that are done: who gets one waits for ever.
@@ -82,14 +94,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return ByFile(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have each process import the tests from another place on: it compiles its part of them, and finds the others' compiled."""
+    if (here := getattr(config, "workerinput", None)) and config.args == config.getini("testpaths"):
+        files = sorted(map(str, (ROOT / "tests").rglob("test_*.py")))
+        first = len(files) * int(here["workerid"].removeprefix("gw")) // here["workercount"]
+        config.args[:] = files[first:] + files[:first]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest; refuse a test that draws other cases each time where the profile says the same."""
     # Python need not look for cycles among all modules and tests, nor as often as it does by itself.
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG)
-    places = {f"tests/{name}.py": at for at, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.location[0], len(places)))
+    places = {name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (places.get(together(item.location[0]), len(places)), item.location[0]))
     for item in items:
         given = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", settings.default)
         if settings.default.derandomize and not given.derandomize:

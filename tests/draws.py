@@ -1,6 +1,6 @@
 """How much the tests try, and what they draw at random: the same each time, so that a change is judged by itself.
 
-DD_EFFORT=1 is what `make check` tries, `make test` a fifth of it; 100 is for a night. With another DD_SEED something else is
+DD_EFFORT=1 is what `make check` tries, `make test` a tenth of it; 100 is for a night. With another DD_SEED something else is
 drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
 """
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
-EFFORT = float(os.environ.get("DD_EFFORT") or 0.2)
-FEWEST = 5
+EFFORT = float(os.environ.get("DD_EFFORT") or 0.1)
+FEWEST = 3
 YAML_PIECES = [
     *(
         "\n",

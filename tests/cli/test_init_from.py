@@ -21,6 +21,7 @@ from ddcli.commands.check import check
 from ddcli.commands.first_pipeline import begin
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
+from tests.draws import many
 from tests.harness import ROOT
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
@@ -192,7 +193,7 @@ NAMES = ["id", "a b", "time", "diff", "Größe", "x:y", "null", "# c", "day"]
 
 def test_random_tables_run_as_they_are_begun(tmp_path):
     """What is begun runs, whatever columns are called and hold; and each value is there as the file has it."""
-    for seed in range(25):
+    for seed in range(many(25)):
         chance = random.Random(f"init {seed}")
         names = ["on", *chance.sample(NAMES, chance.randrange(1, 5))]
         makers = {

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """Return the one database of this process, as opening one takes longer than what is read with it; it keeps nothing of files."""
+    return duckdb.connect(config={"enable_external_file_cache": "false"})
+
+
 def by_duckdb(directory: Path) -> list[tuple]:
     sql = f"select * exclude (diff), sum(diff)::bigint from '{directory}/*.parquet' group by all having sum(diff) <> 0"
-    with duckdb.connect() as connection:
-        try:
-            return connection.sql(sql).fetchall()
-        except duckdb.IOException:
-            return []
+    try:
+        return database().cursor().sql(sql).fetchall()
+    except duckdb.IOException:
+        return []
 
 
 def by_polars(directory: Path) -> list[tuple]:

@@ -6,7 +6,7 @@ import socket
 from tests.crash.shop import Shop
 from tests.draws import many
 
-KILLS = many(100)
+KILLS = max(20, many(100))
 
 
 def test_a_loop_of_kills(tmp_path, nursery):

@@ -15,7 +15,7 @@ from tests.crash.shop import PIPELINE, Shop, changed
 from tests.draws import many, some
 from tests.store.support import Dead, Faulty
 
-KILLS = many(6)
+KILLS = max(5, many(6))
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """What the table of differences states of this program and of DuckDB is so, and what is noted of it."""
 
+from functools import cache
+
 import duckdb
 import pytest
 
@@ -30,10 +32,16 @@ OLD = int(duckdb.__version__.partition(".")[0]) < 2
 """Whether this DuckDB refuses some of what DuckDB 2, which the table is about, has a value for."""
 
 
+@cache
+def database():
+    """Return the one database of this process, as opening one takes longer than what is asked."""
+    return duckdb.connect()
+
+
 def duckdb_value(expression):
     text = expression.replace("float64", "double")
     try:
-        (found,) = duckdb.connect().execute(f"select {text}").fetchone()
+        (found,) = database().execute(f"select {text}").fetchone()
     except duckdb.Error:
         return ERROR
     return type(found), str(found)

@@ -8,6 +8,7 @@ import pytest
 
 from ddcli.errors import InputError
 from ddcli.store.tables.json_values import payload_of
+from tests.draws import many
 from tests.formats.support import Place
 
 COLUMNS = {"id": "int64", "name": "string?", "price": "decimal(30, 12)?"}
@@ -50,7 +51,7 @@ def some_events(chance, *, flattened):
 @pytest.mark.parametrize("flattened", [False, True])
 @pytest.mark.parametrize("kind", ["ndjson", "json"])
 def test_a_payload_is_read_as_the_event_is(tmp_path, flattened, kind):
-    for seed in range(12):
+    for seed in range(many(12)):
         chance = random.Random(f"{flattened} {kind} {seed}")
         lines, held = some_events(chance, flattened=flattened)
         wrapped = [enveloped(chance, line or "null") if not line or chance.random() < 0.8 else line for line in lines]

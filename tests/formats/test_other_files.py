@@ -25,6 +25,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables.listing import list_input
 from ddcli.store.tables.wider_types import type_of
+from tests.draws import many
 from tests.formats.support import Place
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
@@ -132,7 +133,7 @@ def test_every_kind_holds_the_table_that_was_written(tmp_path, kind):
     if kind == "orc":  # which has nanoseconds only
         columns["m"] = parse_type("datetime[ns]?")
     path = tmp_path / f"a.{kind}"
-    for seed in range(40):
+    for seed in range(many(40)):
         chance = random.Random(f"{kind} {seed}")
         rows = some_rows(chance)
         path.write_bytes(KINDS[kind](chance, rows))

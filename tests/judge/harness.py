@@ -43,13 +43,18 @@ Log = dict[tuple["Record", "Time"], int]
 
 
 def judge(
-    case: Case, root: Path, how: Callable[[], dict[str, Any]] = dict, once: dict[str, Log] | None = None
+    case: Case,
+    root: Path,
+    how: Callable[[], dict[str, Any]] = dict,
+    once: dict[str, Log] | None = None,
+    meaning: Meaning | None = None,
 ) -> dict[str, Log] | None:
     """Run a case in an empty directory; raise AssertionError if what it writes is wrong. `how` gives options, run by run.
 
-    Return the logs of a single run over everything, None where there are none: `once` of a case with the same rows that are cut in another way.
+    Return the logs of a single run over everything, None where there are none: `once` of a case with the same rows that are cut in another way,
+    whose `meaning` is the same as well.
     """
-    meaning = Meaning(case)
+    meaning = meaning or Meaning(case)
     there = _Judged(case, meaning, root / "cut", how)
     if not there.run_all():
         return once

@@ -11,7 +11,7 @@ from ddcli.driver.run import run
 from tests.draws import some
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.frontiers import closing
-from tests.judge.harness import judge
+from tests.judge.harness import Meaning, judge
 from tests.judge.sizes import AS_THEY_ARE, few
 from tests.loops import LEAST_LABEL, indented
 
@@ -34,7 +34,7 @@ def cuts(times: list):
 def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_ARE) -> None:
     """Judge a pipeline over logs of updates, cut at their times in many ways; `most` as in `few`."""
     times = sorted({time for rows in logs.values() for _, time, _ in rows})
-    number, once = 0, None
+    number, once, meaning = 0, None, None
     for order in orders(times):
         for cut in some(cuts(order)):
             runs = []
@@ -46,8 +46,10 @@ def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_A
                 upper = closing(order[:end], times)
                 runs.append(Run(files, progress=((next(iter(logs)), upper),)))
             number += 1
+            case = Case(head, tuple(runs))
+            meaning = meaning or Meaning(case)
             with few(most):
-                once = judge(Case(head, tuple(runs)), tmp_path / str(number), once=once)
+                once = judge(case, tmp_path / str(number), once=once, meaning=meaning)
 
 
 def head(columns: str, time: str, collections: str, *outputs: str) -> str:

@@ -17,6 +17,7 @@ from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of
 from ddcli.store.parquet.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
+from tests.draws import many
 
 VALUES = {
     "i": (pl.Int64, [None, 0, -1, 2**63 - 1]),
@@ -52,7 +53,7 @@ def part(draw, schema, most=60):
     return frame, data.getvalue(), "polars"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(many(40)))
 def test_any_reader_reads_what_was_put_together(tmp_path, seed):
     draw = random.Random(seed)
     schema = {name: VALUES[name][0] for name in draw.sample(list(VALUES), draw.randrange(1, 6))}
