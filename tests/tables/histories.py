@@ -5,14 +5,30 @@ import struct
 from collections import Counter
 from pathlib import Path
 from random import Random
+from time import time_ns
+from urllib.parse import unquote
+from uuid import uuid4
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 STEPS = ("append", "append", "update", "delete", "merge", "overwrite", "replace", "compact", "add_column", "checkpoint")
+VECTORS = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors", "changeDataFeed", "appendOnly", "invariants"],
+}
+"""The protocol of tables with deletion vectors."""
 
 
 class DeltaHistory:
@@ -43,7 +59,7 @@ class DeltaHistory:
     def change(self, step=None):
         """Change the table; return the step."""
         table, key = DeltaTable(self.path), self.random.randrange(4)
-        step = step or self.random.choice(STEPS)
+        step = step or self.random.choice((*STEPS, "vector", "vector"))
         if step == "append":
             write_deltalake(self.path, self.rows(), mode="append")
         elif step == "update":
@@ -68,7 +84,29 @@ class DeltaHistory:
             write_deltalake(self.path, self._with_new(), mode="append", schema_mode="merge")
         elif step == "checkpoint":
             table.create_checkpoint()
+        elif step == "vector":
+            self._vector()
         return step
+
+    def _vector(self):
+        """Delete rows of a data file by a deletion vector, as Spark does, or bring some of them back: its rows stay in the file."""
+        files = {}
+        for path in sorted((Path(self.path) / "_delta_log").glob("*.json")):
+            for kind, action in (item for line in path.read_text().splitlines() for item in json.loads(line).items()):
+                if kind in {"add", "remove"}:
+                    files.pop(action["path"], None)
+                if kind == "add":
+                    files[action["path"]] = action
+        if not files:
+            return
+        added = self.random.choice([*files.values()])
+        rows = pl.scan_parquet(Path(self.path) / unquote(added["path"]), glob=False).select(pl.len()).collect().item()
+        gone = sorted(self.random.sample(range(rows), self.random.randrange(1, rows + 1)))
+        removed = {name: added[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in added}
+        protocol = [] if DeltaTable(self.path).protocol().reader_features else [{"protocol": VECTORS}]
+        new = {"add": added | {"deletionVector": deletion_vector(gone), "dataChange": True}}
+        now = time_ns() // 1_000_000
+        commit(self.path, *protocol, {"remove": removed | {"dataChange": True}}, new, timestamp=now)
 
     def _with_new(self):
         names = [name for name in self.schema if name.startswith("new")]
@@ -114,7 +152,18 @@ class IcebergHistory:
     def change(self):
         """Change the table; return the step."""
         table, key = self.table, self.random.randrange(4)
-        step = self.random.choice(["append", "delete", "overwrite", "replace", "add_column", "rewrite", "upsert"])
+        steps = [
+            "append",
+            "delete",
+            "overwrite",
+            "replace",
+            "add_column",
+            "rewrite",
+            "upsert",
+            "positions",
+            "positions",
+        ]
+        step = self.random.choice(steps)
         if step == "append":
             table.append(self._whole(self.rows()))
         elif step == "delete":
@@ -127,6 +176,12 @@ class IcebergHistory:
             table.overwrite(self._whole(self.rows().unique("k")))
             source = self.rows().unique("k").with_columns(v=pl.lit("up"))
             self.table.upsert(self._whole(source), join_cols=["k"])
+        elif step == "positions" and (tasks := list(table.scan().plan_files())):
+            task = self.random.choice(tasks)
+            rows = range(task.file.record_count)
+            delete_positions(
+                table, task.file.file_path, self.random.sample(rows, self.random.randrange(1, len(rows) + 1))
+            )
         elif step == "rewrite":
             table.overwrite(table.scan().to_arrow())
         elif step == "add_column":
@@ -152,7 +207,41 @@ def properties_of(folder):
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
 
 
-# Commits that the package doesn't write.
+# Commits that the packages don't write.
+
+
+class PositionDeletes(_FastAppendFiles):
+    """A snapshot that adds files with positions of rows that are deleted, which pyiceberg reads and doesn't write."""
+
+    def new_manifest_writer(self, spec):
+        writer = super().new_manifest_writer(spec)
+        writer.__class__ = DeleteManifest
+        return writer
+
+
+class DeleteManifest(ManifestWriterV2):
+    """A manifest of files with positions."""
+
+    def content(self):
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self):
+        return super()._meta | {"content": "deletes"}
+
+
+def delete_positions(table, path, rows):
+    """Delete rows of a data file by a file with their positions."""
+    name = f"{table.location()}/data/{uuid4()}-deletes.parquet"
+    positions = {"file_path": [path] * len(rows), "pos": pa.array(sorted(rows), pa.int64())}
+    pq.write_table(pa.table(positions), name.removeprefix("file://"))
+    facts = {"file_format": FileFormat.PARQUET, "partition": Record(), "record_count": len(rows)}
+    facts["file_size_in_bytes"] = Path(name.removeprefix("file://")).stat().st_size
+    deletes = DataFile.from_args(content=DataFileContent.POSITION_DELETES, file_path=name, **facts)
+    deletes.spec_id = table.spec().spec_id
+    with table.transaction() as transaction:
+        PositionDeletes(Operation.DELETE, transaction, table.io).append_data_file(deletes).commit()
+
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 MAGIC = 1681511377
