@@ -36,6 +36,8 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
 
     A name with the ending of a file of tables means no directory, and is refused. No target may lie in the directory of an output, which has the files of its pipeline and no others.
     """
+    if not text:
+        raise UsageError("--into is empty", hint=f"name a directory, or a database: {ENDINGS}")
     if text.startswith(POSTGRES):
         return DatabaseFeed(_postgres(text), table.split("."), subscription)
     path = locate(base, text)

@@ -329,6 +329,7 @@ def _refuse(*_arguments):
         (["to/changes.Parquet"], "to a directory of Parquet files or a database"),
         (["to/changes", "--table", "t"], "--table is for a database"),
         (["to/changes.duckdb", "--table", ""], "--table is empty"),
+        ([""], "--into is empty"),
     ],
 )
 def test_a_target_is_what_its_name_says(orders, words, problem):
@@ -337,6 +338,7 @@ def test_a_target_is_what_its_name_says(orders, words, problem):
     assert refused.code == 2
     assert problem in refused.err
     assert not (orders.folder / "to").exists()
+    assert not [*orders.folder.glob("*.parquet")]
     assert "m" not in orders("feed", "out/totals", "--list").out.split()
 
 
