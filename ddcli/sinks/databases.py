@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ddcli.job.tables_out import place_of, stated
 from ddcli.store.targets.database_table import DatabaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from ddcli.spec.model import TargetSpec
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from ddcli.store.targets.target import CommitKey
 
 
-def open_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection[str]) -> DatabaseTable:
-    """Return the table that one of a pipeline's outputs names. Only the modules of its database are imported."""
+@contextmanager
+def opened_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection[str]) -> Iterator[DatabaseTable]:
+    """Yield the table that one of a pipeline's outputs names. Only the modules of its database are imported."""
     database: Database
     if spec.product == "postgres":
         from ddcli.store.targets.postgres_database import PostgresDatabase
@@ -32,4 +34,5 @@ def open_table(spec: TargetSpec, base: Path, key: CommitKey, outputs: Collection
 
         database = SqliteDatabase(place_of(spec, base))
     parts = [spec.called] if spec.product == "sqlite" else spec.called.split(".")
-    return DatabaseTable(database, parts, key, outputs, [text.value for text in spec.key], stated(spec))
+    with database.kept_open():
+        yield DatabaseTable(database, parts, key, outputs, [text.value for text in spec.key], stated(spec))

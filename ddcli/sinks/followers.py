@@ -7,6 +7,7 @@ and makes no commit twice. Where the log was written anew, or the table is anoth
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, nu
 from ddcli.store.targets.target import CommitKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -68,48 +69,48 @@ def _follow(name: str, spec: TargetSpec, request: Request, state: State, manifes
     log, directory = manifest.outputs[name], directory_of(request.state, name)
     marks = read_marks(directory)
     key = CommitKey(state.identity, name)
-    target = _open(spec, request, key, state.files, marks.done)
-    held = target.number()
-    marks = _settled(marks, held, target, directory, state.files)
-    known = marks.done if marks.done is not None and held == marks.done.number else None
-    target.check(known)
-    identity, upto = place_in(log)
-    if known is not None and (known.log, known.upto) == (identity, upto):
-        write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
-        return False
-    path = output_paths(request.state, manifest)[name]
-    newer = None if known is None or known.log != identity else _newer(path, log.files, known.upto)
-    if newer is None:
-        target.check(None)
-        known, newer = None, (list(log.files), 0)
-    from ddcli.store.targets.change import Change
+    with _opened(spec, request, key, state.files, marks.done) as target:
+        held = target.number()
+        marks = _settled(marks, held, target, directory, state.files)
+        known = marks.done if marks.done is not None and held == marks.done.number else None
+        target.check(known)
+        identity, upto = place_in(log)
+        if known is not None and (known.log, known.upto) == (identity, upto):
+            write_marks(directory, state.files, FollowerMarks(replace(known, left=target.left())))
+            return False
+        path = output_paths(request.state, manifest)[name]
+        newer = None if known is None or known.log != identity else _newer(path, log.files, known.upto)
+        if newer is None:
+            target.check(None)
+            known, newer = None, (list(log.files), 0)
+        from ddcli.store.targets.change import Change
 
-    files, rows = newer
-    _, owner = read_owned(path)
-    order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
-    change = Change(
-        name,
-        path,
-        files,
-        _types(log.schema),
-        _types(manifest.cache["time"]),
-        bytes.fromhex(state.identity),
-        whole=known is None,
-        table=spec.table,
-        known=rows,
-        order=order_among(order, log.schema),
-    )
-    number = number_after(max(held or 0, marks.done.number if marks.done else 0))
-    coming = CommitMark(number, identity, upto)
+        files, rows = newer
+        _, owner = read_owned(path)
+        order = owner.order if owner is not None and spec.table and spec.kind != DATABASE else ()
+        change = Change(
+            name,
+            path,
+            files,
+            _types(log.schema),
+            _types(manifest.cache["time"]),
+            bytes.fromhex(state.identity),
+            whole=known is None,
+            table=spec.table,
+            known=rows,
+            order=order_among(order, log.schema),
+        )
+        number = number_after(max(held or 0, marks.done.number if marks.done else 0))
+        coming = CommitMark(number, identity, upto)
 
-    def announce(pieces: Sequence[TableFile]) -> None:
-        nonlocal coming
-        coming = replace(coming, pieces=tuple(pieces))
-        write_marks(directory, state.files, FollowerMarks(marks.done, coming))
+        def announce(pieces: Sequence[TableFile]) -> None:
+            nonlocal coming
+            coming = replace(coming, pieces=tuple(pieces))
+            write_marks(directory, state.files, FollowerMarks(marks.done, coming))
 
-    target.publish(number, change, known, announce)
-    write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
-    return True
+        target.publish(number, change, known, announce)
+        write_marks(directory, state.files, FollowerMarks(replace(coming, left=target.left())))
+        return True
 
 
 def _newer(log: Path, files: Sequence[FileEntry], upto: int) -> tuple[list[FileEntry], int] | None:
@@ -145,22 +146,27 @@ def _types(texts: dict[str, str]) -> Schema:
     return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}
 
 
-def _open(spec: TargetSpec, request: Request, key: CommitKey, files: Files, known: CommitMark | None) -> Target:
-    """Return the table that an output names. Only the modules of its kind are imported."""
+@contextmanager
+def _opened(
+    spec: TargetSpec, request: Request, key: CommitKey, files: Files, known: CommitMark | None
+) -> Iterator[Target]:
+    """Yield the table that an output names. Only the modules of its kind are imported."""
     if spec.kind == "parquet":
         from ddcli.store.targets.parquet_file import ParquetTarget
 
-        return ParquetTarget(place_of(spec, request.base), key, files)
-    if spec.kind == "iceberg":
+        yield ParquetTarget(place_of(spec, request.base), key, files)
+    elif spec.kind == "iceberg":
         from ddcli.store.targets.iceberg import IcebergTarget
 
-        return IcebergTarget(spec.place.value, *catalog_of(spec.catalog), key, contents=spec.table)
-    if spec.kind == DATABASE:
-        from ddcli.sinks.databases import open_table
+        yield IcebergTarget(spec.place.value, *catalog_of(spec.catalog), key, contents=spec.table)
+    elif spec.kind == DATABASE:
+        from ddcli.sinks.databases import opened_table
 
-        return open_table(spec, request.base, key, request.spec.outputs)
-    from ddcli.store.extras import check_package
-    from ddcli.store.targets.delta import DeltaTarget
+        with opened_table(spec, request.base, key, request.spec.outputs) as table:
+            yield table
+    else:
+        from ddcli.store.extras import check_package
+        from ddcli.store.targets.delta import DeltaTarget
 
-    check_package("deltalake")
-    return DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)
+        check_package("deltalake")
+        yield DeltaTarget(place_of(spec, request.base), key, files, known, contents=spec.table)

@@ -1,7 +1,10 @@
 """Outputs that are tables of SQLite and DuckDB."""
 
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import duckdb
@@ -14,7 +17,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.duckdb_reader import DuckdbReader
 from ddcli.store.mirrors.sqlite_reader import SqliteReader
-from tests.draws import many
+from tests.draws import chance, many
 from tests.tables import database_followers as judges
 from tests.tables.database_followers import DatabaseFollower
 from tests.tables.test_output_types import HELD, ONLY_PARQUET, judge_refusal, write
@@ -41,6 +44,34 @@ def test_deaths(make, tmp_path):
         return first.copy(tmp_path / "dead")
 
     judges.judge_deaths(make, clear)
+
+
+def test_duckdb_is_opened_once_a_run(tmp_path, monkeypatch):
+    """Also where the table is made. While another process has it open, a run that has nothing for it passes, and one that has makes up for it later."""
+    each, opened, draw = DatabaseFollower(tmp_path, "duckdb:///lake/t.db", keyed=False), [], chance("once")
+    plain = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *args, **kwargs: opened.append(kwargs) or plain(*args, **kwargs))
+    for _ in range(3):
+        each.supply(draw, rows=20)
+        opened.clear()
+        run(each.folder / "shop.yaml")
+        assert opened == [{}]
+        each.check()
+    script = (
+        "import duckdb, sys; held = duckdb.connect(sys.argv[1], read_only=True); print(flush=True); sys.stdin.read()"
+    )
+    reader = [sys.executable, "-c", script, str(tmp_path / "lake/t.db")]
+    with subprocess.Popen(reader, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        place = tmp_path / "lake/t.db"
+        os.utime(place)  # a run then looks whether it is still as the last one left it
+        run(each.folder / "shop.yaml")
+        each.supply(draw, rows=20)
+        with pytest.raises(EngineError, match="lock"):
+            run(each.folder / "shop.yaml")
+        other.stdin.close()
+    run(each.folder / "shop.yaml")
+    each.check()
 
 
 def test_racing_runs(make):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.tree import delimited
@@ -44,6 +45,10 @@ class Database(ABC):
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Any]:
         """Return a connection in a transaction, which is committed unless something is raised. To `write` a database is made if there is none."""
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Have all transactions until the end share a connection, where to connect takes longer than they do."""
+        return nullcontext()
 
     @abstractmethod
     def is_there(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import first_line
@@ -40,21 +40,50 @@ class DuckdbDatabase(Database):
         import duckdb
 
         self.place, self._file, self.errors = str(file), file, (duckdb.Error, OSError)
+        self._kept: ExitStack | None = None
+        self._connection: Any = None
 
     def is_there(self) -> bool:
         return self._file.exists()
 
     @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Have the first transaction open the database for writing, and the later ones use that: to open it takes longer than they do.
+
+        Until the end no other process reads or writes there. Where another one does, transactions that only read open it beside that one.
+        """
+        with ExitStack() as self._kept:
+            try:
+                yield
+            finally:
+                self._kept = self._connection = None
+
+    @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Any]:
+        with ExitStack() as opened:
+            connection = self._connection or self._connected(opened, write=write)
+            connection.execute("begin")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("rollback")
+                raise
+            connection.execute("commit")
+
+    def _connected(self, opened: ExitStack, *, write: bool) -> Any:
+        """Return a connection that lasts as long as the database is kept open, else as long as a transaction."""
         import duckdb
 
         if write:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-        with closing(duckdb.connect(self.place, read_only=not write)) as connection:
-            connection.execute("set TimeZone = 'UTC'")
-            connection.execute("begin")
-            yield connection
-            connection.execute("commit")
+        connection = None
+        if self._kept is not None:
+            with suppress(*(() if write else (duckdb.IOException,))):
+                connection = self._connection = self._kept.enter_context(closing(duckdb.connect(self.place)))
+        if connection is None:
+            connection = opened.enter_context(closing(duckdb.connect(self.place, read_only=not write)))
+        connection.execute("set TimeZone = 'UTC'")
+        return connection
 
     def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
         if len(name) > 1:
