@@ -102,6 +102,8 @@ class DeltaHistory:
         added = self.random.choice([*files.values()])
         rows = pl.scan_parquet(Path(self.path) / unquote(added["path"]), glob=False).select(pl.len()).collect().item()
         gone = sorted(self.random.sample(range(rows), self.random.randrange(1, rows + 1)))
+        if added.get("deletionVector") == deletion_vector(gone):
+            return  # no version has a file both added and removed
         removed = {name: added[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in added}
         protocol = [] if DeltaTable(self.path).protocol().reader_features else [{"protocol": VECTORS}]
         new = {"add": added | {"deletionVector": deletion_vector(gone), "dataChange": True}}
