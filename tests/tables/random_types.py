@@ -128,11 +128,12 @@ class Journey:
     """Columns and rows that are drawn, in a folder.
 
     `place` is how an output names the table, and `given` how an input does, after the columns that it declares if it `declares` any.
+    `form` is what the table is of the output: its contents or its log; a log is held against what it must have as others read it alone.
     `usable` says of a value whether the table can hold it, where that is known of none before it comes.
     """
 
-    def __init__(self, folder, draw, place, given, *, declares=True, usable=lambda _: True):
-        self.folder, self.draw, self.usable = folder, draw, usable
+    def __init__(self, folder, draw, place, given, *, declares=True, usable=lambda _: True, form="table"):
+        self.folder, self.draw, self.usable, self.form = folder, draw, usable, form
         self.place, self.given, self.declares = place, given, declares
         self.columns = {name: drawn_type(draw) for name in draw.sample(NAMES, draw.randint(1, 5))}
         self.refused: list[str] = []
@@ -150,7 +151,7 @@ class Journey:
         self.held, self.step = Counter(), 0
         self.supply()
         text = f"dd: 1\nname: p\ninputs: {{given: {{path: in/, {self.declared}}}}}\n"
-        (self.folder / "p.yaml").write_text(f"{text}outputs: {{t: {{from: given, as: table, {self.place}}}}}\n")
+        (self.folder / "p.yaml").write_text(f"{text}outputs: {{t: {{from: given, as: {self.form}, {self.place}}}}}\n")
 
     def fit(self, shop):
         """Leave out the columns that `dd check` refuses: it must take the others."""
@@ -206,6 +207,9 @@ class Journey:
             if step:
                 self.supply()
             run(self.folder / "p.yaml")
+            if self.form == "log":
+                self._check_log(read())
+                continue
             if read is not None:
                 self._compare(rows_of(read(), self.columns))
             self._check_input()
@@ -217,7 +221,10 @@ class Journey:
         path = self.folder / f"{name}.yaml"
         path.write_text(f"dd: 1\nname: {name}\ninputs: {{t: {{{given}}}}}\noutputs: {{t: {name}/}}\n")
         run(path)
-        log = pl.read_parquet(self.folder / name / "*.parquet")
+        self._check_log(pl.read_parquet(self.folder / name / "*.parquet"))
+
+    def _check_log(self, log):
+        """Hold the sum of a log's updates, and its columns' types, against what it must have."""
         kinds = {each: kind.to_polars() for each, kind in self.columns.items()}
         assert {each: log.schema[each] for each in self.columns} == kinds
         found = Counter()

@@ -46,3 +46,13 @@ def test_random_columns(shop, kind):
         journey, read = journey_to(kind, shop.folder / f"{kind}{at}", chance("types", kind, at))
         journey.fit(shop)
         journey.travel(read=read)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_random_columns_of_logs(shop, kind):
+    """The log of an output keeps the values and their types, as the package of the table reads them."""
+    for at in range(many(15)):
+        journey, read = journey_to(kind, shop.folder / f"{kind}{at}", chance("types of logs", kind, at))
+        journey.form = "log"
+        journey.fit(shop)
+        journey.travel(steps=3, read=read)
