@@ -221,9 +221,10 @@ class Operators:
         assert isinstance(right, physical.Arrangement)
         lanes = {"left": Layout(left.schema), "right": Layout(right.schema)}
         nk = split_layout(left)[0].width
-        # [key | left values | right values]: the right's values begin where the left's row ends.
+        # [key | left values | right values]: the right's values begin where the left's row ends, what is of the key is there once.
         offset = {"left": 0, "right": lanes["left"].width - nk}
-        take = [lane + offset[side] for _, side, source in node.columns for lane in lanes[side].lanes(source)]
+        found = [(side, lane) for _, side, source in node.columns for lane in lanes[side].lanes(source)]
+        take = [lane if lane < nk else lane + offset[side] for side, lane in found]
         return Join(self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take)
 
     @operator.register(physical.HalfJoin)

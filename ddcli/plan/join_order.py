@@ -98,9 +98,7 @@ def _turned(node: Join, first: Join) -> Join | None:
     for name, side, source in node.columns:
         if side == "right":
             result.append((name, "right", called[source]))
-        elif side == "key":
-            result.append((name, "right", own[source]))
-        else:
+        else:  # a key of the first join stays one: a join has it from its left side
             below, column = origin[source]
             result.append((name, below, column))
     return logical.Join((large, inner), node.schema, first.on, "inner", tuple(result))

@@ -118,11 +118,13 @@ class _Moving:
         """Return the wishes for nodes as they are now: those for what they were, or of a filter that sank, those for its readers."""
         found: Engines = {}
         for node in reversed(graph.nodes()):
+            wanted = found.get(node.fingerprint, frozenset())
             for each in self.written.get(node.fingerprint, ()):
-                found[node.fingerprint] = found.get(node.fingerprint, frozenset()) | wishes.get(each, frozenset())
+                wanted |= wishes.get(each, frozenset())
+            found[node.fingerprint] = wanted
             for child in node.inputs:
-                if child.fingerprint not in self.written:
-                    found[child.fingerprint] = found.get(child.fingerprint, frozenset()) | found[node.fingerprint]
+                if not self.written.get(child.fingerprint):
+                    found[child.fingerprint] = found.get(child.fingerprint, frozenset()) | wanted
         return {fingerprint: wanted for fingerprint, wanted in found.items() if wanted}
 
     def _stand(self, node: Node, written: Iterable[str]) -> None:

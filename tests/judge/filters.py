@@ -143,3 +143,47 @@ def partitioned_cases(draw, nt: int = 1) -> Case:
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": {"c": {"from": "p", "apply": apply}}}
     tree["outputs"] = {"c": "out/c/"}
     return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000), draw(cuts(logs, nt)))
+
+
+DISTINCT = (
+    ["distinct", {"top_k": {"k": 1, "by": ["k"], "order_by": ["v", "n"]}}],
+    [{"reduce": {"by": ["k"], "v": "min(v)", "n": "max(n)"}}],
+    [{"top_k": {"k": 1, "by": ["k"], "order_by": ["v desc", "n"]}}],
+    [{"project": ["k"]}, "distinct", {"extend": {"v": "k + 0", "n": "k * 0"}}],
+)
+"""What leaves each key once."""
+
+
+@st.composite
+def shared_cases(draw, nt: int = 1) -> Case:
+    """Give a pipeline of joins, all by one key, over sides that several share, that are arranged already, or that have a key once, with conditions above."""
+    columns = {"k": draw(st.sampled_from(["int16", "int16?"])), "v": "int16", "n": "int16"}
+    half = updates(columns, nt, valid=True, looping=False)
+    logs = {name: draw(half) + draw(half) for name in "pq"}
+    collections: dict[str, Any] = {
+        "once": {"from": "q", "apply": draw(st.sampled_from(DISTINCT))},
+        "held": {"from": "q", "apply": [{"arrange": {"by": ["k"]}}]},
+    }
+    names = ["p", "q", *collections]
+    form = st.sampled_from(["{} = 1", "{} >= 1", "{} < 1", "{} is not null", "{0} = 0 or {0} = 2"])
+    for at in range(draw(st.integers(2, 4))):
+        how = draw(st.sampled_from(["inner", "left", "left", "right", "full"]))
+        left, right = draw(st.sampled_from(names)), draw(st.sampled_from(list(reversed(names))))
+        apply = [{"join": {"with": right, "as": "r", "on": ["k"], "how": how}}]
+        if not draw(st.integers(0, 2)):
+            apply.append({"join": {"with": draw(st.sampled_from(names)), "as": "s", "on": ["k"]}})
+        asked = draw(st.lists(st.sampled_from(["k", "v", "n", "r.v", "r.n"]), max_size=3))
+        plain = [draw(form).format(column) for column in asked]
+        if len(plain) == 3 and draw(st.booleans()):  # alternatives, some of which demand nothing of a side
+            plain = [f"({plain[0]} and ({plain[1]})) or ({plain[2]})"]
+        apply += [{"filter": condition} for condition in plain]
+        apply.append({"map": {"k": "k", "v": "v", "n": draw(st.sampled_from(["n", "r.n"]))}})
+        collections[f"c{at}"] = {"from": left, "apply": apply}
+        names.append(f"c{at}")
+    made = [name for name in collections if name.startswith("c")]
+    outputs = [name for name in made if name == made[-1] or draw(st.booleans())]
+    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
+    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
+    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": collections}
+    tree["outputs"] = {name: f"out/{name}/" for name in outputs}
+    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000), draw(cuts(logs, nt)))

@@ -14,7 +14,7 @@ from ddcli.plan.generations import known_generations, plan
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
-from tests.judge.filters import filtered_cases, partitioned_cases
+from tests.judge.filters import filtered_cases, partitioned_cases, shared_cases
 from tests.judge.harness import Meaning, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_graph
@@ -50,6 +50,17 @@ def test_what_is_asked_above_an_operator_of_groups_means_what_is_written(case):
     """Of the key it may be asked below it, of both sides if it has two; of anything else it may not."""
     meaning = Meaning(case)
     planned, plain = plan(meaning.graph), plan(meaning.graph, choices=None)
+    judge_graph(case, meaning, plain.graph)
+    if planned.fingerprint != plain.fingerprint:
+        judge_graph(case, meaning, planned.graph)
+
+
+@settings(max_examples=many(60))
+@given(st.sampled_from([1, 1, 2]).flatmap(shared_cases), st.booleans())
+def test_joins_whose_sides_are_shared_mean_what_is_written(case, wrong):
+    """A condition that does not sink, as others read the side, too, is still asked; and a key is there once only where no join has made it several."""
+    meaning = Meaning(case)
+    planned, plain = plan(meaning.graph, choices=lambda *_: wrong), plan(meaning.graph, choices=None)
     judge_graph(case, meaning, plain.graph)
     if planned.fingerprint != plain.fingerprint:
         judge_graph(case, meaning, planned.graph)
@@ -109,6 +120,33 @@ def test_what_is_asked_of_no_column_is_asked(bare):
     case = Case(text, (Run((Arrival("p", rows), Arrival("q", rows))),))
     meaning = Meaning(case)
     judge_graph(case, meaning, plan(meaning.graph).graph)
+
+
+TWICE = (
+    JOINED.replace("v: int64", "a: int64, v: int64")
+    + """\
+    - join: {with: q, as: r, 'on': [k]}
+"""
+)
+PADDED = (
+    JOINED.replace("[k]}", "[k], how: left, as: r}")
+    + """\
+    - join: {with: q, as: s, 'on': [k]}
+    - filter: r.w is not null
+"""
+)
+
+
+@pytest.mark.parametrize("text", [TWICE, PADDED])
+def test_the_key_of_joins_by_the_same_one_stays_what_it_is(text):
+    """Also where the second join comes first, and where the first is an inner one by then."""
+    values = range(1, 3) if text == PADDED else [(a, v) for a in (7, 8) for v in (3, 4)]
+    left = tuple(((k, *(v if isinstance(v, tuple) else (v,))), (0,), 1) for k in range(2) for v in values)
+    right = tuple(((k, w), (0,), 2) for k in range(2) for w in (5, 6))
+    case = Case(text, (Run((Arrival("p", left), Arrival("q", right))),))
+    meaning = Meaning(case)
+    for wanted in (True, False):
+        judge_graph(case, meaning, plan(meaning.graph, choices=lambda *_, wanted=wanted: wanted).graph)
 
 
 LOOKED_UP = (
