@@ -118,7 +118,9 @@ def test_rows_are_found_whatever_their_order():
 
 def test_rows_of_one_hash_are_compared(monkeypatch):
     """Rows of which all hashes are equal are told apart."""
-    monkeypatch.setattr(pl.DataFrame, "hash_rows", lambda frame, *_: pl.repeat(1, frame.height, eager=True))
+    monkeypatch.setattr(
+        pl.DataFrame, "hash_rows", lambda frame, *_: pl.repeat(1, frame.height, dtype=pl.UInt64, eager=True)
+    )
     given, other = (
         framed([(1, None, "a", None), (2, None, "b", None)]),
         framed([(2, None, "b", None), (3, None, "c", None), (1, None, "a", None)]),
@@ -154,19 +156,39 @@ def test_rows_that_were_moved_between_files_meet(monkeypatch):
     assert sum(abs(count) for count in total(found).values()) == 2
 
 
+def test_files_are_ordered_by_the_column_that_parts_them():
+    """Who writes 30 files as four keeps few of the least keys, and most of the least texts: these are no order."""
+    draw = chance("clustered")
+    texts = [draw.choice("abcdefghijklmnop") for _ in range(300)]
+
+    def files(size):
+        starts = range(0, 300, size)
+        parts = [(start, texts[start : start + size]) for start in starts]
+        found = [
+            FileRows(list, {"a": start + size // 25, "t": min(part)}, {"a": start + size - 1, "t": max(part)})
+            for start, part in parts
+        ]
+        draw.shuffle(found)
+        return found
+
+    for side in cancellation._ordered(files(10), files(75)):
+        keys = [piece.least["a"] for piece in side]
+        assert keys == sorted(keys)
+
+
 def test_pieces_are_row_groups_with_their_least_values(tmp_path, monkeypatch):
     frame = pl.DataFrame(
         {"a": [5, 3, 4, 9, 1], "t": ["b", "c", None, "a", "z"], "n": [None] * 5},
         {"a": pl.Int64, "t": pl.String, "n": pl.Int64},
     )
     frame.write_parquet(tmp_path / "a.parquet", row_group_size=2)
-    assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 5, {"a": 1, "t": "a"})]
+    assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 5, {"a": 1, "t": "a"}, {"a": 9, "t": "z"})]
     monkeypatch.setattr(cancellation, "PIECE", 2)
     found = pieces_of(tmp_path / "a.parquet")
     assert found == [
-        RowGroupRange(0, 2, {"a": 3, "t": "b"}),
-        RowGroupRange(2, 2, {"a": 4, "t": "a"}),
-        RowGroupRange(4, 1, {"a": 1, "t": "z"}),
+        RowGroupRange(0, 2, {"a": 3, "t": "b"}, {"a": 5, "t": "c"}),
+        RowGroupRange(2, 2, {"a": 4, "t": "a"}, {"a": 9, "t": "a"}),
+        RowGroupRange(4, 1, {"a": 1, "t": "z"}, {"a": 1, "t": "z"}),
     ]
     monkeypatch.setattr(cancellation, "PIECE", 3)
     assert [each[:2] for each in pieces_of(tmp_path / "a.parquet")] == [(0, 4), (4, 1)]
@@ -178,7 +200,7 @@ def test_least_values_that_python_has_no_date_for_are_unknown(tmp_path):
     frame = pl.DataFrame({"a": [1, 2], "d": [-800_000, 3]}, {"a": pl.Int64, "d": pl.Int32})
     frame = frame.with_columns(pl.col("d").cast(pl.Date), (pl.col("a") * -(10**17)).cast(pl.Datetime("us")).alias("t"))
     frame.write_parquet(tmp_path / "a.parquet")
-    assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 2, {"a": 1})]
+    assert pieces_of(tmp_path / "a.parquet") == [RowGroupRange(0, 2, {"a": 1}, {"a": 2})]
 
 
 def test_files_whose_least_values_have_no_order_are_compared_too():

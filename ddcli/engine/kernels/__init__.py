@@ -15,6 +15,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * page_headers: where pages of Parquet lie
 * page_writer: integers as pages of Parquet
 * pages: values of pages of Parquet, read in place
+* pairing: pair equal numbers
 * partition: deal rows to shards
 * pool_table: the hash table of the pool
 * reduce_floats: float sums, rounded once

@@ -7,13 +7,16 @@ one because their hashes are equal. What neither finds stays: the result adds up
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import suppress
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.kernels.pairing import deal, pair
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors import partition
 
@@ -27,6 +30,8 @@ FEW = 4
 """Of how many rows one may be left for a comparison place by place to do."""
 GROWN, FEWEST = 2, 1 << 17
 """Rows that are left are compared again when there are so many times as many as then, and some more."""
+TOGETHER = 14
+"""Hashes that are paired together are as many as this power of two, or fewer."""
 PIECE = 1 << 18
 """Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
 FIRST = 16
@@ -35,10 +40,11 @@ FIRST = 16
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """A file, or a part of one: its rows, and the least values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
+    """A file, or a part of one: its rows, and the least and the largest values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
 
     read: Callable[[], Iterable[pl.DataFrame]]
     least: Mapping[Any, Any]
+    largest: Mapping[Any, Any] = field(default_factory=dict)
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
@@ -111,29 +117,47 @@ class _ComparedRows:
 
 
 def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
-    """Return the files of each side by their least values, first by those of the column of which most are on both sides."""
+    """Return the files of each side by their least values, first by those of the column that parts them best.
+
+    That is one of which the ranges of few files overlap; where all do, one of which most least values are on both sides.
+    """
     if all(len(pieces) < 2 for pieces in sides):
         return [list(pieces) for pieces in sides]
     known = [[(piece.least, piece) for piece in pieces] for pieces in sides]
     names = list(dict.fromkeys(name for pieces in known for least, _ in pieces for name in least))
     values = [{name: {least.get(name) for least, _ in pieces} for name in names} for pieces in known]
-    names.sort(key=lambda name: -len(values[0][name] & values[1][name]))
 
     def place(entry: tuple[Mapping[Any, Any], FileRows]) -> list[tuple[bool, Any]]:
         return [(entry[0].get(name) is not None, entry[0].get(name)) for name in names]
 
     try:
+        overlaps = {name: round(_overlap([each for pieces in sides for each in pieces], name), 1) for name in names}
+        names.sort(key=lambda name: (overlaps[name], -len(values[0][name] & values[1][name])))
         return [[piece for _, piece in sorted(pieces, key=place)] for pieces in known]
     except TypeError:  # a column whose type was changed: its values have no order
         return [list(pieces) for pieces in sides]
 
 
+def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
+    """Return which part of all pairs of files have ranges of a column that overlap; those that say no range overlap all."""
+    ranges = sorted(
+        (each.least[name], each.largest[name])
+        for each in pieces
+        if each.least.get(name) is not None and each.largest.get(name) is not None
+    )
+    starts = [least for least, _ in ranges]
+    found = sum(bisect_right(starts, largest) - at - 1 for at, (_, largest) in enumerate(ranges))
+    every, known = (count * (count - 1) // 2 for count in (len(pieces), len(ranges)))
+    return (every - known + found) / every
+
+
 class RowGroupRange(NamedTuple):
-    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least values of their first columns."""
+    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least and the largest values of their first columns."""
 
     start: int
     rows: int
     least: dict[str, Any]
+    largest: dict[str, Any]
 
 
 def pieces_of(path: Path) -> list[RowGroupRange]:
@@ -147,22 +171,26 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
         return []  # who reads its rows says what is wrong
     found: list[RowGroupRange] = []
     for group in map(footer.row_group, range(footer.num_row_groups)):
-        least: dict[str, Any] = {}
+        least, largest = dict[str, Any](), dict[str, Any]()
         for column in map(group.column, range(min(group.num_columns, FIRST))):
             with suppress(
                 ValueError, OverflowError, TypeError, ArrowException
             ):  # days that Python has no date for, for one
                 known = column.statistics
                 if known is not None and known.has_min_max:
-                    least[column.path_in_schema] = known.min
+                    least[column.path_in_schema], largest[column.path_in_schema] = known.min, known.max
         # An object is fetched whole, so that it is one piece.
         if found and (found[-1].rows < PIECE or isinstance(path, ObjectPath)):
-            start, rows, other = found.pop()
+            last = found.pop()
             with suppress(TypeError):
-                least = {name: min(least.get(name, value), value) for name, value in {**least, **other}.items()}
-            found.append(RowGroupRange(start, rows + group.num_rows, least))
+                least = {name: min(least.get(name, value), value) for name, value in {**least, **last.least}.items()}
+                largest = {
+                    name: max(largest.get(name, value), value) for name, value in {**largest, **last.largest}.items()
+                }
+            found.append(RowGroupRange(last.start, last.rows + group.num_rows, least, largest))
         else:
-            found.append(RowGroupRange(sum(found[-1][:2]) if found else 0, group.num_rows, least))
+            start = found[-1].start + found[-1].rows if found else 0
+            found.append(RowGroupRange(start, group.num_rows, least, largest))
     return found
 
 
@@ -180,9 +208,11 @@ def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl
         left, right = left.filter(apart), right.filter(apart)
     if not left.height or not right.height:
         return left, right
-    ours, theirs = pairs(*(side.hash_rows(1).to_numpy() for side in (left, right)))
-    equal = ~_apart(left[ours], right[theirs]).to_numpy()
-    return _without(left, ours[equal]), _without(right, theirs[equal])
+    found = pairs(*(side.hash_rows(1).to_numpy().view(np.int64) for side in (left, right)))
+    paired = pl.Series(found >= 0)
+    theirs = found[found >= 0]
+    equal = ~_apart(left.filter(paired), right[theirs]).to_numpy()
+    return _without(left, np.flatnonzero(paired)[equal]), _without(right, theirs[equal])
 
 
 def _apart(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
@@ -199,28 +229,30 @@ def _without(frame: pl.DataFrame, rows: np.ndarray[Any, Any]) -> pl.DataFrame:
     return frame.filter(pl.Series(kept))
 
 
-def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the places of equal numbers on both sides, each place once at most, in the order of the left side's.
+def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return for each number on the left the place of an equal one on the right, or -1; no place twice.
 
-    >>> [places.tolist() for places in pairs(np.array([5, 7, 9]), np.array([9, 8, 5, 6]))]
-    [[0, 2], [2, 0]]
+    >>> pairs(np.array([5, 7, 9]), np.array([9, 8, 5, 6])).tolist()
+    [2, -1, 0]
     """
-    ours, theirs = (
-        np.argsort(left),
-        np.argsort(right),
-    )  # not stable, a third of the time: which of equal numbers go together is all one
-    mine, other = left[ours], right[theirs]
-    first = np.flatnonzero(np.concatenate([[True], mine[1:] != mine[:-1]]))
-    place = np.searchsorted(other, mine[first])
-    if len(first) < len(mine):
-        times = np.diff(np.append(first, len(mine)))
-        place = np.repeat(place - first, times) + np.arange(len(mine))
-    there = place < len(other)
-    there[there] = other[place[there]] == mine[there]
-    found = np.full(len(left), -1)
-    found[ours[there]] = theirs[place[there]]
-    at = np.flatnonzero(found >= 0)
-    return at, found[at]
+    bits = max((right.size >> TOGETHER).bit_length(), 1)
+    ours, theirs = (_Dealt(side, bits) for side in (left, right))
+    largest = int(np.diff(theirs.ends, prepend=0).max())
+    firsts, slots = np.empty((2, 4 << largest.bit_length()), np.int64)
+    paired, following = np.empty(left.size, np.int64), np.empty(right.size, np.int64)
+    pair(ours.numbers, theirs.numbers, ours.ends, theirs.ends, firsts, slots, following, paired)
+    found = np.full(left.size, -1)
+    found[ours.places] = np.where(paired < 0, -1, theirs.places[paired]) if right.size else -1
+    return found
+
+
+class _Dealt:
+    """Numbers in parts by their first bits, and the place of each."""
+
+    def __init__(self, numbers: np.ndarray[Any, Any], bits: int) -> None:
+        self.ends = np.zeros(1 << bits, np.int64)
+        self.numbers, self.places = np.empty((2, numbers.size), np.int64)
+        deal(numbers, 64 - bits, self.ends, self.numbers, self.places)
 
 
 def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:

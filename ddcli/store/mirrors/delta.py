@@ -136,8 +136,12 @@ class DeltaSource(TableSource):
     def _pieces(self, file: DataFile, known: int) -> list[FileRows]:
         found, partition = pieces_of(self._path(file)), dict(file.partition)
         if file.deleted or len(found) < 2:
-            return [FileRows(lambda: [self._file(file, known)], partition | (found[0].least if found else {}))]
-        return [FileRows(partial(self._part, file, part.start, part.rows), partition | part.least) for part in found]
+            least, largest = (found[0].least, found[0].largest) if found else ({}, {})
+            return [FileRows(lambda: [self._file(file, known)], partition | least, partition | largest)]
+        return [
+            FileRows(partial(self._part, file, part.start, part.rows), partition | part.least, partition | part.largest)
+            for part in found
+        ]
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         with self._errors(RESTORED):
@@ -223,9 +227,10 @@ class DeltaSource(TableSource):
                     raise UnknownChange from None
                 found = {}
                 for batch in table.deletion_vectors():
-                    for name, kept in pl.DataFrame(batch).iter_rows():
+                    names, kept = pl.DataFrame(batch).get_columns()
+                    for at, name in enumerate(names):
                         path = name.removeprefix("file://") if "://" in name else name
-                        found[unquote(path)] = pl.Series(kept, dtype=pl.Boolean)
+                        found[unquote(path)] = kept[at]
                 self._masks[version] = found
         return self._masks[version]
 

@@ -6,7 +6,7 @@ pyiceberg's incremental scans are not used: of a snapshot that deletes rows they
 from __future__ import annotations
 
 import time as clock
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,23 @@ class IcebergSource(TableSource):
         yield from remainder(*sides)
 
     def _piece(self, task: FileScanTask) -> FileRows:
-        return FileRows(lambda: self._read([task]), dict(task.file.lower_bounds or {}))
+        return FileRows(
+            lambda: self._read([task]), *map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
+        )
+
+    def _bounds(self, found: Mapping[int, bytes] | None) -> dict[int, Any]:
+        """Return values that a manifest has of columns, by the columns' numbers, as far as these are the table's."""
+        from pyiceberg.conversions import from_bytes
+        from pyiceberg.types import PrimitiveType
+
+        kinds = {each.field_id: each.field_type for each in self._table.schema().fields}
+        bounds: dict[int, Any] = {}
+        for number, value in (found or {}).items():
+            kind = kinds.get(number)
+            if isinstance(kind, PrimitiveType):
+                with suppress(Exception):  # of a type that was widened, for one: files are ordered by the others then
+                    bounds[number] = from_bytes(kind, value)
+        return bounds
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         return self._read([task for tasks in self._tasks(self.tip).values() for task in tasks])
