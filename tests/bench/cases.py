@@ -15,6 +15,7 @@ from tests.bench.files import size
 from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
+from tests.bench.rewrites import rewrites
 from tests.bench.table import Asked, Figure, beside_rust
 from tests.bench.watched import rounds
 
@@ -99,6 +100,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "query": lookups,
     "lookups": in_batches,
     "commits": commits,
+    "rewrites": rewrites,
     "tpch": tpch.each,
     "tpch-all": tpch.all_in_one,
     "tpcds": tpcds.tpcds,
