@@ -11,6 +11,7 @@ from ddcli.job.clock import is_due, run_time
 from ddcli.job.functions import functions_of
 from ddcli.job.idle import is_changed
 from ddcli.plan.changes import Known, PlanChanges, present
+from ddcli.plan.generations import wrongly_keyed
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.time_text import format_frontier
@@ -42,6 +43,7 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
         manifest.cache["plan"]["outline"],
     )
     refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.refresh or ())
+    refresh |= wrongly_keyed(plan.logical, manifest.cache["plan"])
     return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn))
 
 

@@ -19,7 +19,7 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.delta import delta_joins, identity, with_delta_joins
-from ddcli.plan.join_order import much_smaller, reordered
+from ddcli.plan.join_order import keeps_key, much_smaller, reordered
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
@@ -224,6 +224,7 @@ class Generation:
                 for words, wanted in (("first", True), ("written", False))
             }
             tree["partners"] = self.partners
+            tree["keys"] = True
         if self.deltas is not None:
             tree["deltas"] = self.deltas
         return tree
@@ -304,6 +305,22 @@ class Plan:
 def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...]:
     """Return the generations in a result of `Plan.to_json`, if it has any."""
     return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
+
+
+def wrongly_keyed(graph: Graph, cached: Mapping[str, Any]) -> frozenset[str]:
+    """Return the outputs in which a state, with this result of `Plan.to_json`, may have other values for keys: an earlier version put joins first that lost them."""
+    trees = [tree for tree in cached["generations"] if not tree.get("keys")]
+    first = {at for tree in trees for at in tree.get("joins", {"first": ()})["first"]}
+    found: set[str] = set()
+    for name, output in graph.outputs.items() if first else ():
+
+        def put_first(node: Join, other: Join, name: str = name) -> bool:
+            if place(node) in first and keeps_key(node, other):
+                found.add(name)
+            return place(node) in first
+
+        reordered(Graph({name: output}), put_first)
+    return frozenset(found)
 
 
 def plan(

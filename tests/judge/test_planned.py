@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.job.kept_plan import KeptPlan
 from ddcli.plan import join_order
-from ddcli.plan.generations import known_generations, plan
+from ddcli.plan.generations import Generation, known_generations, plan
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
@@ -171,3 +174,38 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
 
     judge(case, tmp_path, options)
     assert found[0] == found[1] != read_newest(tmp_path / "cut/.dd/judged").plan
+
+
+def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypatch):
+    """By its next run, as the difference, and that once; what has no such join stays as it is."""
+    turned, to_json = join_order._turned, Generation.to_json
+
+    def lost(node, first):
+        found = turned(node, first)
+        columns = tuple((name, side, "a" if name == "k" else source) for name, side, source in found.columns)
+        return replace(found, columns=columns)
+
+    def unmarked(self):
+        return {name: tree for name, tree in to_json(self).items() if name != "keys"}
+
+    shop.write(
+        "p.yaml", TWICE.replace("outputs: {", "outputs: {d: out/d/, ") + "  d: {from: p, apply: [{filter: a > 0}]}\n"
+    )
+    types = {"time": pl.Int64, "diff": pl.Int64}
+    shop.log("in/p/0.parquet", [(1, 7, 2, 0, 1)], k=pl.Int64, a=pl.Int64, v=pl.Int64, **types)
+    shop.log("in/q/0.parquet", [(1, 5, 0, 1)], k=pl.Int64, w=pl.Int64, **types)
+    with monkeypatch.context() as patch:
+        patch.setattr(join_order, "_turned", lost)
+        patch.setattr(Generation, "to_json", unmarked)
+        patch.setattr(join_order, "MUCH", 0)
+        patch.setattr(KeptPlan, "keep", lambda *_: None)
+        assert shop("run", "p.yaml").code == 0
+    assert "7  7  2" in shop("log", "out/c", "--as-of", "latest").out
+    shop.log("in/q/1.parquet", [(1, 6, 1, 1)], k=pl.Int64, w=pl.Int64, **types)
+    said = str(shop("run", "p.yaml"))
+    assert "changed c" in said
+    assert "changed d" not in said
+    shop.log("in/q/2.parquet", [(1, 6, 2, -1)], k=pl.Int64, w=pl.Int64, **types)
+    assert "changed" not in str(shop("run", "p.yaml"))
+    lines = shop("log", "out/c", "--as-of", "latest").out.splitlines()
+    assert [line.split() for line in lines[1:]] == [["1", "7", "2", "5", "5", "1"]]
