@@ -209,6 +209,10 @@ class Statements(Terms):
             if self.chance(0.2):
                 return f"({self.over_groups('int64', keys, columns, outer, 0)} + {self.over_groups('int64', keys, columns, outer, 0)})"
             filtered = f" filter (where {self.condition(columns, [], 0)})" if self.chance(0.2) else ""
+            if (
+                depth > 1 and not outer and self.chance(0.1)
+            ):  # with a query around, databases differ in whose rows these are
+                return f"{self.rng.choice(['max', 'min', 'count'])}({self.scalar('int64', columns, depth)}){filtered}"
             if self.chance(0.3):
                 return f"count(*){filtered}"
             word = self.rng.choice(["count(", "count(distinct ", "min(", "max("])

@@ -246,10 +246,12 @@ class AggregateCalls(ReductionReader):
         with deep_calls():
             found = self.aggregate(node, AGGREGATES[AGGREGATE_SYNONYMS.get(written, written)], written)
         read = found.columns()
-        around = bool(read) and not any(self.block.scope.owns(name) for name in read)
-        if condition is not None and any(self.block.scope.owns(name) for name in condition.columns()):
+        scope = self.block.scope
+        # The value of a subquery is a column of none; without a query around, it can be of no other's rows.
+        around = scope.outer is not None and bool(read) and not any(scope.owns(name) for name in read)
+        if condition is not None and any(scope.owns(name) for name in condition.columns()):
             around = False if not around else self.refuse_around(node, written)
-        if around and not self.block.statement.outer.found(whole, self.block.scope, sorted(read)):
+        if around and not self.block.statement.outer.found(whole, scope, sorted(read)):
             self.refuse_around(node, written)
         if not around and not own:
             self.inner.unknown_function(node, written)
