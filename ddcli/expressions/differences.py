@@ -111,6 +111,31 @@ DIFFERENCES = [
         "'1000.0'",
         "cast(cast(x ->> '$.a' as float64) as string)",
     ),
+    Elsewhere(
+        ("list_intersect",),
+        "length(list_intersect([1, null], [null]))",
+        "0",
+        "0",
+        "1",
+        "list_append(list_intersect(x, y), null)",
+    ),
+    Elsewhere(
+        ("json_extract_string", "json_extract"),
+        """json_extract_string('{"a": 1, "a": 2}', '$.a')""",
+        "'2'",
+        "'1'",
+        "'1'",
+        "json_extract_string(x, '$.a')",
+    ),
+    Elsewhere(("chr",), "length(chr(0))", ERROR, "1", "1", "case when code > 0 then chr(code) end"),
+    Elsewhere(
+        ("date_trunc",),
+        "date_trunc('month', date '2024-01-31')",
+        "date '2024-01-01'",
+        "timestamp '2024-01-01 00:00:00'",
+        "timestamp '2024-01-01 00:00:00'",
+        "cast(date_trunc('month', day) as timestamp)",
+    ),
     Elsewhere(("dow",), "dayofweek(date '2024-01-07')", "0", "0", "1", "dow(day) + 1"),
 ]
 
