@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
-    from ddcli.engine.operators.base import Delta, Operator
+    from ddcli.engine.operators.base import Delta, Operator, TakenLanes
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
@@ -92,7 +92,7 @@ class _OverflowReporter:
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         return self.operator.begin(interval)
 
-    def takes(self, width: int) -> Sequence[int] | None:
+    def takes(self, width: int) -> TakenLanes | None:
         return self.operator.takes(width)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

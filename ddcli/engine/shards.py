@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.kernels.packed_rows import PackedRows
+    from ddcli.engine.operators.base import TakenLanes
     from ddcli.engine.places import Deltas
     from ddcli.engine.workers import Workers
 
 
 def exchanged(
-    deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers, taken: Sequence[int] | None = None
+    deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers, taken: TakenLanes | None = None
 ) -> Deltas:
-    """Bring each update to the shard that owns its key; only the lanes that are `taken`, in their order, if some are."""
+    """Bring each update to the shard that owns its key; as it is `taken`, if it is."""
     inserts = True
 
     def sources() -> Iterator[np.ndarray | PackedRows]:
@@ -30,7 +31,7 @@ def exchanged(
             inserts = inserts and (delta.inserts or not delta.rows)
             yield delta.held if isinstance(delta, PackedDelta) else delta.updates
 
-    parts = kernels.exchange(sources(), route, workers.count, workers.each, taken)
+    parts = kernels.exchange(sources(), route, workers.count, workers.each, *(taken or ()))
     # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
     return [Delta(part, inserts=inserts, taken=taken is not None) for part in parts]
 

@@ -11,6 +11,7 @@ import pytest
 
 from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
+from ddcli.engine.kernels import ordered_exchange
 from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
@@ -86,4 +87,7 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(job_sizes, "PART", chance.choice([1, 100, 100 if streams else job_sizes.PART]))
         for module in (outputs, step):
             patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
+        if streams or chance.random() < 0.5:
+            patch.setattr(ordered_exchange, "MANY", 1)
+            patch.setattr(ordered_exchange, "FEWEST", 0)
         yield

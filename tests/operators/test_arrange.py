@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
+from ddcli.engine.kernels import ordered_exchange
 from ddcli.engine.operators.base import Delta, packed
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
@@ -27,16 +29,20 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, packs, data):
     if packs:
         given = packed(given)
     taken = Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))).takes(updates.shape[1])
-    assert (taken is None) == (lanes == list(range(width)))
+    assert taken == ([*lanes, width, width + 1], len(lanes) + 1)
     found = []
-    for wanted in (None, taken):
-        brought = exchanged([given, given], (lanes[0],), Workers(shards), wanted)
+    for wanted, few in ((None, False), (taken, False), (taken, True)):
+        with pytest.MonkeyPatch.context() as patch:
+            if few:  # as many rows are dealt: sorted on the way
+                patch.setattr(ordered_exchange, "MANY", 1)
+                patch.setattr(ordered_exchange, "FEWEST", 0)
+            brought = exchanged([given, given], (lanes[0],), Workers(shards), wanted)
         assert all(delta.taken == (wanted is not None) for delta in brought)
         arranges = [Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))) for _ in brought]
         found.append(
             [one.step([delta], INTERVAL).updates.tolist() for one, delta in zip(arranges, brought, strict=True)]
         )
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
     assert sum(map(len, found[0])) == len(
         kernels.consolidate(kernels.take(kernels.concat([updates] * 2), [*lanes, width, width + 1]))
     )

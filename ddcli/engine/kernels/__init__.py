@@ -10,6 +10,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * leaves: which pages of a batch file have a key, and where they lie
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
+* ordered_exchange: deal rows to shards and into the pieces in which they are sorted
 * packed_rows: rows that wait, in less memory
 * packed_pages: values packed for pages of Parquet
 * page_headers: where pages of Parquet lie

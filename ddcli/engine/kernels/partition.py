@@ -9,6 +9,7 @@ import numpy as np
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import take
+from ddcli.engine.kernels.ordered_exchange import exchange_in_order
 from ddcli.engine.kernels.packed_rows import PackedRows
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
@@ -53,10 +54,12 @@ def exchange(
     shards: int,
     each: Callable[..., list[Any]] = in_turn,
     taken: Sequence[int] | None = None,
+    by: int = 0,
 ) -> list[np.ndarray]:
     """Return the rows of each shard, in the order of the sources; a row's shard is that of its `lanes` as a key.
 
-    With `taken`, these lanes of the rows, all different: it spares who wants them in another order a copy.
+    With `taken`, these lanes of the rows, all different: it spares who wants them in another order a copy. Many rows may come sorted by the
+    first `by` of them, else their order is that of the sources: it spares who sorts them stably another.
 
     `each(task, numbers, rows)` does the sources' shares of the work: a source's rows are counted, then copied, all of them to places
     that are theirs alone, and the source is let go of. Gives a source itself where a shard has it all, and nothing else.
@@ -73,13 +76,15 @@ def exchange(
         raise ValueError(f"lanes {list(lanes)} of a matrix of {width}")
     filled = [m for m in filled if len(m)]
     rows = sum(map(len, filled))
-    by, first = np.array(lanes, np.int64), np.arange(len(lanes))
+    route, first = np.array(lanes, np.int64), np.arange(len(lanes))
+    if by and taken is not None and (ordered := exchange_in_order(filled, lanes, shards, each, taken, by)) is not None:
+        return ordered
     counts = np.zeros((len(filled), shards), np.int64)
     which = [np.empty(len(m), np.uint32) for m in filled]
 
     def count(at: int) -> None:
         source = filled[at]
-        given = (source.matrix(lanes), first) if isinstance(source, PackedRows) else (source, by)
+        given = (source.matrix(lanes), first) if isinstance(source, PackedRows) else (source, route)
         count_shards(*given, counts[at], which[at])
 
     each(count, range(len(filled)), rows)
@@ -97,4 +102,4 @@ def exchange(
 def _matrix(source: np.ndarray | PackedRows, taken: Sequence[int] | None) -> np.ndarray:
     if isinstance(source, PackedRows):
         return source.matrix(taken)
-    return source if taken is None else take(source, taken)
+    return source if taken is None or list(taken) == list(range(source.shape[1])) else take(source, taken)

@@ -255,9 +255,9 @@ def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     return _ordered(m, np.array(lanes, np.int64))
 
 
-def is_sorted(m: np.ndarray) -> bool:
-    """Say whether rows are sorted by all lanes but the last; equal rows and zero diffs may be there."""
-    return order_of(m, _leading(m.shape[1] - 1)) != DISORDERED
+def is_sorted(m: np.ndarray, by: int | None = None) -> bool:
+    """Say whether rows are sorted by the first lanes, all but the last where no number is given; equal rows and zero diffs may be there."""
+    return order_of(m, _leading(m.shape[1] - 1 if by is None else by)) != DISORDERED
 
 
 def is_consolidated(m: np.ndarray) -> bool:
@@ -289,16 +289,32 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
         sort_tiny(m, lanes, out, np.empty(n, np.uint32), 0)
         return out
     if n <= PIECE:
-        pieces, largest, source = np.array([0, n]), n, m
-        rows = np.empty((0, width), np.int64)
-    else:
-        bits = min((n // TARGET).bit_length() + 1, DEAL_BITS)
-        plan = np.empty(3 * lanes.size, np.int64)
-        pieces = np.empty((1 << bits) + 1, np.int64)
-        largest = deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
-        move_to_pieces(m, lanes, plan, pieces[:-1].copy(), out)
-        largest, source = min(largest, PIECE), out
-        rows = np.empty((largest, width), np.int64)
+        return _in_pieces(m, np.array([0, n]), lanes, out, consolidating)
+    bits = bits_to_deal(n)
+    plan = np.empty(3 * lanes.size, np.int64)
+    pieces = np.empty((1 << bits) + 1, np.int64)
+    deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
+    move_to_pieces(m, lanes, plan, pieces[:-1].copy(), out)
+    return _in_pieces(out, pieces, lanes, out, consolidating)
+
+
+def bits_to_deal(rows: int) -> int:
+    """Return by how many leading bits so many rows are dealt into pieces."""
+    return min((rows // TARGET).bit_length() + 1, DEAL_BITS)
+
+
+def sort_dealt(m: np.ndarray, pieces: np.ndarray, lanes: np.ndarray) -> None:
+    """Sort in place, by the given lanes, rows that were dealt into pieces: piece k is m[pieces[k] : pieces[k + 1]], and all of it before the next."""
+    _in_pieces(m, pieces, lanes, m, 0)
+
+
+def _in_pieces(
+    source: np.ndarray, pieces: np.ndarray, lanes: np.ndarray, out: np.ndarray, consolidating: int
+) -> np.ndarray:
+    """Sort each piece for itself; where `source` is `out`, in place."""
+    width = source.shape[1]
+    largest = min(int(np.diff(pieces).max()), PIECE)
+    rows = np.empty((largest if source is out else 0, width), np.int64)
     order = np.empty(2 * largest, np.uint32)
     keys = np.empty(2 * largest, np.uint64)
     scratch = np.empty(1 + 2 * lanes.size + (1 << DIGIT), np.int64)
@@ -308,7 +324,7 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
     while k < last:
         k = sort_pieces(source, lanes, k, last, out, rows, order, keys, pieces, scratch, consolidating)
         if k == OVERFLOW:
-            raise overflow("+", out[0], (rows if rows.shape[0] else m)[scratch[0]])
+            raise overflow("+", out[0], (rows if rows.shape[0] else source)[scratch[0]])
         if k < last:
             # A piece too large for the cache: its own values spread over fewer bits, so deal it again by them. One whose rows
             # are all equal would never get smaller; it is in order as it stands, which is looked at first.

@@ -38,6 +38,13 @@ class Delta(NamedTuple):
         return len(self[0])
 
 
+class TakenLanes(NamedTuple):
+    """The lanes that an operator takes of its input first of all, diff included, and by how many of the first ones it sorts them, stably."""
+
+    lanes: Sequence[int]
+    by: int
+
+
 class PackedDelta(Delta):
     """A delta that waits, in less memory: its updates are unpacked each time that they are asked for."""
 
@@ -74,8 +81,8 @@ class Operator(Protocol):
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the rounds in which something waits since earlier intervals. Called before the interval's first step."""
 
-    def takes(self, width: int) -> Sequence[int] | None:
-        """Return the lanes of its input of so many lanes, diff included, that it would take first of all; None: all, as they are."""
+    def takes(self, width: int) -> TakenLanes | None:
+        """Return what it would take first of all of its input of so many lanes; None: all, as they are."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""
@@ -130,7 +137,7 @@ class Stateless:
         """Return nothing."""
         return ()
 
-    def takes(self, width: int) -> Sequence[int] | None:
+    def takes(self, width: int) -> TakenLanes | None:
         """Return None: it takes all."""
         return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
+from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.revisit import Revisiting
 from ddcli.engine.trace.spine import Trace
@@ -110,6 +110,9 @@ class Accumulate(Group):
 
     def __init__(self, reduce: Reduce, trace: Trace, waiting: Waiting | None = None, depth: int = 0):
         super().__init__(reduce, None, trace, waiting, depth)
+
+    def takes(self, width: int) -> TakenLanes | None:
+        return TakenLanes(range(width), self.trace.nk)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Step over the new rows, and over what others were combined to, where that is given."""

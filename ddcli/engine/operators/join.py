@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
+from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty
 from ddcli.engine.operators.linear import permute
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Arrange(Keeping):
         self._plain = len(self._lanes_taken) == len(self.lanes)
         self._order: np.ndarray | None = None
 
-    def takes(self, width: int) -> Sequence[int] | None:
+    def takes(self, width: int) -> TakenLanes | None:
         order = [*self._lanes_taken, *range(width - self.trace.nt - 1, width)]
-        return order if self._plain and order != list(range(width)) and len(set(order)) == len(order) else None
+        return TakenLanes(order, len(order) - 1) if self._plain and len(set(order)) == len(order) else None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates

@@ -302,6 +302,20 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
         yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
 
 
+def _record_end(updates: Matrix, at: int, data: int) -> int:
+    """Return the first row from `at` on that begins another record, of sorted rows with so many lanes of data.
+
+    >>> _record_end(np.array([[7, 0, 1], [8, 0, 1], [8, 1, 1], [8, 2, 1], [9, 0, 1]]), 2, 1)
+    4
+    """
+    while at < len(updates):
+        others = (updates[at : at + GROUP, :data] != updates[at - 1, :data]).any(axis=1)
+        if others.any():
+            return at + int(others.argmax())
+        at += len(others)
+    return len(updates)
+
+
 def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Matrix, Pool, bool]]:
     """Yield the merged updates, about `CHUNK` rows of adjacent records at a time, with the pool of their values.
 
@@ -310,7 +324,10 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
     fresh = merge.fresh
     if not merge.stored:
         assert fresh is not None
-        yield fresh.updates, fresh.pool, False
+        updates, at = fresh.updates, 0
+        while at < total:  # a part at a time, or advancing would copy all of it
+            start, at = at, _record_end(updates, at + CHUNK, updates.shape[1] - len(layout.times) - 1)
+            yield updates[start:at], fresh.pool, False
         return
     bounds = [None, *_cuts(merge, layout, -(-total // CHUNK)), None]
     pooled = any(kind.kind in POOLED for kind in layout.record.schema.values())

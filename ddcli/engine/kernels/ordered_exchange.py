@@ -1,0 +1,153 @@
+"""Deal many rows to shards and, in the same pass, into the pieces in which each shard sorts them.
+
+Who sorts what an exchange has brought moves every row twice more, through memory that was never touched before: once into pieces that fit the
+cache, once in order. Dealt so, rows are moved once, and each piece is sorted where it lies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.kernels.packed_rows import PackedRows
+from ddcli.engine.kernels.rows import copy_row
+from ddcli.engine.kernels.shards import SEED, mixed, shard_from
+from ddcli.engine.kernels.sort import bits_to_deal, is_sorted, piece_of, sort_dealt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MANY: Final = 1 << 18
+"""Rows of all sources below which nothing is gained."""
+OPEN: Final = 1 << 11
+"""Most pieces of all shards: each has a line of the cache open while rows are dealt."""
+FEWEST: Final = 5
+"""Fewest bits a shard's rows are dealt by: with fewer the pieces don't fit the cache."""
+LEADING: Final = 3
+"""Lanes whose bits rows are dealt by, at most."""
+
+
+@kernel("MVV")
+def widen_ranges(m: np.ndarray, least: np.ndarray, most: np.ndarray) -> int:
+    """Take the values of each lane into what was the least and the most of it so far."""
+    for c in range(least.size):
+        low = least[c]
+        high = most[c]
+        for i in range(m.shape[0]):
+            low = min(low, m[i, c])
+            high = max(high, m[i, c])
+        least[c] = low
+        most[c] = high
+    return 0
+
+
+@kernel("MVVViVH")
+def count_pieces(
+    m: np.ndarray,
+    route: np.ndarray,
+    lanes: np.ndarray,
+    plan: np.ndarray,
+    shards: int,
+    counts: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Write the piece of each row, counted through all shards, and count each piece's rows in `counts`, all zero before.
+
+    A row's shard is that of its `route`, its piece there that of its `lanes` by a plan as `deal` makes it.
+    """
+    each = counts.size // shards
+    for i in range(m.shape[0]):
+        h = SEED
+        for c in range(route.size):
+            h = mixed(h, m[i, route[c]])
+        piece = shard_from(h, shards) * each + piece_of(m, i, lanes, plan)
+        out[i] = np.uint32(piece)
+        counts[piece] += 1
+    return 0
+
+
+@kernel("MHiVL")
+def move_to_shard_pieces(
+    m: np.ndarray, pieces: np.ndarray, bits: int, ends: np.ndarray, parts: list[np.ndarray]
+) -> int:
+    """Copy each row to its piece of its shard's matrix, in order, from row ends[piece] on, which becomes the row after the last one."""
+    for i in range(m.shape[0]):
+        piece: Any = np.int64(pieces[i])
+        copy_row(m, i, matrix_of(parts, piece >> bits), ends[piece])
+        ends[piece] += 1
+    return 0
+
+
+def exchange_in_order(
+    filled: list[np.ndarray | PackedRows],
+    route: Sequence[int],
+    shards: int,
+    each: Callable[..., list[Any]],
+    taken: Sequence[int],
+    by: int,
+) -> list[np.ndarray] | None:
+    """Return the rows of each shard, the lanes that are `taken`, sorted by the first `by` of them; rows that are equal in these in the order of the sources.
+
+    Lets go of each source as it is moved. None, and nothing has been done, where that would not be quicker than to exchange them first: they are few, the
+    shards are many, or what comes first is in order already.
+    """
+    rows = sum(map(len, filled))
+    bits = min(bits_to_deal(rows // shards), (OPEN // shards).bit_length() - 1)
+    if rows < MANY or bits < FEWEST or not by or is_sorted(_lanes(max(filled, key=len), taken), by):
+        return None
+    leading = range(min(by, LEADING))
+    looked_at = list(dict.fromkeys((*(taken[at] for at in leading), *route)))
+    first, routed = np.arange(len(leading)), np.array([looked_at.index(lane) for lane in route], np.int64)
+    ranges = np.empty((len(filled), 2, len(leading)), np.int64)
+
+    def measure(at: int) -> None:
+        m = _lanes(filled[at], looked_at)
+        ranges[at] = m[0, : len(leading)]
+        widen_ranges(m, *ranges[at])
+
+    each(measure, range(len(filled)), rows)
+    plan = _plan(ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0), bits)
+    pieces = 1 << bits
+    counts = np.zeros((len(filled), shards * pieces), np.int64)
+    which = [np.empty(len(m), np.uint32) for m in filled]
+
+    def count(at: int) -> None:
+        count_pieces(_lanes(filled[at], looked_at), routed, first, plan, shards, counts[at], which[at])
+
+    each(count, range(len(filled)), rows)
+    sizes = counts.sum(axis=0).reshape(shards, pieces)
+    starts = np.zeros((shards, pieces + 1), np.int64)
+    np.cumsum(sizes, axis=1, out=starts[:, 1:])
+    parts = [np.empty((size, len(taken)), np.int64) for size in starts[:, -1].tolist()]
+    ends = np.cumsum(counts, axis=0) - counts + starts[:, :-1].reshape(-1)
+    left = dict(enumerate(filled))
+    filled.clear()
+
+    def move(at: int) -> None:
+        move_to_shard_pieces(_lanes(left.pop(at), taken), which[at], bits, ends[at], parts)
+
+    each(move, range(len(left)), rows)
+    lanes = np.arange(by)
+    each(lambda shard: sort_dealt(parts[shard], starts[shard], lanes), range(shards), rows)
+    return parts
+
+
+def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
+    """Return how rows are dealt by the leading bits of lanes of these ranges: of each lane the least value, the bits to drop, and those to keep."""
+    plan = np.zeros((3, len(least)), np.int64)
+    for c, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
+        width = (high - low).bit_length()
+        keep = min(bits, width)
+        plan[:, c] = low, width - keep, keep
+        bits -= keep
+    return plan.reshape(-1)
+
+
+def _lanes(source: np.ndarray | PackedRows, lanes: Sequence[int]) -> np.ndarray:
+    """Return some lanes of a source's rows."""
+    if isinstance(source, PackedRows):
+        return source.matrix(lanes)
+    return source if list(lanes) == list(range(source.shape[1])) else np.ascontiguousarray(source[:, lanes])
