@@ -168,14 +168,16 @@ def shared_cases(draw, nt: int = 1) -> Case:
     form = st.sampled_from(["{} = 1", "{} >= 1", "{} < 1", "{} is not null", "{0} = 0 or {0} = 2"])
     for at in range(draw(st.integers(2, 4))):
         how = draw(st.sampled_from(["inner", "left", "left", "right", "full"]))
-        left, right = draw(st.sampled_from(names)), draw(st.sampled_from(list(reversed(names))))
+        left = draw(st.sampled_from(names if at else ["once", "once", *names]))
+        right = names[-1] if at and draw(st.booleans()) else draw(st.sampled_from(names))
         apply = [{"join": {"with": right, "as": "r", "on": ["k"], "how": how}}]
         if not draw(st.integers(0, 2)):
             apply.append({"join": {"with": draw(st.sampled_from(names)), "as": "s", "on": ["k"]}})
-        asked = draw(st.lists(st.sampled_from(["k", "v", "n", "r.v", "r.n"]), max_size=3))
+        asked = draw(st.lists(st.sampled_from(["k", "v", "n", "r.v", "r.n"]), max_size=2))
         plain = [draw(form).format(column) for column in asked]
-        if len(plain) == 3 and draw(st.booleans()):  # alternatives, some of which demand nothing of a side
-            plain = [f"({plain[0]} and ({plain[1]})) or ({plain[2]})"]
+        if not draw(st.integers(0, 2)):  # alternatives, one of which demands nothing of a side
+            own = [draw(form).format(draw(st.sampled_from(some))) for some in (["v", "n"], ["r.v"], ["v", "n", "r.v"])]
+            plain = [f"({own[0]} and ({own[1]})) or ({own[2]})"]
         apply += [{"filter": condition} for condition in plain]
         apply.append({"map": {"k": "k", "v": "v", "n": draw(st.sampled_from(["n", "r.n"]))}})
         collections[f"c{at}"] = {"from": left, "apply": apply}
