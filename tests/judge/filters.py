@@ -167,12 +167,13 @@ def shared_cases(draw, nt: int = 1) -> Case:
     names = ["p", "q", *collections]
     form = st.sampled_from(["{} = 1", "{} >= 1", "{} < 1", "{} is not null", "{0} = 0 or {0} = 2"])
     for at in range(draw(st.integers(2, 4))):
-        how = draw(st.sampled_from(["inner", "left", "left", "right", "full"]))
+        how = draw(st.sampled_from(["inner", "inner", "left", "left", "right", "full"]))
         left = draw(st.sampled_from(names if at else ["once", "once", *names]))
         right = names[-1] if at and draw(st.booleans()) else draw(st.sampled_from(names))
         apply = [{"join": {"with": right, "as": "r", "on": ["k"], "how": how}}]
-        if not draw(st.integers(0, 2)):
-            apply.append({"join": {"with": draw(st.sampled_from(names)), "as": "s", "on": ["k"]}})
+        if how == "inner" or not draw(st.integers(0, 2)):
+            on = draw(st.sampled_from([{"k": "k"}, {"k": "k", "r.v": "v"}]))
+            apply.append({"join": {"with": draw(st.sampled_from(names)), "as": "s", "on": on}})
         asked = draw(st.lists(st.sampled_from(["k", "v", "n", "r.v", "r.n"]), max_size=2))
         plain = [draw(form).format(column) for column in asked]
         if not draw(st.integers(0, 2)):  # alternatives, one of which demands nothing of a side
