@@ -1,4 +1,4 @@
-"""How much of the past is kept: of arrangements, `history:` in the pipeline file, for the whole or by output; of logs, `keep:`."""
+"""How much of the past is kept: of arrangements, `history:` in the pipeline file, for the whole or by output; of logs, `keep:` and `claims:`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def check_lengths(spec: Spec, kinds: Sequence[Type]) -> None:
     found: list[Callable[[], int | None]] = [partial(_length, text, kinds) for text in pasts if text is not None]
     found += [
         partial(_kept_log, name, each.keep, kinds) for name, each in spec.outputs.items() if each.keep is not None
+    ]
+    found += [
+        partial(_claimed_log, name, each.keep, each.claims, kinds)
+        for name, each in spec.outputs.items()
+        if each.keep is not None and each.claims is not None
     ]
     for each in found:
         try:
@@ -66,6 +71,27 @@ def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
     return {
         name: _kept_log(name, output.keep, kinds) for name, output in spec.outputs.items() if output.keep is not None
     }
+
+
+def claimed_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
+    """Return how far behind the frontier claims hold back logs of outputs, of those of which the file says it.
+
+    Raises SpecError for a length that the times don't have, and for one that is less than what the log keeps.
+    """
+    return {
+        name: _claimed_log(name, output.keep, output.claims, kinds)
+        for name, output in spec.outputs.items()
+        if output.keep is not None and output.claims is not None
+    }
+
+
+def _claimed_log(name: str, keep: Text, claims: Text, kinds: Sequence[Type]) -> int:
+    length = _length(claims, kinds, "claims")
+    assert length is not None, "the file's shape has no `all` here"
+    if length < _kept_log(name, keep, kinds):
+        problem = f"outputs.{name}: claims end before updates are as old as `keep`"
+        raise SpecError(problem, span=claims.span, hint="give a length that is no shorter than `keep`")
+    return length
 
 
 def _kept_log(name: str, keep: Text, kinds: Sequence[Type]) -> int:

@@ -70,8 +70,8 @@ def command(
     --into commits the changes to TARGET together with the position, then acknowledges them: a command that is killed has delivered all of
     them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached with them.
 
-    JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files}], `files` being those still to
-    come. With --follow one such object a line.
+    JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files, passed}], `files` being those still to
+    come; a consumer is `passed` if some of them were summed up: it ends with 4 until it is dropped. With --follow one such object a line.
 
     \b
     Examples:
@@ -145,12 +145,17 @@ def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str,
 
 def _list(feed: OutputFeed, output: RowFormat) -> None:
     """Print the consumers of an output."""
+    passed = feed.passed()
     facts = [
         {"consumer": one.name, "acknowledged": one.acknowledged, "offered": list(one.offered), "files": files}
+        | {"passed": one.name in passed}
         for one, files in feed.consumers()
     ]
     if output == "json":
         say(json_text(facts))
         return
-    rows = [(str(one["consumer"]), *(str(one[name]) for name in ("acknowledged", "files"))) for one in facts]
+    rows = [
+        (str(one["consumer"]), str(one["acknowledged"]), "passed: --drop it" if one["passed"] else str(one["files"]))
+        for one in facts
+    ]
     say(*in_columns([("consumer", "acknowledged", "files to come"), *rows], right=(1, 2)))

@@ -14,18 +14,23 @@ from ddcli.screen import json_text, near, say
 @click.argument("target", metavar="OUTPUT|PIPELINE")
 @click.option("--before", metavar="T", help="Sum up the updates before T. [default: all at times that are closed]")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would become of it, but change nothing.")
+@click.option(
+    "--pass-claims", is_flag=True, help="Sum up what consumers and readers have not got, too: they must begin anew."
+)
 @IF_LOCKED
 @REPORT
 @VAR
-def command(target: str, before: str | None, dry_run: bool, if_locked: str, output: str) -> None:
+def command(target: str, before: str | None, dry_run: bool, pass_claims: bool, if_locked: str, output: str) -> None:
     """Sum up the older updates of OUTPUT, the directory of an output, or of all outputs of PIPELINE.
 
     One file takes the place of the oldest ones. It has the contents of the log as of the last of their times, the horizon. As of the horizon and later times
     the log has the same contents as before; `dd log --as-of` of an earlier time is refused. Only whole files are summed up: those with updates at T or later stay, and
-    so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet.
+    so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet, unless you say --pass-claims. Those who are passed are named; the next time
+    they ask, a consumer ends with 4 and a pipeline with 3, and begins anew.
     Takes the lock, and commits like a run.
 
-    JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes}]; of a log of which nothing is that old the horizon is null.
+    JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes,
+    claims: [{output, kind, name, since, files, until, passed}]}]; of a log of which nothing is that old the horizon is null.
 
     \b
     Examples:
@@ -35,14 +40,17 @@ def command(target: str, before: str | None, dry_run: bool, if_locked: str, outp
     from ddcli.job.summary import plural, size_of
     from ddcli.sinks.log_compaction import compact
 
-    done = compact(target, Path.cwd(), before, if_locked=if_locked, dry=dry_run)  # type: ignore[arg-type]
+    done = compact(target, Path.cwd(), before, pass_claims=pass_claims, if_locked=if_locked, dry=dry_run)  # type: ignore[arg-type]
     if output == "json":
         say(json_text([each.to_json() for each in done]))
         return
     for each in done:
         if each.horizon is None:
-            say(f"{each.output}: nothing to sum up")
+            say(f"{each.output}: nothing to sum up", *(claim.line() for claim in each.claims))
             continue
         what = f"{each.files:,} {plural(each.files, 'file')} of {each.rows_before:,} rows, {size_of(each.bytes_before)}"
         became = f"one of {each.rows:,} rows, {size_of(each.bytes)}, as of {each.horizon}"
-        say(f"{each.output}: {what} {'would become' if dry_run else 'are'} {became}: {near(each.path)}")
+        say(
+            f"{each.output}: {what} {'would become' if dry_run else 'are'} {became}: {near(each.path)}",
+            *(claim.line() for claim in each.claims),
+        )

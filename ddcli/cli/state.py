@@ -41,8 +41,9 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
 
     An arrangement is named by the collection that it is of, and its key, as far as the pipeline file is that of the state.
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
-    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}],
-    consumers: [{consumer, output, acknowledged}]}. Frontiers are texts: times before them are closed.
+    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest, passed:
+    [output]}], consumers: [{consumer, output, acknowledged, passed}]}. `passed` are logs that are summed up beyond what a reader has taken, and consumers that lack
+    some of what was summed up. Frontiers are texts: times before them are closed.
 
     \b
     Example:
@@ -79,8 +80,19 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
         for one in facts["outputs"]
     ]
     _table(("output", "path", "updates", "size", "files"), logs, right=range(2, 5))
-    _table(("held by", "since", "taken"), [(one["reader"], one["since"], one["through"]) for one in facts["holds"]])
-    fed = [(one["consumer"], one["output"], str(one["acknowledged"])) for one in facts["consumers"]]
+    held = [
+        (
+            one["reader"],
+            one["since"],
+            one["through"] + (f", passed in {', '.join(one['passed'])}" if one["passed"] else ""),
+        )
+        for one in facts["holds"]
+    ]
+    _table(("held by", "since", "taken"), held)
+    fed = [
+        (one["consumer"], one["output"], f"{one['acknowledged']}{', passed' if one['passed'] else ''}")
+        for one in facts["consumers"]
+    ]
     _table(("consumer", "of", "acknowledged"), fed, right=(2,))
 
 

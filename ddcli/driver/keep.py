@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.circuit.retention import kept_logs
+from ddcli.circuit.retention import claimed_logs, kept_logs
 from ddcli.job.frontier import find_time
 from ddcli.sinks.log_compaction import sum_up
-from ddcli.store.log.summary import NAME
+from ddcli.store.state.claimants import is_summed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.job.request import Request
+    from ddcli.job.summary import ClaimSummary
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import FileEntry
 
@@ -20,17 +21,23 @@ FILES = 8
 """Old files of a log from which on they are summed up: a commit of its own."""
 
 
-def keep_logs(request: Request, state: State) -> None:
-    """Sum up what outputs' logs needn't keep apart by the file's `keep`, and commit that."""
+def keep_logs(request: Request, state: State) -> tuple[ClaimSummary, ...]:
+    """Sum up what outputs' logs needn't keep apart by the file's `keep`, and commit that; return whose claims are in the way, or were passed."""
     manifest = state.manifest
     assert manifest is not None, "a run that changed something has committed"
     if not manifest.upper:
-        return
+        return ()
     ((upper,),) = manifest.upper
-    lengths = kept_logs(request.spec, [*find_time(manifest).values()])
-    for length in {*lengths.values()}:
-        names = [name for name, each in lengths.items() if each == length and name in manifest.outputs]
-        sum_up(state, names, upper - length, pays=pays)
+    kinds = [*find_time(manifest).values()]
+    lengths, claims = kept_logs(request.spec, kinds), claimed_logs(request.spec, kinds)
+    bounds = {name: (length, claims.get(name)) for name, length in lengths.items() if name in manifest.outputs}
+    found: list[ClaimSummary] = []
+    for length, claimed in dict.fromkeys(bounds.values()):
+        names = [name for name, each in bounds.items() if each == (length, claimed)]
+        unclaimed = None if claimed is None else upper - claimed
+        done = sum_up(state, names, upper - length, unclaimed=unclaimed, pays=pays)
+        found += [claim for each in done for claim in each.claims]
+    return tuple(found)
 
 
 def pays(files: Sequence[FileEntry]) -> bool:
@@ -38,6 +45,6 @@ def pays(files: Sequence[FileEntry]) -> bool:
 
     So a byte of the log is written again a few times in all.
     """
-    summed = sum(file.size for file in files if NAME.fullmatch(file.name))
-    others = [file.size for file in files if not NAME.fullmatch(file.name)]
+    summed = sum(file.size for file in files if is_summed(file))
+    others = [file.size for file in files if not is_summed(file)]
     return len(others) >= FILES and 2 * sum(others) >= summed

@@ -154,7 +154,7 @@ def run(
                     summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
                 progress.end()
-        _keep_logs(request, opened, summary)
+        summary = _keep_logs(request, opened, summary)
         if opened and opened.manifest:
             archive(request.spec, request.base, opened.manifest, opened.files)
         if opened and opened.manifest and wanted:
@@ -223,12 +223,13 @@ def _reopening(request: Request, manifest: Manifest | None, time: str) -> Reques
     return reopening(request, manifest, time)
 
 
-def _keep_logs(request: Request, state: State | None, summary: RunSummary) -> None:
-    """Sum up what is old in the outputs' logs. The module that does it is imported only if the file has a `keep`."""
+def _keep_logs(request: Request, state: State | None, summary: RunSummary) -> RunSummary:
+    """Sum up what is old in the outputs' logs; return the summary with that. The module that does it is imported only if the file has a `keep`."""
     if state is not None and summary.changed and any(each.keep for each in request.spec.outputs.values()):
         from ddcli.driver.keep import keep_logs
 
-        keep_logs(request, state)
+        return replace(summary, claims=keep_logs(request, state))
+    return summary
 
 
 def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:

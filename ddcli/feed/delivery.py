@@ -18,6 +18,7 @@ from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_owned
+from ddcli.store.state.claimants import is_passed
 from ddcli.store.state.consumers import (
     Consumer,
     check_name,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 ATTEMPTS, PATIENCE = 100, 0.05
 """How often one looks whether the newest commit can be read, and the seconds in between."""
 BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
+ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consumer NAME --drop`: both begin anew, with the whole contents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,12 @@ class OutputFeed:
         _, output = self._newest()
         mine = [each for each in read_consumers(self.state) if each.log == output.log]
         return [(each, len(_later(output.files, each.acknowledged))) for each in mine]
+
+    def passed(self) -> frozenset[str]:
+        """Return the names of the consumers that lack what was summed up since: they are refused, and must begin anew."""
+        _, output = self._newest()
+        first = next(iter(output.files), None)
+        return frozenset(each.name for each, _ in self.consumers() if is_passed(first, each.acknowledged))
 
     def deliver(self, consumer: str) -> Delivery:
         """Return what changed since a consumer last acknowledged, and note that it was offered.
@@ -181,7 +189,12 @@ class OutputFeed:
                 place=place.place,
                 hint="use another consumer; or drop this one, and begin anew with an empty target",
             )
-        found = self.changes(at, output.log)
+        try:
+            found = self.changes(at, output.log)
+        except StateError as error:
+            if error.hint == BEGIN:
+                error.hint = ANEW
+            raise
         with consuming(self.state, Files()):
             _, output = self._newest()
             before = self._find(consumer, output)
@@ -293,7 +306,7 @@ class OutputFeed:
         known = rows_through(self.path / file.name, since)
         if known is None:
             raise StateError(
-                f"the consumer is at {since}, and commits {file.first} to {file.commit} have been joined since",
+                f"the consumer is at {since}, and commits {file.first} to {file.commit} were summed up since: what it lacks can't be told",
                 place=str(self.path / file.name),
                 hint=BEGIN,
             )

@@ -75,6 +75,31 @@ class SparkSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimSummary:
+    """A claim on the log of an output that is older than the log keeps: so many files are held back, or were summed up though it lacks them.
+
+    `since` is the time from which on it lacks updates, if that is known; it is passed when times before `until` are closed, or never.
+    """
+
+    output: str
+    kind: str
+    name: str
+    since: str | None
+    files: int
+    until: str | None
+    passed: bool
+
+    def line(self) -> str:
+        """Return it as a line for people."""
+        files = f"{self.files:,} {plural(self.files, 'file')}{f' from {self.since} on' if self.since else ''}"
+        who = f"  claim  {self.output}: {self.kind} '{self.name}'"
+        if self.passed:
+            return f"{who} was passed: {files} that it has not got are summed up; it must begin anew"
+        until = f"until times before {self.until} are closed" if self.until else "without a bound: `claims` sets one"
+        return f"{who} holds back {files}, {until}"
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """A run: the interval of times that it closed, as texts, what it read and what it changed.
 
@@ -105,6 +130,8 @@ class RunSummary:
     """Where the state was taken back to a time: the times that are closed still."""
     tables: dict[str, str] = field(default_factory=dict)
     """The tables that outputs are and that the run has brought up to their logs: where each is."""
+    claims: tuple[ClaimSummary, ...] = ()
+    """Who holds back what outputs' logs needn't keep, and who was passed."""
     counts: Counts | None = None
     """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
 
@@ -152,6 +179,7 @@ class RunSummary:
                 + (f" -> {near(made.file)}" if made.file else "")
             )
         lines += tables
+        lines += [claim.line() for claim in self.claims]
         if self.failed:
             lines.append(self._failed())
         if self.spark:
@@ -167,6 +195,7 @@ class RunSummary:
     def warnings(self) -> list[str]:
         """Return what in the summary should be looked at, a line each."""
         found = [line for name, given in self.inputs.items() for line in _warnings(name, given)]
+        found += [claim.line() for claim in self.claims]
         return [line.strip() for line in [*found, *([self._failed()] if self.failed else [])]]
 
     def markdown(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Summing up what is old in an output's log: one file takes the place of the first ones, with their contents as of the last of their times.
 
-What consumers of the log have not got, and what readers in other pipelines have not taken, stays as it is.
+What consumers of the log have not got, and what readers in other pipelines have not taken, stays as it is, up to a bound: who is further
+behind is passed, which is reported, and begins anew.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.times import BEYOND
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.job.frontier import find_time
 from ddcli.job.reopened_times import reopenings
 from ddcli.job.request import read_request
+from ddcli.job.summary import ClaimSummary
 from ddcli.sources.change_log import DIFF, LATEST, ChangeLog
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import checksum
@@ -23,14 +26,13 @@ from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
-from ddcli.store.log.summary import NAME, Part, Summary, read_summary
+from ddcli.store.log.summary import Part, Summary, read_summary
 from ddcli.store.log.writer import file_name, time_column, write_progress
 from ddcli.store.parquet.row_groups import footer_in
 from ddcli.store.parquet.writer import CHUNK, parquet_bytes
-from ddcli.store.state.consumers import positions
+from ddcli.store.state.claimants import claimants, is_summed
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, InputFile
-from ddcli.store.state.holds import read_claims
 from ddcli.store.state.outputs import output_paths, same_outputs
 from ddcli.store.state.upkeep import manifest_of, written_to
 from ddcli.store.state.verify import check_bytes
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.store.files.lock_holder import IfLocked
-    from ddcli.store.state.entries import OutputEntry
+    from ddcli.store.state.claimants import Claimant
+    from ddcli.store.state.entries import OutputEntry, Times
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.transaction import Transaction
 
@@ -62,6 +65,7 @@ class SummedUp:
     bytes_before: int = 0
     rows: int = 0
     bytes: int = 0
+    claims: tuple[ClaimSummary, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -69,7 +73,13 @@ class SummedUp:
 
 
 def compact(
-    target: str, base: Path, before: str | None = None, *, if_locked: IfLocked = "fail", dry: bool = False
+    target: str,
+    base: Path,
+    before: str | None = None,
+    *,
+    pass_claims: bool = False,
+    if_locked: IfLocked = "fail",
+    dry: bool = False,
 ) -> list[SummedUp]:
     """Sum up what is before a time, as a person writes it, in the log of an output, its directory, or in all of a pipeline file's."""
     directory, written, names = _found(target, base)
@@ -77,7 +87,7 @@ def compact(
     time = find_time(manifest)
     bound = None if before is None else parse_time(before, time, "--before", "log's")[0]
     with State.open(directory, written_to(directory, manifest, written), written=written, if_locked=if_locked) as state:
-        return sum_up(state, names, bound, dry=dry)
+        return sum_up(state, names, bound, unclaimed=BEYOND if pass_claims else None, dry=dry)
 
 
 def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
@@ -105,12 +115,13 @@ def sum_up(
     names: Iterable[str],
     before: int | None = None,
     *,
+    unclaimed: int | None = None,
     pays: Callable[[Sequence[FileEntry]], bool] = lambda files: len(files) > 1,
     dry: bool = False,
 ) -> list[SummedUp]:
     """Sum up the updates before a time (None: all at closed times) of these outputs, and commit that; return what became of each.
 
-    Nothing becomes of a log for whose files that are that old it doesn't pay. Holds the contents of one log. Without `dry`
+    Updates before the time `unclaimed` are summed up whoever lacks them. Nothing becomes of a log for whose files that are that old it doesn't pay. Holds the contents of one log. Without `dry`
     the state's manifest is another one then.
     """
     manifest = state.manifest
@@ -118,17 +129,29 @@ def sum_up(
     if len(manifest.upper and manifest.upper[0]) > 1:
         raise UsageError("a log whose times have several coordinates is not summed up", place=str(state.directory))
     paths, done, outputs = output_paths(state.directory, manifest), [], dict(manifest.outputs)
+    upper = _least(*(time for (time,) in manifest.upper))
     with state.begin() as transaction:
         for name in names:
+            output = outputs[name]
             old = _Old(manifest, name, paths[name], transaction)
-            files = old.files(
-                _bounds(state, manifest, name, before), positions(state.directory, manifest, outputs[name].log)
+            claims = claimants(state.directory, output.log, output.files)
+            bound = _least(before, upper)
+            files = old.closed(
+                old.aged(bound, claims),
+                _least(bound, *(each.position for each in claims if each.kind == "reader")),
+                pays,
             )
-            if not pays(files):
-                done.append(SummedUp(name, str(paths[name])))
+            if unclaimed is not None and len(passing := old.aged(_least(bound, unclaimed))) > len(files):
+                files = max(files, old.closed(passing, _least(bound, unclaimed), pays), key=len)
+            files = files if pays(files) else ()
+            held = old.aged(bound)[len(files) :]
+            length = None if upper is None or unclaimed is None else upper - unclaimed
+            told = old.told(claims, held if pays(held) else (), files, length)
+            if not files:
+                done.append(SummedUp(name, str(paths[name]), claims=told))
                 continue
             entry, report = old.summed(files, dry=dry)
-            done.append(report)
+            done.append(replace(report, claims=told))
             if not dry:
                 outputs[name] = replace(outputs[name], files=(entry, *[*outputs[name].files][len(files) :]))
         if outputs != manifest.outputs:
@@ -136,11 +159,9 @@ def sum_up(
     return done
 
 
-def _bounds(state: State, manifest: Manifest, name: str, before: int | None) -> int | None:
-    """Return the time before which a log may be summed up: it is closed, and all readers have taken it; None: all times are."""
-    claimed = read_claims(state.directory).through(manifest.outputs[name].log).elements
-    known = [before, *(time for bound in (manifest.upper, claimed) for (time,) in bound)]
-    return min((each for each in known if each is not None), default=None)
+def _least(*bounds: int | None) -> int | None:
+    """Return the least of some times; None, and what is beyond all times, bounds nothing."""
+    return min((each for each in bounds if each is not None and each < BEYOND), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +181,49 @@ class _Old:
     def time(self) -> Schema:
         return find_time(self.manifest)
 
-    def files(self, bound: int | None, held: Iterable[int]) -> Sequence[FileEntry]:
-        """Return the first files, those with commits that all consumers have got and with times before a bound."""
-        least = min((each for each in held if each), default=None)
+    def aged(self, bound: int | None, claims: Sequence[Claimant] = ()) -> Sequence[FileEntry]:
+        """Return the first files, those before a bound of which none of these lacks anything."""
         found: list[FileEntry] = []
         for file in self.output.files:
             beyond = bound is not None and (not file.upper or file.upper[0][0] > bound)
-            if beyond or (least is not None and file.commit > least):
+            if beyond or any(each.lacks(file) for each in claims):
                 break
             found.append(file)
-        while found and bound is not None and (last := self._log(found).reader.largest_time()) and last[0] >= bound:
+        return found
+
+    def closed(
+        self, files: Sequence[FileEntry], bound: int | None, pays: Callable[[Sequence[FileEntry]], bool]
+    ) -> Sequence[FileEntry]:
+        """Return the first of some files, those with times before a bound; all of them where it doesn't pay to look."""
+        found = [*files]
+        while (
+            pays(found) and bound is not None and (last := self._log(found).reader.largest_time()) and last[0] >= bound
+        ):
             found.pop()  # a correction, at times that are open
         return found
+
+    def told(
+        self,
+        claims: Sequence[Claimant],
+        held: Sequence[FileEntry],
+        summed: Sequence[FileEntry],
+        claimed: int | None,
+    ) -> tuple[ClaimSummary, ...]:
+        """Return who lacks some of the files that are summed up, and who holds back others, and how long: until these are `claimed` ago."""
+        found = []
+        for each in claims:
+            lost = [file for file in summed if each.lacks(file)]
+            files = lost or [file for file in held if each.lacks(file)]
+            if not files:
+                continue
+            since = ((each.position,),) if each.kind == "reader" else files[0].lower
+            until = None if lost or claimed is None else ((files[0].upper[0][0] + claimed,),)
+            texts = [self._text(time) for time in (since, until)]
+            found.append(ClaimSummary(self.name, each.kind, each.name, texts[0], len(files), texts[1], bool(lost)))
+        return tuple(found)
+
+    def _text(self, times: Times | None) -> str | None:
+        return format_time(times[0], list(self.time.values())) if times else None
 
     def _log(self, files: Sequence[FileEntry]) -> ChangeLog:
         listed = tuple(InputFile(file.name, file.size, 0) for file in files)
@@ -183,7 +235,7 @@ class _Old:
         for file in files:
             check_bytes(self.path / file.name, file)
         log = self._log(files)
-        known = [read_summary(self.path / file.name) for file in files if NAME.fullmatch(file.name)]
+        known = [read_summary(self.path / file.name) for file in files if is_summed(file)]
         times = [log.reader.largest_time(), *(each.horizon for each in known if each)]
         last = max(time for time in times if time is not None)
         rows = log.as_of(LATEST).collect(engine="streaming")
@@ -211,7 +263,7 @@ class _Old:
 
     def _part(self, file: FileEntry) -> Part:
         path = self.path / file.name
-        known = read_summary(path) if NAME.fullmatch(file.name) else None
+        known = read_summary(path) if is_summed(file) else None
         return Part(file.name, mark_of(path, file.size), known.parts if known else ())
 
     def _bytes(self, rows: pl.DataFrame, summary: Summary) -> memoryview:

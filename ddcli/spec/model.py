@@ -236,6 +236,8 @@ class OutputSpec:
     history: Text | None = None
     keep: Text | None = None
     """How far behind the frontier the log keeps times apart."""
+    claims: Text | None = None
+    """How far behind the frontier consumers and readers may be before what they lack of it is summed up; None: however far."""
     target: TargetSpec | None = None
 
     @property

@@ -46,6 +46,11 @@ KEYS = {
     "keep": Key(
         "keep", KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"
     ),
+    "claims": Key(
+        "claims",
+        KEEP,
+        about="with `keep`: how far behind the frontier consumers and readers of its log may be; who is further behind must begin anew",
+    ),
     "as": Key(
         "form",
         Choice("form", ("log", "table")),
@@ -86,6 +91,9 @@ class _Mapping(Shape[model.OutputSpec]):
         if arguments.get("form") == "table" and not kinds:
             hint = "for example `{as: table, delta: lake/orders/}`; `path` is where its log is"
             raise notes.refuse(place.path, "it says of no table where it is", place.word.span, hint)
+        if "claims" in arguments and "keep" not in arguments:
+            problem = "`claims` bounds how long a log is kept for others, and this one is kept for ever"
+            raise notes.refuse(place.path, problem, place.word.span, "write `keep`, too, or leave `claims` out")
         if "form" in arguments and not kinds:
             raise notes.refuse(
                 place.path, "`as: log` is for tables of Delta Lake and Iceberg", place.word.span, "leave it out"

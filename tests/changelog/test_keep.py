@@ -1,6 +1,8 @@
 """Logs with `keep:`, whatever reads them and whoever dies meanwhile: a log at the times it remembers, and what readers hold, are what the input adds up to."""
 
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,8 +11,9 @@ import ddcli.driver.keep
 import ddcli.store.state.directory
 from ddcli import read_log as read_changes
 from ddcli.driver.run import run
-from ddcli.errors import DdError, UsageError
+from ddcli.errors import DdError, InputError, StateError, UsageError
 from ddcli.feed.delivery import OutputFeed
+from ddcli.feed.targets import open_target
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.log import lineage
 from tests.draws import chance, many
@@ -34,18 +37,28 @@ inputs: {rows: {import: {state: .dd/a/, arrangement: by_region}}}
 collections: {counts: {from: rows, apply: [{reduce: {by: [region], n: count(*)}}]}}
 outputs: {counts: out/i/}
 """
+CLAIMED = WRITER.replace("keep: 3", "keep: 3, claims: 7").replace("keep: 1", "keep: 1, claims: 4")
+CLAIMS = {"rows": 7, "totals": 4}
 OUTPUTS = ("rows", "totals")
 PIPELINES = {"a": WRITER, "r": READER, "i": IMPORTER}
 
 
 class Kept:
-    """A writer of logs that are summed up, and those who read them: another pipeline, an importer, two consumers a log."""
+    """A writer of logs that are summed up, and those who read them: another pipeline, an importer, two consumers a log and a target.
 
-    def __init__(self, folder, draw, monkeypatch):
+    With `claims`, some are passed: a `gone` consumer, and whoever comes late. Each gets exactly what it lacks, or is refused and begins anew.
+    """
+
+    def __init__(self, folder, draw, monkeypatch, *, claims=False):
         self.folder, self.draw, self.monkeypatch, self.time = folder, draw, monkeypatch, 0
         folder.mkdir()
         for name, text in PIPELINES.items():
             (folder / f"{name}.yaml").write_text(text)
+        self.claims = claims
+        if claims:
+            (folder / "a.yaml").write_text(CLAIMED)
+        self.got, self.passed = Counter(), 0
+        """By who reads a log up to which time it has all; and how many were passed."""
         self.rows, self.meant = Counter(), {}
         self.held = {(output, name): Counter() for output in OUTPUTS for name in ("mail", "index")}
         self.seen, self.deaths, self.refused, self.answered = dict.fromkeys(PIPELINES, 0), 0, 0, 0
@@ -94,8 +107,12 @@ class Kept:
         self.seen["a"] = self.time
 
     def read(self):
-        self.dying(lambda: run(self.folder / "r.yaml"))
-        self.seen["r"] = self.seen["a"]
+        try:
+            self.dying(lambda: run(self.folder / "r.yaml"))
+        except InputError as error:
+            self.may_be_passed(min(CLAIMS, key=CLAIMS.get), "r", error, "--full-refresh all")
+            self.dying(lambda: run(self.folder / "r.yaml", refresh=frozenset(), apply=True))
+        self.seen["r"] = self.got["r"] = self.seen["a"]
         for output, path in (("rows", "r"), ("totals", "rt")):
             assert contents(self.folder / "out" / path) == self.meant[self.seen["a"] - 1][output]
 
@@ -111,15 +128,63 @@ class Kept:
 
     def feed(self):
         """Give a consumer what it lacks; it may die before it acknowledges that."""
-        output, name = who = self.draw.choice([*self.held])
+        self.give(self.draw.choice([*self.held]))
+
+    def give(self, who):
+        output, name = who
         found = OutputFeed.open(f"out/{output}", self.folder)
-        got = found.deliver(name)
+        try:
+            got = found.deliver(name)
+        except StateError as error:
+            assert name in found.passed()
+            self.may_be_passed(output, who, error, "--drop")
+            found.drop(name)
+            self.held[who] = Counter()
+            got = found.deliver(name)
         after = Counter(self.held[who])
         after.update({row[:-1]: row[-1] for row in got.changes.iter_rows()})
         assert {record: n for record, n in after.items() if n} == self.meant[self.seen["a"] - 1][output]
         if got.files and self.draw.random() < 0.6:
             found.acknowledge(name, got.since, got.position)
-            self.held[who] = after
+            self.held[who], self.got[who] = after, self.seen["a"]
+
+    def transfer(self):
+        """Deliver to a target, which has each change once: what it would lack is refused, and it is as it was."""
+        output = self.draw.choice(OUTPUTS)
+        place, found = self.folder / "fed" / output, OutputFeed.open(f"out/{output}", self.folder)
+        deliver = lambda: found.transfer("target", lambda each: open_target(str(place), output, each, Path("/")))  # noqa: E731
+        before = sorted(place.glob("*.parquet"))
+        try:
+            deliver()
+        except StateError as error:
+            assert sorted(place.glob("*.parquet")) == before
+            self.may_be_passed(output, place, error, "both begin anew")
+            shutil.rmtree(place)
+            found.drop("target")
+            deliver()
+        held = Counter()
+        for path in place.glob("*.parquet"):
+            held.update({row[:-2]: 0 for row in pl.read_parquet(path).iter_rows()})
+            for *record, diff, _ in pl.read_parquet(path).iter_rows():
+                held[tuple(record)] += diff
+        assert {record: n for record, n in held.items() if n} == self.meant[self.seen["a"] - 1][output]
+        self.got[place] = self.seen["a"]
+
+    def may_be_passed(self, output, who, error, hint):
+        """See that whoever is refused is further behind than claims hold a log back, and is told how to begin anew."""
+        assert self.claims
+        assert "were summed up" in error.problem
+        assert hint in error.hint
+        assert self.got[who] < self.seen["a"] - CLAIMS[output]
+        self.passed += 1
+
+    def leave(self):
+        """Have a consumer of each log get what there is, and never come back."""
+        for output in OUTPUTS:
+            found = OutputFeed.open(f"out/{output}", self.folder)
+            found.deliver("gone")
+            found.acknowledge("gone")
+            self.got[output, "gone"] = self.seen["a"]
 
     def look(self):
         """See each log as of its end, and at a time, which it may have forgotten; what `dd log` shows is one commit's."""
@@ -148,26 +213,34 @@ class Kept:
         return {tuple(row): diff for *row, diff in rows}
 
 
+@pytest.mark.parametrize("claims", [False, True])
 @pytest.mark.parametrize("case", range(many(3)))
-def test_logs_that_are_summed_up(tmp_path, monkeypatch, case):
+def test_logs_that_are_summed_up(tmp_path, monkeypatch, case, claims):
     """Runs, readers, consumers and summing up by hand in a random order, of which each may die at any file operation.
 
     In some cases files grow, so there are fewer to sum up, or none.
     """
-    apart = [64, 0, 2][case % 3]
+    apart = [64, 0, 64 if claims else 2][case % 3]
     monkeypatch.setattr(lineage, "APART", apart)
     monkeypatch.setattr(ddcli.driver.keep, "FILES", 2)
-    kept = Kept(tmp_path / "shop", chance("keep", case), monkeypatch)
+    kept = Kept(tmp_path / "shop", chance("keep", case), monkeypatch, claims=claims)
     kept.supply()
     kept.write()
+    if claims:
+        kept.leave()
     steps = [kept.write] * 5 + [kept.read] * 2 + [kept.feed] * 3 + [kept.compact, kept.arrange]
+    steps = [kept.write] * 12 + [kept.read, kept.arrange, kept.transfer] + [kept.feed] * 3 if claims else steps
     for _ in range(30):
         kept.draw.choice(steps)()
         kept.look()
     for output, name in kept.held:
+        if name == "mail":
+            kept.transfer()
+        kept.give((output, name))
         found = OutputFeed.open(f"out/{output}", kept.folder)
-        found.deliver(name)
         found.acknowledge(name)
+        if claims:
+            assert ("gone" in found.passed()) == bool(apart)
     kept.read()
     compact("a.yaml", kept.folder)
     kept.look()

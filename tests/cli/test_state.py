@@ -103,7 +103,9 @@ def held(ran, time):
 
 def test_ls_says_who_holds_what(ran):
     hold = held(ran, 3)
-    assert asked(ran, "ls", "orders.yaml")["holds"] == [hold | {"since": "3", "through": "3", "manifest": 2}]
+    assert asked(ran, "ls", "orders.yaml")["holds"] == [
+        hold | {"since": "3", "through": "3", "manifest": 2, "passed": []}
+    ]
     assert ran("state", "ls", "orders.yaml").out.endswith("\nheld by   since  taken\nreport-1  3      3\n")
 
 

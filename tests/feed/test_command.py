@@ -134,12 +134,12 @@ def test_consumers_are_listed_and_dropped(fed):
     more(fed, ("south", 1))
     listed = json.loads(fed("feed", "out/totals", "--list", "-o", "json").out)
     assert listed == [
-        {"consumer": "index", "acknowledged": 0, "offered": [1], "files": 2},
-        {"consumer": "mail", "acknowledged": 1, "offered": [], "files": 1},
+        {"consumer": "index", "acknowledged": 0, "offered": [1], "files": 2, "passed": False},
+        {"consumer": "mail", "acknowledged": 1, "offered": [], "files": 1, "passed": False},
     ]
     assert fed("feed", "out/totals", "--list").out.splitlines()[1].split() == ["index", "0", "2"]
     consumers = json.loads(fed("state", "ls", "orders.yaml", "-o", "json").out)["consumers"]
-    assert consumers[1] == {"consumer": "mail", "output": "totals", "acknowledged": 1}
+    assert consumers[1] == {"consumer": "mail", "output": "totals", "acknowledged": 1, "passed": False}
     assert fed(*FEED, "--drop").err == "dropped: consumer 'mail' was at 1\n"
     missing = fed(*FEED, "--drop")
     assert (missing.code, missing.err.splitlines()[1]) == (2, "hint: consumers: index")

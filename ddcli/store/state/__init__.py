@@ -2,6 +2,7 @@
 
 * bundles: the small batches of a commit in one file, and when what is left of one moves on
 * commits: waits for commits
+* claimants: who claims the log of an output
 * consumers: how far those who are fed from outputs have acknowledged what they got
 * contents: where files lie, which of them a manifest names, and which go
 * directory: opened under the lock; what a dead run left is finished

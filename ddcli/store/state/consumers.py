@@ -2,7 +2,7 @@
 
 A position is the number of a commit: what a consumer has got of a log is the sum of the files of commits up to it. What it is given next are
 the files of later commits, and of one that has grown since the rows after those of commits up to it (see `log.lineage`). No other file may have
-updates of commits on both sides of a position: whoever joins files asks `positions`.
+updates of commits on both sides of a position: whoever joins files asks who claims them (see `claimants`).
 
 A position is acknowledged only if it was offered, and only by whoever was offered it from the position at which the consumer still is: of two
 processes that were given the same changes, one acknowledges them. Imports no third-party library.
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
-    from ddcli.store.state.manifest import Manifest
 
 CONSUMERS = "consumers"
 """The directory of a state in which the consumers' files lie."""
@@ -136,15 +135,6 @@ def write_consumer(state: Path, consumer: Consumer, files: Files) -> None:
 def remove_consumer(state: Path, consumer: Consumer, files: Files) -> None:
     """Forget a consumer. The caller has the consumers' lock."""
     files.remove(state / CONSUMERS / _file(consumer.log, consumer.name))
-
-
-def positions(state: Path, manifest: Manifest, log: str) -> frozenset[int]:
-    """Return the commits of a log after which consumers are, or may soon be: no file may be joined from commits before and after one.
-
-    While a run is under way, whoever asks is offered the newest commit.
-    """
-    known = [each for each in read_consumers(state) if each.log == log]
-    return frozenset({manifest.number}.union(*({each.acknowledged, *each.offered} for each in known)))
 
 
 def _file(log: str, name: str) -> str:

@@ -17,6 +17,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
+from ddcli.store.state.claimants import is_passed, passed_by
 from ddcli.store.state.consumers import read_consumers
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
@@ -81,6 +82,7 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
         for name, entry in manifest.outputs.items()
     ]
     size = Size.of(files_of(manifest))
+    firsts = {each.log: next(iter(each.files), None) for each in manifest.outputs.values()}
     return {
         "name": manifest.name,
         "state": str(directory),
@@ -93,11 +95,14 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
         ],
         "outputs": outputs,
         "holds": [
-            asdict(hold) | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
+            asdict(hold)
+            | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
+            | {"passed": passed_by(manifest, hold)}
             for hold in read_holds(directory)
         ],
         "consumers": [
             {"consumer": each.name, "output": each.output, "acknowledged": each.acknowledged}
+            | {"passed": is_passed(firsts.get(each.log), each.acknowledged)}
             for each in read_consumers(directory)
         ],
     }
