@@ -106,6 +106,13 @@ def test_what_is_left_adds_up_to_the_difference(monkeypatch, seed):
     assert last.height == len(total([last]))
 
 
+@pytest.mark.parametrize(("gone", "new"), [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (1, 2)])
+def test_a_side_may_have_one_file_or_none(gone, new):
+    part = [(at, 0.5, None, None) for at in range(8)]
+    found = list(remainder([piece(part)] * gone, [piece(part)] * new))
+    assert total(found) == {plain(list(row)): new - gone for row in part if new != gone}
+
+
 def test_rows_are_found_whatever_their_order():
     draw = chance("shuffled")
     given = [(at, 0.5, None, None) for at in range(100)]
@@ -152,8 +159,25 @@ def test_rows_that_were_moved_between_files_meet(monkeypatch):
         draw.shuffle(part)
     new[4][5] = (1, 1.5, "new", None)
     found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
-    assert sum(frame.height for frame in found) < 60
+    assert sum(frame.height for frame in found) < 120
     assert sum(abs(count) for count in total(found).values()) == 2
+
+
+@pytest.mark.parametrize(("kept", "size"), [(10, 117), (2, 30), (1, 7)])
+def test_files_that_become_others_meet(monkeypatch, kept, size):
+    """Who writes 100 files as others keeps most of their order, if not all rows: both sides go on together, whichever has more rows in a file."""
+    monkeypatch.setattr(partition, "HELD", 18_000)
+    monkeypatch.setattr(cancellation, "FEWEST", 16)
+    draw = chance("others", kept)
+    gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(100)]
+    left = [(key, None, "b" if key % 100 == 7 else "a", None) for key in range(1000) if (key + 3) % 10 < kept]
+    for start in range(0, len(left), 20):
+        left[start : start + 20] = draw.sample(left[start : start + 20], len(left[start : start + 20]))
+    new = [left[start : start + size] for start in range(0, len(left), size)]
+    found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
+    meant = total([updates(part, diff) for side, diff in ((gone, -1), (new, 1)) for part in side])
+    assert total(found) == meant
+    assert sum(frame.height for frame in found) < len(meant) + 100
 
 
 def test_files_are_ordered_by_the_column_that_parts_them():
@@ -172,7 +196,7 @@ def test_files_are_ordered_by_the_column_that_parts_them():
         return found
 
     for side in cancellation._ordered(files(10), files(75)):
-        keys = [piece.least["a"] for piece in side]
+        keys = [piece.least["a"] for _, piece in side]
         assert keys == sorted(keys)
 
 

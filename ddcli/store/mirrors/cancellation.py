@@ -38,6 +38,10 @@ FIRST = 16
 """Columns whose least values are looked at."""
 
 
+Place = list[tuple[bool, Any]]
+"""Where a file lies in the order: whether the least value of each column is known, and that value."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileRows:
     """A file, or a part of one: its rows, and the least and the largest values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
@@ -49,25 +53,26 @@ class FileRows:
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have."""
-    waiting = [pieces[::-1] for pieces in _ordered(gone, new)]
+    waiting = [placed[::-1] for placed in _ordered(gone, new)]
     sides = (_ComparedRows(-1), _ComparedRows(1))
     compared = 0
-    while waiting[0] or waiting[1]:
-        at = min((each for each in (0, 1) if waiting[each]), key=lambda each: sides[each].rows)
-        sides[at].take(waiting[at].pop().read())
+    at = _behind(waiting, sides)
+    while at is not None:
+        sides[at].take(waiting[at].pop()[1].read())
+        last, at = at, _behind(waiting, sides)
         fewer, more = sorted(side.rows for side in sides)
-        large = sum(side.size for side in sides) > partition.HELD
-        if fewer and (large or not (waiting[0] and waiting[1]) or fewer * FEW >= more * (FEW - 1)):
+        large = sum(side.size + side.kept for side in sides) > partition.HELD
+        near = fewer * FEW >= more * (FEW - 1) and at != last
+        if fewer and (large or near or at is None):
             for side, frame in zip(sides, different(*(side.whole() for side in sides)), strict=True):
                 side.keep(frame)
-        large = sum(side.size + side.kept for side in sides) > partition.HELD
         # What a file lacks of the other side's may be in the next ones, where rows were moved between files.
         if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
             if all(side.left for side in sides):
                 for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
                     side.keep_left(frame)
             compared = sum(side.left for side in sides)
-        if sum(side.size + side.kept for side in sides) > partition.HELD // 2 and large:
+        if large and sum(side.size + side.kept for side in sides) > partition.HELD // 2:
             for side in sides:
                 yield from side.release()
             compared = 0
@@ -116,26 +121,35 @@ class _ComparedRows:
         self.rows = self.size = self.left = self.kept = 0
 
 
-def _ordered(*sides: Sequence[FileRows]) -> list[list[FileRows]]:
-    """Return the files of each side by their least values, first by those of the column that parts them best.
+def _behind(waiting: Sequence[Sequence[tuple[Place, FileRows]]], sides: Sequence[_ComparedRows]) -> int | None:
+    """Return the side whose next file comes first in the order: the sides go on together, however many rows the other one has not."""
+    left = [each for each in range(len(sides)) if waiting[each]]
+    return min(left, key=lambda each: (waiting[each][-1][0], sides[each].rows), default=None)
+
+
+def _ordered(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
+    """Return the files of each side in one order with their places in it: by their least values, first by those of the column that parts them best.
 
     That is one of which the ranges of few files overlap; where all do, one of which most least values are on both sides.
     """
     if all(len(pieces) < 2 for pieces in sides):
-        return [list(pieces) for pieces in sides]
-    known = [[(piece.least, piece) for piece in pieces] for pieces in sides]
-    names = list(dict.fromkeys(name for pieces in known for least, _ in pieces for name in least))
-    values = [{name: {least.get(name) for least, _ in pieces} for name in names} for pieces in known]
+        return [[([], piece) for piece in pieces] for pieces in sides]
+    names = list(dict.fromkeys(name for pieces in sides for piece in pieces for name in piece.least))
+    values = [{name: {piece.least.get(name) for piece in pieces} for name in names} for pieces in sides]
 
-    def place(entry: tuple[Mapping[Any, Any], FileRows]) -> list[tuple[bool, Any]]:
-        return [(entry[0].get(name) is not None, entry[0].get(name)) for name in names]
+    def place(piece: FileRows) -> Place:
+        return [(piece.least.get(name) is not None, piece.least.get(name)) for name in names]
 
     try:
         overlaps = {name: round(_overlap([each for pieces in sides for each in pieces], name), 1) for name in names}
         names.sort(key=lambda name: (overlaps[name], -len(values[0][name] & values[1][name])))
-        return [[piece for _, piece in sorted(pieces, key=place)] for pieces in known]
+        every = sorted(
+            ((place(piece), side, piece) for side, pieces in enumerate(sides) for piece in pieces),
+            key=lambda entry: entry[0],
+        )
+        return [[(at, piece) for at, its, piece in every if its == side] for side in range(len(sides))]
     except TypeError:  # a column whose type was changed: its values have no order
-        return [list(pieces) for pieces in sides]
+        return [[([], piece) for piece in pieces] for pieces in sides]
 
 
 def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
