@@ -167,7 +167,9 @@ def test_a_removed_file_need_not_have_its_partition(tmp_path, monkeypatch, parti
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("damage", [b"", b"PAR1", "footer", None], ids=["empty", "torn", "footer", "gone"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"PAR1", "footer", "length", None], ids=["empty", "torn", "footer", "length", "gone"]
+)
 def test_a_damaged_file_of_a_table_is_an_error_of_the_input(tmp_path, first, damage):
     """Whether all files are read or those that are new; the run after the repair goes on."""
     table = made(tmp_path)
@@ -179,6 +181,8 @@ def test_a_damaged_file_of_a_table_is_an_error_of_the_input(tmp_path, first, dam
     whole = path.read_bytes()
     if damage is None:
         path.unlink()
+    elif damage == "length":  # deltalake ends the process over it
+        path.write_bytes(whole[:-8] + b"\xff" * 4 + whole[-4:])
     else:
         path.write_bytes(whole[:-24] + b"\xff" * 16 + whole[-8:] if damage == "footer" else damage)
     with pytest.raises(InputError, match=f"can't be read: .*|{path.name}") as caught:

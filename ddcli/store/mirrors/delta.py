@@ -9,6 +9,8 @@ import time as clock
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
+from os import SEEK_END
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -27,7 +29,6 @@ from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from deltalake import DeltaTable
 
@@ -40,6 +41,8 @@ FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCh
 """What a table may ask of its readers."""
 RESTORED = "put the file back from a backup, or the table to a version without it (`RESTORE`)"
 """What to do about a file of a table that is damaged or gone."""
+TAIL = 8
+"""Bytes at the end of a Parquet file: the length of its footer, and a mark."""
 PLAIN = "write the table without it, or its rows to files of their own, as DuckDB's `delta_scan` reads them"
 
 
@@ -144,6 +147,9 @@ class DeltaSource(TableSource):
         ]
 
     def _rows(self) -> Iterator[pl.DataFrame]:
+        for uri in self._table.file_uris():
+            if "://" not in uri:
+                _check_length(Path(unquote(uri)))
         with self._errors(RESTORED):
             yield from self._framed(self._table.scan(columns=list(self.columns)))
 
@@ -271,3 +277,19 @@ def open_delta(place: Path, version: int | None = None) -> DeltaTable:
     from deltalake import DeltaTable
 
     return DeltaTable(str(place), version=version)
+
+
+def _check_length(path: Path) -> None:
+    """Refuse a Parquet file whose footer would begin before the file does: the package ends the process over it. What else is wrong it reports."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, SEEK_END)
+            file.seek(max(size - TAIL, 0))
+            length = int.from_bytes(file.read(4), "little")
+    except OSError:
+        return
+    if length > size - TAIL:
+        problem = (
+            f"the file of the table can't be read: its footer would have {length:,} bytes, and the file has {size:,}"
+        )
+        raise InputError(problem, place=str(path), hint=RESTORED)
