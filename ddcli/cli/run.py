@@ -188,7 +188,8 @@ def command(
     JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example,
     unparsed, unparsed_in}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
-    withdrawn: {INPUT: [FILE]} (by `dd retract`), reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark}. With --profile it has `operators` too: [{id, kind, names, says,
+    withdrawn: {INPUT: [FILE]} (by `dd retract`), reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark,
+    claims: [{output, kind, name, since, files, until, passed}]}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
     exit_code}}; of the last three, two are null. Of several pipelines, and of a directory, both are {exit_code, pipelines: [one of

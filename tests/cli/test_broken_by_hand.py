@@ -191,7 +191,7 @@ def test_a_file_that_was_taken_in_and_changed(mine, change):
     result = mine("run", "expenses.yaml")
     assert result.code == 3
     assert "in/1.csv: error: a file that was already taken in has " in result.err
-    assert "what is new goes into a file of its own" in result.err
+    assert "put new rows into a file of their own" in result.err
     assert "`dd run --full-refresh all`" in result.err
     result = mine("run", "expenses.yaml", "--full-refresh", "all")
     assert result.code == 0, result.err

@@ -185,6 +185,7 @@ def test_the_summary_as_json(orders):
     assert done.pop("seconds") > 0
     assert done.pop("state_bytes") > 0
     assert done == {
+        "claims": [],
         "name": "orders",
         "lower": None,
         "upper": "3",
