@@ -12,6 +12,7 @@ import pytest
 
 from ddcli.engine import kernels
 from ddcli.engine.jit import cache, errors, load, registry, settings
+from ddcli.engine.jit.cargo import FIRST, everything
 from ddcli.engine.jit.compilation import COMPILATION
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
@@ -194,3 +195,8 @@ def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
     monkeypatch.setattr(registry, "HEADER_WORDS", registry.HEADER_WORDS - 1)
     with pytest.raises(errors.KernelError, match="lays out"):
         registry.check_layout()
+
+
+def test_the_modules_that_a_first_run_calls_are_there():
+    """A module with another name would be left to the first run to compile."""
+    assert {name.rpartition(".")[2] for name in everything()} >= FIRST
