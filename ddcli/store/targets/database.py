@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.tree import delimited
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -134,3 +134,15 @@ class Database(ABC):
 def full_name(table: Sequence[str]) -> str:
     """Return the name of a table as statements have it."""
     return ".".join(map(delimited, table))
+
+
+@contextmanager
+def committed(connection: Any, begin: str = "begin") -> Iterator[Any]:
+    """Begin a transaction; commit it at the end, or roll it back where what is done within fails."""
+    connection.execute(begin)
+    try:
+        yield connection
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    connection.execute("commit")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import first_line
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.targets.database import Database, full_name
+from ddcli.store.targets.database import Database, committed, full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,13 +62,8 @@ class DuckdbDatabase(Database):
     def transaction(self, *, write: bool) -> Iterator[Any]:
         with ExitStack() as opened:
             connection = self._connection or self._connected(opened, write=write)
-            connection.execute("begin")
-            try:
+            with committed(connection):
                 yield connection
-            except BaseException:
-                connection.execute("rollback")
-                raise
-            connection.execute("commit")
 
     def _connected(self, opened: ExitStack, *, write: bool) -> Any:
         """Return a connection that lasts as long as the database is kept open, else as long as a transaction."""

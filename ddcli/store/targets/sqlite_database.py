@@ -10,7 +10,7 @@ import polars as pl
 
 from ddcli.errors import EngineError
 from ddcli.expressions.tree import delimited
-from ddcli.store.targets.database import Database
+from ddcli.store.targets.database import Database, committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,14 +42,11 @@ class SqliteDatabase(Database):
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         if write:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self._file, timeout=WAIT, isolation_level=None)) as connection:
-            connection.execute("begin immediate" if write else "begin")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("rollback")
-                raise
-            connection.execute("commit")
+        with (
+            closing(sqlite3.connect(self._file, timeout=WAIT, isolation_level=None)) as connection,
+            committed(connection, "begin immediate" if write else "begin"),
+        ):
+            yield connection
 
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
         query = "select 1 from sqlite_master where type in ('table', 'view') and lower(name) = lower(?)"
