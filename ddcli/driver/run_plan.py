@@ -100,8 +100,6 @@ class RunPlan:
     def keep(self, generations: Any) -> None:
         """Keep the plan for runs on a state that remembers these generations."""
         kept = self.request.kept
-        if kept is None or self.known is not None:
-            return
-        again = self.bound.plan({"generations": generations}).graph
-        if again.fingerprint == self.plan.fingerprint:
-            kept.keep(self.request.spec, conditions_of(self.bound, generations), again)
+        if kept is not None and self.known is None:
+            # What a plan remembers of itself is planned as it was: no need to do that again.
+            kept.keep(self.request.spec, conditions_of(self.bound, generations), self.plan.graph)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Table = list[list[Any]]
-SCALARS = (str, int, float, bool, type(None))
+SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
@@ -64,6 +64,7 @@ class Listed:
     packages: tuple[str, ...]
     without: tuple[str, ...] = ()
 
+    @cache  # noqa: B019 - there are few of them, which stay
     def name(self, kind: type) -> str:
         """Return the name of a class in tables. Raises Unlisted."""
         inside = any(f"{kind.__module__}.".startswith(f"{package}.") for package in self.packages)
@@ -97,11 +98,18 @@ def write(root: Any, listed: Listed) -> Table:
             left.pop()
             continue
         kind, parts = _taken_apart(value, listed)
-        unknown = [part for part in parts if type(part) not in SCALARS and id(part) not in known]
+        entry: list[Any] = [kind]
+        unknown = []
+        for part in parts:
+            if type(part) in SCALARS:
+                entry.append(part)
+            elif id(part) in known:
+                entry.append(known[id(part)])
+            else:
+                unknown.append(part)
         if unknown:
             left += unknown
             continue
-        entry = [kind, *(part if type(part) in SCALARS else known[id(part)] for part in parts)]
         same = repr(entry) if kind not in _OWN else ""
         if same in equal:
             known[id(value)] = equal[same]

@@ -16,7 +16,7 @@ from ddcli.errors import BudgetError
 from ddcli.job.budget import RunCost, run_budget
 from ddcli.pipeline_tests.expectation import Failure
 from ddcli.plan.bound import BoundPipeline
-from ddcli.plan.lower import lowered_nodes
+from ddcli.plan.lower import GraphLowering
 from ddcli.plan.physical import WAITING
 from ddcli.plan.places import OperatorPlace, places_of
 from ddcli.plan.test_steps import meant
@@ -117,4 +117,4 @@ class StepMeter:
             OUTPUT + name: OperatorPlace(f"outputs.{name}", spec.outputs[name].name.span, "output")
             for name in self._outputs
         }
-        return places_of(bound, self.graph, lowered_nodes(self.graph)) | outputs
+        return places_of(bound, self.graph, GraphLowering.of(self.graph).nodes(self.graph)) | outputs

@@ -1,4 +1,4 @@
-"""Lowering that keeps what there is: outputs that come later change nothing of what was lowered before them.
+"""GraphLowering that keeps what there is: outputs that come later change nothing of what was lowered before them.
 
 How a collection is lowered depends on all who read it: which of its columns are kept, and whether its linear steps are fused
 into its reader's. So a new output could change the arrangements of all others, and its removal could again. Therefore the
@@ -21,7 +21,7 @@ from ddcli.plan import logical, physical
 from ddcli.plan.delta import delta_joins, identity, with_delta_joins
 from ddcli.plan.join_order import keeps_key, much_smaller, reordered
 from ddcli.plan.logical import Graph, Node, digest
-from ddcli.plan.lower import lower, lowered_nodes, read_counts
+from ddcli.plan.lower import GraphLowering, lower, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
 from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
 
@@ -90,6 +90,8 @@ class Generation:
     partners: bool = True
     """Whether filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
+    _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
+    """Graphs of which some were moved and lowered, by fingerprint: a plan is asked for both, and for its nodes."""
 
     @classmethod
     def of(cls, written: Graph, before: Generation | None = None, choices: Choices | None = as_it_is) -> Self:
@@ -167,24 +169,26 @@ class Generation:
 
     def lowered(self, written: Graph) -> physical.PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
-        graph = self.moved(written).graph
-        return lower(graph, self.least(graph), self._read_once(graph), alike=self.several is not None)
+        return self._lowering(written).graph(self.moved(written).graph)
 
     def nodes(self, written: Graph) -> dict[str, Node]:
         """Return what each node of that graph is lowered to, by fingerprint; none of which there is a part only, as its readers filter it."""
-        moved = self.moved(written)
-        return self._lowered(moved, moved.same)
+        return self._lowered(written, self.moved(written).same)
 
     def operators(self, written: Graph) -> dict[str, Node]:
         """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records, or of a delta join."""
-        moved = self.moved(written)
-        return self.joined(self._lowered(moved, moved.operators), self.lowered(written))
+        return self.joined(self._lowered(written, self.moved(written).operators), self.lowered(written))
 
-    def _lowered(self, moved: MovedFilters, names: Mapping[str, Node]) -> dict[str, Node]:
-        graph = moved.graph
-        alike = self.several is not None
-        found = lowered_nodes(graph, self.least(graph), self._read_once(graph), alike=alike)
+    def _lowered(self, written: Graph, names: Mapping[str, Node]) -> dict[str, Node]:
+        found = self._lowering(written).nodes(self.moved(written).graph)
         return {name: found[node.fingerprint] for name, node in names.items() if node.fingerprint in found}
+
+    def _lowering(self, written: Graph) -> GraphLowering:
+        if written.fingerprint not in self._lowerings:
+            graph = self.moved(written).graph
+            found = GraphLowering.of(graph, self.least(graph), self._read_once(graph), alike=self.several is not None)
+            self._lowerings[written.fingerprint] = found
+        return self._lowerings[written.fingerprint]
 
     def _read_once(self, graph: Graph) -> frozenset[str]:
         return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ddcli.dataclass import dataclass
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from ddcli.expressions.windows import WindowCall
 
 
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
+
 def digest(*parts: Any) -> str:
     """Return a short stable hash of JSON-able parts."""
-    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()[:20]
+    return hashlib.sha256(_JSON.encode(parts).encode()).hexdigest()[:20]
 
 
 T = TypeVar("T")
@@ -43,13 +46,16 @@ class inherited(cached_property[T]):  # noqa: N801 - read as a decorator, as `ca
     """
 
     def __get__(self, node: Any, owner: type[Any] | None = None) -> Any:
+        if node is None:
+            return self
         name = self.attrname
         assert name is not None
-        if node is not None:
+        if any(name not in child.__dict__ for child in node.inputs):
             for each in below(node, lambda known: name in known.__dict__):
                 if each is not node:
-                    getattr(each, name)
-        return super().__get__(node, owner)
+                    getattr(each, name)  # a class may have a way of its own
+        found = node.__dict__[name] = self.func(node)
+        return found
 
 
 def below(
@@ -107,7 +113,8 @@ class Node:
     @property
     def says(self) -> tuple[Any, ...]:
         """What distinguishes the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
-        return tuple(_plain_value(getattr(self, each.name)) for each in fields(self)[2:])
+        kind: Any = type(self)
+        return tuple(_plain_value(getattr(self, name)) for name in _own_fields(kind))
 
     @inherited
     def fingerprint(self) -> str:
@@ -125,6 +132,12 @@ class Node:
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+
+@cache
+def _own_fields(kind: Any) -> tuple[str, ...]:
+    """Return the names of a class's fields beside inputs and schema."""
+    return tuple(each.name for each in fields(kind)[2:])
 
 
 def _plain_value(value: Any) -> Any:
@@ -403,11 +416,15 @@ class Graph:
 
     def nodes(self) -> list[Node]:
         """Return every node once, inputs before their readers."""
+        return [*self._nodes]
+
+    @cached_property
+    def _nodes(self) -> tuple[Node, ...]:
         seen: dict[str, Node] = {}
         for node in self.outputs.values():
             for reached in below(node, lambda known: known.fingerprint in seen):
                 seen[reached.fingerprint] = reached
-        return list(seen.values())
+        return (*seen.values(),)
 
     def sources(self) -> dict[str, Source]:
         """Return the inputs that some output reads, by name."""

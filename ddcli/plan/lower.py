@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import field, replace
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, Text, UsageError
@@ -29,56 +29,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 
-def lower(
-    graph: logical.Graph,
-    columns: Mapping[str, frozenset[str]] | None = None,
-    once: frozenset[str] | None = None,
-    *,
-    alike: bool = False,
-) -> physical.PhysicalGraph:
-    """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside.
-
-    `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
-    that `columns` doesn't know, both are as the graph has them. With `alike`, arrangements of the same columns are one, whoever else
-    reads what they are of; states that are older have them apart.
-    """
-    lowering = _lowering(graph, columns or {}, once, alike=alike)
-    for node in graph.outputs.values():
-        if node.free:
-            raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
-    nodes = graph.nodes()
-    for node in nodes:  # inputs first, so that none asks for a lowering deep below
-        lowering.node(node)
-    outputs = {
-        name: lowering.exported(node) if name.startswith(logical.EXPORT) else lowering.node(node)
-        for name, node in graph.outputs.items()
-    }
-    made = logical.Graph(outputs).nodes()
-    return physical.PhysicalGraph(outputs, tuple(made), lowering.engines(nodes, graph.engines, made))
-
-
-def lowered_nodes(
-    graph: logical.Graph,
-    columns: Mapping[str, frozenset[str]] | None = None,
-    once: frozenset[str] | None = None,
-    *,
-    alike: bool = False,
-) -> dict[str, logical.Node]:
-    """Return what each node of a graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
-
-    What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
-    """
-    lowering = _lowering(graph, columns or {}, once, alike=alike)
-    return {node.fingerprint: lowering.node(node) for node in graph.nodes()}
-
-
-def _lowering(
-    graph: logical.Graph, columns: Mapping[str, frozenset[str]], once: frozenset[str] | None, *, alike: bool
-) -> _Lowering:
-    alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
-    if once is not None:
-        alone = {fingerprint for fingerprint in alone if fingerprint not in columns} | once
-    return _Lowering(required_columns(graph, columns), frozenset(alone), unique_columns(graph), alike)
+def lower(graph: logical.Graph) -> physical.PhysicalGraph:
+    """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside."""
+    return GraphLowering.of(graph).graph(graph)
 
 
 def read_counts(graph: logical.Graph) -> Counter[str]:
@@ -89,12 +42,56 @@ def read_counts(graph: logical.Graph) -> Counter[str]:
 
 
 @dataclass
-class _Lowering:
+class GraphLowering:
+    """The way from the nodes of a logical graph to physical ones; each is gone once."""
+
     required: dict[str, frozenset[str]]
     once: frozenset[str]
     keys: dict[str, Keys]
     alike: bool
     _done: dict[str, logical.Node] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        graph: logical.Graph,
+        columns: Mapping[str, frozenset[str]] | None = None,
+        once: frozenset[str] | None = None,
+        *,
+        alike: bool = False,
+    ) -> Self:
+        """Return that of a graph's nodes.
+
+        `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
+        that `columns` doesn't know, both are as the graph has them. With `alike`, arrangements of the same columns are one, whoever else
+        reads what they are of; states that are older have them apart.
+        """
+        alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
+        if once is not None:
+            alone = {fingerprint for fingerprint in alone if fingerprint not in (columns or {})} | once
+        return cls(required_columns(graph, columns), frozenset(alone), unique_columns(graph), alike)
+
+    def graph(self, graph: logical.Graph) -> physical.PhysicalGraph:
+        """Return the physical graph that computes the outputs of the graph; raise UsageError for one that a loop keeps inside."""
+        for node in graph.outputs.values():
+            if node.free:
+                raise UsageError(
+                    "a collection of a loop's body is read outside of the loop", hint="let it leave the loop"
+                )
+        self.nodes(graph)  # inputs first, so that none asks for a lowering deep below
+        outputs = {
+            name: self.exported(node) if name.startswith(logical.EXPORT) else self.node(node)
+            for name, node in graph.outputs.items()
+        }
+        made = logical.Graph(outputs).nodes()
+        return physical.PhysicalGraph(outputs, tuple(made), self.engines(graph.nodes(), graph.engines, made))
+
+    def nodes(self, graph: logical.Graph) -> dict[str, logical.Node]:
+        """Return what each node of the graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
+
+        What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
+        """
+        return {node.fingerprint: self.node(node) for node in graph.nodes()}
 
     def node(self, node: logical.Node) -> logical.Node:
         """Return the physical node with the required columns of a logical one, in its order."""
