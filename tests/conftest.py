@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis.internal.conjecture import providers
 
 from ddcli.cli.process import YOUNG
 from ddcli.engine import secret
+from ddcli.store.files import gate
 from tests.draws import SEED, chance, many
 from tests.harness import ORDERS, ROOT, Folder
 
@@ -49,13 +51,13 @@ if settings.default.derandomize:
 
 # fmt: off
 LONGEST = [
-    "postgres", "cli/test_memory", "spark/test_cluster", "objects/test_runs", "sql/test_judge", "spark/test_tasks", "spark",
+    "postgres", "objects", "cli/test_memory", "spark/test_cluster", "sql/test_judge", "spark/test_tasks", "spark",
     "bench/test_bench", "judge/test_traps", "spark/test_connect", "crash/test_death", "judge/test_operators", "crash/test_errors",
     "adversary/test_adversary", "cli/test_kept_plan", "judge/test_standby", "expressions/test_sizes", "judge/test_random",
     "crash/test_kill", "crash/test_power", "crash/test_readers", "cli/test_secrets", "cli/test_size", "judge/test_changes",
     "compare/test_memory", "judge/test_resharding", "kernels/test_loader", "store/test_compaction", "crash/test_rewriting",
     "api/test_random", "query/test_statement", "pipelines/test_random", "tables/test_duckdb_types", "trace/test_machine",
-    "test_readme", "tables/test_database_outputs", "feed/test_targets", "objects/test_forgetting", "objects/test_growth",
+    "test_readme", "tables/test_database_outputs", "feed/test_targets",
     "tables/test_after_failure", "judge/test_arrival", "store/test_corruption", "pipelines/test_examples", "mysql", "render/test_page",
 ]
 # fmt: on
@@ -64,6 +66,7 @@ SHARED = {
     "spark": re.compile(r"spark/test_(spark|memory|doctor)"),
     "postgres": re.compile(r"postgres/.*"),
     "mysql": re.compile(r"mysql/.*"),
+    "objects": re.compile(r"objects/.*"),
 }
 """Files whose tests share a server, so that one process starts it."""
 
@@ -125,9 +128,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_the_disk():
-    """Leave out what makes files outlive a power cut: waiting for the disk would be much of the tests' time."""
+    """Leave out what makes files outlive a power cut: waiting for the disk would be much of the tests' time. So would threads that wait side by side."""
     patch = pytest.MonkeyPatch()
     patch.setattr(os, "fsync", lambda _file: None)
+    patch.setattr(gate, "MANY", sys.maxsize)  # but in tests of crashes
     yield
     patch.undo()
 

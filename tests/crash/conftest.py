@@ -6,20 +6,26 @@ import ddcli.sources.imported
 import ddcli.store.state.bundles
 import ddcli.store.state.directory
 import ddcli.store.state.register
+from ddcli.store.files import gate
 from tests.crash.nursery import BUNDLES, IDENTITY, LATELY, Nursery
 from tests.crash.shop import Shop, stages
 from tests.secret import SECRET
 
+MANY = gate.MANY
+"""Files that are worth threads; elsewhere tests have none."""
+
 
 @pytest.fixture(scope="package", autouse=True)
 def one_identity():
-    """Have all states be one, and have one secret, so that what they write can be compared byte by byte; have segments and bundles early.
+    """Have all states be one, and have one secret, so that what they write can be compared byte by byte; have segments and bundles early,
+    and threads.
 
     In this package only: tests of others come after these in one process.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ddcli.sources.imported, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.register, "LATELY", LATELY)
+        patch.setattr(gate, "MANY", MANY)
         for name, value in BUNDLES.items():
             patch.setattr(ddcli.store.state.bundles, name, value)
         patch.setattr(ddcli.store.state.directory, "new_identity", lambda: IDENTITY)

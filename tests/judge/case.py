@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import yaml
 
 from ddcli.expressions.types import Schema, Type, parse_type
 from tests.judge.frontiers import BEGINNING, Frontier, both, box, either
 from tests.reference.values import time_value
+from tests.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ class Case:
     tree: dict[str, Any] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tree", yaml.safe_load(self.text))
+        object.__setattr__(self, "tree", read_yaml(self.text))
 
     def at_once(self) -> Case:
         """Return the case with the same files taken in by one run, which closes no less."""

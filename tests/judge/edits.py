@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
+
+from tests.yaml_text import read_yaml, write_yaml
 
 PLAIN: list[Any] = [
     "distinct",
@@ -35,7 +36,7 @@ def lists_of_operators(tree: Any, plain: list[Any] = PLAIN) -> list[tuple[list, 
 @st.composite
 def edits(draw, text: str) -> str:
     """Give the text of a pipeline that is another in one to three places."""
-    tree = yaml.safe_load(text)
+    tree = read_yaml(text)
     for _ in range(draw(st.integers(1, 3))):
         kind = draw(st.sampled_from(["insert", "insert", "remove", "add", "drop", "nothing"]))
         lists = lists_of_operators(tree.get("collections", {}))
@@ -55,13 +56,11 @@ def edits(draw, text: str) -> str:
                 tree["outputs"][name] = {"path": f"out/{name}/", "from": source}
         elif kind == "drop" and len(tree["outputs"]) > 1:
             del tree["outputs"][draw(st.sampled_from(sorted(tree["outputs"])))]
-    return yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=10_000, allow_unicode=True)
+    return write_yaml(tree, default_flow_style=None, allow_unicode=True)
 
 
 def reformatted(text: str) -> str:
     """Return the text with other formatting, and its sections in another order."""
-    tree = yaml.safe_load(text)
+    tree = read_yaml(text)
     turned = {key: tree[key] for key in reversed(tree)}
-    return "# the same\n" + yaml.safe_dump(
-        turned, sort_keys=False, default_flow_style=False, width=60, allow_unicode=True
-    )
+    return "# the same\n" + write_yaml(turned, default_flow_style=False, width=60, allow_unicode=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import yaml
 from hypothesis import strategies as st
 
 from ddcli.expressions.tree import quoted
@@ -12,6 +11,7 @@ from tests.judge.case import Case
 from tests.judge.columns import KIND_OF, LITERALS, Columns
 from tests.judge.logs import cuts, declared_columns, updates
 from tests.judge.operators import NEEDS, OPERATORS, Sketch, operators, pairs
+from tests.yaml_text import read_yaml, write_yaml
 
 if TYPE_CHECKING:
     from typing import Any
@@ -108,7 +108,7 @@ def filtered_cases(draw, nt: int = 1) -> Case:
     declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in inputs.items()}
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": sketch.collections}
     tree["outputs"] = {name: f"out/{name}/" for name in outputs}
-    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000, allow_unicode=True), draw(cuts(logs, nt)))
+    return Case(write_yaml(tree, allow_unicode=True), draw(cuts(logs, nt)))
 
 
 PARTITIONED = (
@@ -137,12 +137,12 @@ def partitioned_cases(draw, nt: int = 1) -> Case:
     names = [*columns, *(("r",) if "r: " in operator else ())]
     form = draw(st.sampled_from(["{} = 1", "{} >= 1", "{} < 1", "{} is not null", "{0} = 0 or {0} = 2"]))
     wanted = [form.format(name) for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))]
-    apply = [yaml.safe_load(operator), *({"filter": condition} for condition in wanted)]
+    apply = [read_yaml(operator), *({"filter": condition} for condition in wanted)]
     time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
     declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": {"c": {"from": "p", "apply": apply}}}
     tree["outputs"] = {"c": "out/c/"}
-    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000), draw(cuts(logs, nt)))
+    return Case(write_yaml(tree), draw(cuts(logs, nt)))
 
 
 DISTINCT = (
@@ -189,4 +189,4 @@ def shared_cases(draw, nt: int = 1) -> Case:
     declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": collections}
     tree["outputs"] = {name: f"out/{name}/" for name in outputs}
-    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000), draw(cuts(logs, nt)))
+    return Case(write_yaml(tree), draw(cuts(logs, nt)))

@@ -9,6 +9,7 @@ changes for longer than it may, is refused, and leaves no trace.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -189,9 +190,15 @@ class _Judged:
 
     def _snapshot(self) -> dict[str, bytes]:
         """Return the bytes of state and outputs."""
-        files = [path for path in self.root.rglob("*") if path.is_file() and path.name not in LOCKS]
-        named = {path.relative_to(self.root).as_posix(): path for path in files}
-        return {name: path.read_bytes() for name, path in named.items() if not name.startswith("in/")}
+        found, root = {}, str(self.root)
+        for folder, folders, names in os.walk(root):
+            if folder == root and "in" in folders:
+                folders.remove("in")
+            for name in names:
+                if name not in LOCKS:
+                    with open(path := f"{folder}/{name}", "rb") as file:  # noqa: PTH123 - there are thousands
+                        found[path[len(root) + 1 :]] = file.read()
+        return found
 
     def _check_new(self, name: str, lower: Frontier, upper: Frontier) -> None:
         """Add the files that a run wrote to a log, each row checked by itself."""

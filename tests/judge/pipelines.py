@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
 
 from tests.judge.columns import KIND_OF, Columns
 from tests.judge.loops import loops
 from tests.judge.operators import Sketch, failing, operators
+from tests.yaml_text import write_yaml
 
 MOST_OPERATORS = 6
 
@@ -67,4 +67,4 @@ def _text(declared: dict[str, dict[str, str]], sketch: Sketch, outputs: list[str
         path = f"out/{plain}/"
         written[plain] = path if plain == name else {"path": path, "from": name}
     tree = {"dd": 1, "name": "judged", "inputs": inputs, "collections": sketch.collections, "outputs": written}
-    return yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=10_000, allow_unicode=True)
+    return write_yaml(tree, default_flow_style=None, allow_unicode=True)

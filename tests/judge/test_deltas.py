@@ -9,7 +9,6 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from tests.judge.logs import cuts, updates
 from tests.judge.memory import judge_by_rounds, judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, cut, few
 from tests.judge.test_changes import judge_changes
+from tests.yaml_text import write_yaml
 
 FORMS = {
     "triangles": [[("v", 0, "k")], [("v", 1, "k"), ("k", 0, "v")]],
@@ -87,7 +87,7 @@ def joined_cases(draw, nt=1, *, looping=False):
     tree = {"dd": 1, "name": "judged", "inputs": {}, "collections": collections}
     tree["inputs"] = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in kinds.items()}
     tree["outputs"] = {name: f"out/{name}/" for name in collections if name != "s"}
-    return Case(yaml.safe_dump(tree, sort_keys=False, width=10_000), draw(cuts(logs, nt)))
+    return Case(write_yaml(tree), draw(cuts(logs, nt)))
 
 
 def lowered(graph):
@@ -140,6 +140,6 @@ def test_a_pipeline_may_come_to_keep_what_lies_between(case, shards, seed):
     between = [each for each in tree["collections"]["c"]["apply"] if "join" in each][:-1]
     more["collections"]["m"] = {"from": "p", "apply": [*between, {"map": {"n": "v"}}]}
     more["outputs"]["m"] = "out/m/"
-    texts = [yaml.safe_dump(chance.choice([tree, more]), sort_keys=False) for _ in (*case.runs, None)]
+    texts = [write_yaml(chance.choice([tree, more])) for _ in (*case.runs, None)]
     with tempfile.TemporaryDirectory() as folder, chosen(seed, shards) as options:
         judge_changes(case, texts, Path(folder), options)

@@ -481,8 +481,9 @@ def test_an_outputs_lock_goes_with_whoever_held_it_and_locks_all_others_out_mean
     assert not list(tmp_path.iterdir())
 
 
-def test_many_arrangements_are_committed_and_dropped_together(place):
+def test_many_arrangements_are_committed_and_dropped_together(place, monkeypatch):
     """More files than are flushed one by one: all of them are there, then all but those that are named are gone."""
+    monkeypatch.setattr(gate, "MANY", 4)
     count = 3 * gate.MANY
 
     def commit(step, kept):
