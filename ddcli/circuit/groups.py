@@ -241,8 +241,9 @@ def gathered_function(
         ]
         columns += [column(rows, _name(key)).alias(f"o{at}") for at, (key, _) in enumerate(call.order_by)]
         frame = pl.DataFrame(columns)
-        names = ["instance", *(f"o{at}" for at in range(len(call.order_by))), "a0"]
-        descending = [False, *(descends for _, descends in call.order_by), False]
+        values_of = [name for name, kind in frame.schema.items() if name[0] == "a" and kind != pl.Struct]
+        names = ["instance", *(f"o{at}" for at in range(len(call.order_by))), *values_of]
+        descending = [False, *(descends for _, descends in call.order_by), *(False for _ in values_of)]
         frame = frame.sort(names, descending=descending, nulls_last=[not descends for descends in descending])
         some = pl.col("a0").is_not_null().any().alias("some")
         found = frame.group_by("instance", maintain_order=True).agg(expression, some)

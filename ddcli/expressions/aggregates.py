@@ -37,6 +37,11 @@ class AggregateCall:
         parts = [*self.args, *(key for key, _ in self.order_by)]
         return frozenset().union(*(part.columns() for part in parts))
 
+    @property
+    def values(self) -> tuple[Expression, ...]:
+        """The arguments that differ from row to row, the first ones: not a fraction, or a separator."""
+        return self.args if AGGREGATES[self.function].accepts == "numbers" else self.args[:1]
+
     def text(self) -> str:
         """Return canonical SQL."""
         inside = ", ".join(arg.text() for arg in self.args) or "*"
@@ -96,6 +101,10 @@ def _maybe_float(type_: Type) -> Type:
     return FLOAT64.or_null(type_.nullable)
 
 
+def _maybe(_: Type) -> Type:
+    return FLOAT64.or_null()
+
+
 def _always(type_: Type) -> Callable[[Type], Type]:
     return lambda _: type_
 
@@ -121,9 +130,17 @@ _TABLE = [
     Aggregate("stddev_pop", "stddev_pop(x)", "Standard deviation of the whole.", "number", _maybe_float),
     Aggregate("var_samp", "var_samp(x)", "Variance of a sample; null of fewer than two. Also `variance`.", "number", _always(FLOAT64.or_null())),
     Aggregate("var_pop", "var_pop(x)", "Variance of the whole; NaN with an infinity.", "number", _maybe_float),
+    Aggregate("covar_pop", "covar_pop(y, x)", "Covariance of the rows in which both are there.", "numbers", _maybe, args=2),
+    Aggregate("covar_samp", "covar_samp(y, x)", "Covariance of a sample; null of fewer than two such rows.", "numbers", _maybe, args=2),
+    Aggregate("corr", "corr(y, x)", "Correlation, from -1 to 1; null where y or x is the same in all rows.", "numbers", _maybe, args=2),
+    Aggregate("regr_slope", "regr_slope(y, x)", "Slope of the line with the least squares; null where x is the same in all rows.", "numbers", _maybe, args=2),
+    Aggregate("regr_intercept", "regr_intercept(y, x)", "Where that line has x = 0.", "numbers", _maybe, args=2),
+    Aggregate("regr_r2", "regr_r2(y, x)", "Part of y's variance that the line explains: the square of the correlation; 1 where y is the same in all rows.", "numbers", _maybe, args=2),
+    Aggregate("regr_sxx", "regr_sxx(y, x)", "Sum of the squares of x less its mean, of the rows in which both are there. `regr_syy` is that of y.", "numbers", _maybe, args=2),
+    Aggregate("regr_sxy", "regr_sxy(y, x)", "Sum of the products of x and y, each less its mean. `regr_count`, `regr_avgx` and `regr_avgy` are count and means of these rows.", "numbers", _maybe, args=2),
     Aggregate("mode", "mode(x)", "The most frequent value, the smallest of several.", "ordered", _same),
-    Aggregate("array_agg", "array_agg(x order by y [desc], ...)", "All values as a list, nulls included.", "ordered", lambda t: Type("list", inner=t.or_null()), ordered=True),
-    Aggregate("string_agg", "string_agg(x, separator order by y [desc], ...)", "All texts joined by a constant separator.", "string", _same, ordered=True, args=2),
+    Aggregate("array_agg", "array_agg(x order by y [desc], ...), array_agg(distinct x order by x)", "All values as a list, nulls included; with `distinct` each once.", "ordered", lambda t: Type("list", inner=t.or_null()), ordered=True, takes_distinct=True),
+    Aggregate("string_agg", "string_agg(x, separator order by y [desc], ...)", "All texts joined by a constant separator; with `distinct` each once.", "string", _same, ordered=True, takes_distinct=True, args=2),
 ]  # fmt: skip
 AGGREGATES: dict[str, Aggregate] = {each.name: each for each in _TABLE}
 AGGREGATE_SYNONYMS = {
@@ -154,8 +171,15 @@ DISTINCT = {"n_unique", "approx_count_distinct", "approx_distinct"}
 COUNTED = {"count_if", "countif"}
 """Names of `count` that count the rows for which a condition is true."""
 AGGREGATE_SYNONYMS |= dict.fromkeys([*DISTINCT, *COUNTED], "count")
-AGGREGATE_SYNONYMS |= {"percentile": "quantile_cont"}
+AGGREGATE_SYNONYMS |= {
+    "percentile": "quantile_cont",
+    "percentile_cont": "quantile_cont",
+    "percentile_disc": "quantile_disc",
+}
 BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
+OF_PAIRS = {"regr_count": ("count", 0), "regr_avgy": ("avg", 0), "regr_avgx": ("avg", 1)}
+"""Names of aggregates of one of two values, the first or the second, of the rows in which both are there."""
+AGGREGATE_SYNONYMS |= {name: meant for name, (meant, _) in OF_PAIRS.items()} | {"regr_syy": "regr_sxx"}
 
 
 def aggregate_expression(call: AggregateCall) -> pl.Expr:
@@ -163,7 +187,7 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
 
     The frame holds a group's rows with columns `a0`, `a1` ... (the call's arguments) and `o0`, `o1` ... (its order keys), each row
     REPEATED as often as its multiplicity says, and SORTED within the group by the order keys (null being the largest: last ascending,
-    first descending), then by `a0` ascending, nulls last. So the answer depends on the multiset alone.
+    first descending), then by `a0`, `a1` ... ascending, nulls last. So the answer depends on the multiset alone.
     Sums and means of floats have kernels, distinct or not. Sums of integers are exact in 128 bits and null on overflow of the result
     type, which the caller must tell from a null by `a0` having values.
     """
@@ -172,7 +196,9 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
     value = pl.col("a0")
     present = value.drop_nulls()
     if call.distinct:
-        present = present.unique()
+        value, present = (each.unique(maintain_order=True) for each in (value, present))
+    if AGGREGATES[call.function].accepts == "numbers":
+        return _of_pairs(call.function)
     if call.function in ("count", "sum", "avg", "min", "max"):
         return _repeatable(call, present)
     ordered = present.sort()
@@ -240,6 +266,38 @@ def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:
     computed = scaled.std(ddof=ddof) / scale if root else scaled.var(ddof=ddof) / scale / scale
     known = pl.when(~present.is_finite().all()).then(math.nan).when(present.min() == present.max()).then(0.0)
     return pl.when(present.len() > ddof).then(known.otherwise(computed))
+
+
+def _of_pairs(function: str) -> pl.Expr:
+    """Return an aggregate of pairs of floats, of the rows in which both are there.
+
+    Of values with an infinity there is none. The mean of equal values may be another float: their distances from it are 0.
+    """
+    import polars as pl
+
+    y, x = pl.col("a0"), pl.col("a1")
+    both = y.is_not_null() & x.is_not_null()
+    y, x = y.filter(both), x.filter(both)
+    count = both.sum()
+
+    def apart(value: pl.Expr) -> pl.Expr:
+        known = pl.when(~value.is_finite().all()).then(math.nan).when(value.min() == value.max()).then(0.0)
+        return known.otherwise(value - value.mean())
+
+    xx, yy, xy = (
+        (one * other).sum() for one, other in ((apart(x), apart(x)), (apart(y), apart(y)), (apart(y), apart(x)))
+    )
+    formulas: dict[str, Callable[[], pl.Expr]] = {
+        "covar_pop": lambda: pl.when(count > 0).then(xy / count),
+        "covar_samp": lambda: pl.when(count > 1).then(xy / (count - 1)),
+        "corr": lambda: pl.when((xx != 0) & (yy != 0)).then((xy / (xx.sqrt() * yy.sqrt())).clip(-1, 1)),
+        "regr_slope": lambda: pl.when(xx != 0).then(xy / xx),
+        "regr_intercept": lambda: pl.when(xx != 0).then(y.mean() - xy / xx * x.mean()),
+        "regr_r2": lambda: pl.when(xx != 0).then(pl.when(yy == 0).then(1.0).otherwise(xy / xx * (xy / yy))),
+        "regr_sxx": lambda: pl.when(count > 0).then(xx),
+        "regr_sxy": lambda: pl.when(count > 0).then(xy),
+    }
+    return formulas[function]()
 
 
 def _constant(call: AggregateCall) -> float:

@@ -15,6 +15,9 @@ WRITTEN = "written"
 BRACKETED = {"datetime", "timestamp", "duration", "list", "struct"}
 """Types whose parameters stand in brackets."""
 
+WITHIN = {("mode", 0), ("percentile_cont", 1), ("percentile_disc", 1), ("quantile_cont", 1), ("quantile_disc", 1)}
+"""Aggregates that have their value behind `within group`, each with how many arguments it has before."""
+
 
 class _Parser(Parser):
     """sqlglot's parser without its functions."""
@@ -110,6 +113,28 @@ class _Parser(Parser):
             last = self._curr or last
             self._advance()
         return exp.Literal.string(self._find_sql(first, last)).update_positions(first)
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        """Read what `within group` orders as arguments of the aggregate before it."""
+        if isinstance(this, exp.Anonymous) and self._match_text_seq("WITHIN", "GROUP"):
+            this = self._within(this, self._parse_wrapped(self._parse_order))
+        return super()._parse_window(this, alias)
+
+    def _within(self, call: exp.Anonymous, order: exp.Expr | None) -> exp.Expr:
+        """Return `mode(x)` of `mode() within group (order by x)`, and so on; other forms keep their own syntax, which is refused."""
+        name, args, keys = str(call.this).lower(), call.expressions, order.expressions if order is not None else []
+        value = keys[0].this if len(keys) == 1 and not keys[0].args.get("desc") else None
+        if value is not None and (name, len(args)) in WITHIN:
+            call.set("expressions", [value, *args])
+        elif (
+            args
+            and not isinstance(args[-1], exp.Order)
+            and name in ("string_agg", "listagg", "group_concat", "array_agg")
+        ):
+            call.set("expressions", [*args[:-1], exp.Order(this=args[-1], expressions=keys)])
+        else:
+            return self.expression(exp.WithinGroup(this=call, expression=order))
+        return call
 
     COLUMN_OPERATORS: ClassVar = {
         **Parser.COLUMN_OPERATORS,

@@ -8,7 +8,6 @@ TOLD = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) wh
 COUNTED = "write timestamp '1970-01-01 00:00:00' + interval '1' second * n, and of a timestamp epoch(t)"
 EACH = "put the elements into rows: `from t, unnest(t.list) as e(x)`, then sum(x) or array_agg(x order by x) by the key"
 JSON = "take the text apart in a Python function, or write the files as Parquet with a struct, whose fields are `s.a`"
-MOMENTS = "write it with sums over the rows where both are there: (avg(x * y) - avg(x) * avg(y)) is covar_pop(x, y)"
 EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinct x)"
 
 INSTEAD: dict[str, str] = {
@@ -17,12 +16,11 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(["to_timestamp", "parse_timestamp", "parse_datetime"], TOLD),
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
     **dict.fromkeys(["list_transform", "array_transform", "transform", "list_apply", "list_filter", "filter"], EACH),
-    **dict.fromkeys(["array_filter", "list_reduce", "list_aggregate", "list_aggr", "list_sum", "list_avg"], EACH),
+    **dict.fromkeys(["array_filter", "list_reduce", "array_reduce", "reduce", "aggregate"], EACH),
     **dict.fromkeys(["json_value", "json_query", "from_json", "parse_json", "json_transform", "to_json"], JSON),
     **dict.fromkeys(["approx_quantile", "approx_percentile", "percentile_approx", "approx_top_k"], EXACT),
     **dict.fromkeys(["collect_list", "array_collect"], "write array_agg(x order by y)"),
-    "collect_set": "take the distinct rows first, then write array_agg(x order by x)",
-    **dict.fromkeys(["corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2"], MOMENTS),
+    "collect_set": "write array_agg(distinct x order by x)",
     **dict.fromkeys(["unicode", "ord"], "write ascii(text), which is 0 of an empty text"),
     "to_hex": "write hex(x), or lower(hex(x)) for small letters",
     "quantile": "write quantile_cont(x, 0.5), which interpolates, or quantile_disc(x, 0.5), one of the values",

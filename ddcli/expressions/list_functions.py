@@ -8,6 +8,7 @@ from ddcli.expressions import operators as rules
 from ddcli.expressions.coerce import STRING, Mismatch, convert
 from ddcli.expressions.function import derived, plain, ruled
 from ddcli.expressions.signatures import check_arguments, parse_signature
+from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
 
 if TYPE_CHECKING:
@@ -27,6 +28,27 @@ def _joined(name: str, args: Sequence[Expression]) -> Resolved:
         raise Mismatch(f"{name} joins texts, got {values.type.required()}", args[0], "cast the elements before")
     texts = convert(values, Type("list", inner=STRING.or_null()))
     return [texts, separator], rules.nullable_if_any(STRING, [texts]), name
+
+
+AGGREGATED = {
+    "sum": "list_sum",
+    "avg": "list_avg",
+    "mean": "list_avg",
+    "min": "list_min",
+    "max": "list_max",
+    "count": "list_count",
+    "string_agg": "array_to_string",
+}
+"""The functions of lists that are aggregates of rows, by the aggregates' names."""
+
+
+def _aggregated(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `list_aggregate(x, 'sum')`, which is `list_sum(x)`."""
+    word = args[1].value if len(args) > 1 and isinstance(args[1], Literal) else None
+    if not isinstance(word, str) or word.lower() not in AGGREGATED:
+        hint = f"{name}(x, 'sum'); one of {', '.join(AGGREGATED)}"
+        raise Mismatch(f"{name} takes a list and the name of an aggregate", args[1] if len(args) > 1 else None, hint)
+    return next(each for each in LISTS if each.name == AGGREGATED[word.lower()]).resolve([args[0], *args[2:]])
 
 
 LISTS = [
@@ -105,6 +127,39 @@ LISTS += [
         rules.of_ordered,
     ),
     ruled("list_max", "list_max(x)", "The largest element; null of none.", "list_max([2, 1])", "2", rules.of_ordered),
+    ruled(
+        "list_sum",
+        "list_sum(x)",
+        "Sum of the elements, as of rows, floats from the first to the last; null of none.",
+        "list_sum([1, null, 2])",
+        "3",
+        rules.of_numbers,
+    ),
+    ruled(
+        "list_avg",
+        "list_avg(x)",
+        "Mean of the elements, a float; null of none.",
+        "list_avg([1, 2])",
+        "1.5e0",
+        rules.of_numbers,
+    ),
+    ruled(
+        "list_aggregate",
+        "list_aggregate(x, 'sum')",
+        "The same as list_sum(x); so for avg, min, max, count and string_agg.",
+        "list_aggregate([1, 2], 'max')",
+        "2",
+        _aggregated,
+    ),
+    derived("list_first(x: list) -> any", "The first element, `x[1]`.", "list_first([1, 2])", "1", "element(x, 1)"),
+    derived("list_last(x: list) -> any", "The last element.", "list_last([1, 2])", "2", "element(x, cardinality(x))"),
+    derived(
+        "list_unique(x: list) -> int64",
+        "Number of different elements that are not null.",
+        "list_unique([1, 1, null])",
+        "1",
+        "cardinality(list_distinct(x))",
+    ),
     ruled(
         "list_position",
         "list_position(x, value)",

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.expressions.lower_number import HIGH, LOW, checked, scaled, too_long, wide
+from ddcli.expressions.types import MAX_PRECISION
+
 if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Call
+
+MOST = 1.2e38
+"""Between the largest decimal, unscaled, and the largest integer of 128 bits."""
 
 
 def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -53,6 +59,32 @@ def _least(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return ordered.list.get(0 if call.function == "list_min" else -1, null_on_oob=True)
 
 
+def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    (values,) = args
+    kind = call.args[0].type.inner
+    assert kind is not None
+    some = values.list.drop_nulls().list.len() > 0
+    if kind.is_float:
+        # Added up in their order, as a sum in another would round otherwise.
+        total = values.list.eval(pl.element().drop_nulls().cum_sum().last()).list.first()
+        found = total / values.list.drop_nulls().list.len() if call.function == "list_avg" else total
+        return pl.when(some).then(found)
+    whole = (pl.element().to_physical() if kind.kind == "decimal" else pl.element()).cast(pl.Int128)
+    total = values.list.eval(whole.sum()).list.first()
+    # A sum beyond 128 bits would be another number: the floats' sum tells.
+    near = values.list.eval(whole.cast(pl.Float64).sum()).list.first()
+    if call.function == "list_avg":
+        exact = pl.when(near.abs() > MOST).then(near).otherwise(total.cast(pl.Float64))
+        return pl.when(some).then(exact / 10.0**kind.scale / values.list.drop_nulls().list.len())
+    if kind.kind == "decimal":
+        failing = some & (too_long(total, MAX_PRECISION) | (near.abs() > MOST))
+        fits = checked(low, call, total, failing, "the sum has more than 38 digits")
+        return pl.when(some).then(scaled(fits, call.type))
+    failing = some & ~total.is_between(wide(LOW), wide(HIGH))
+    fits = checked(low, call, total, failing, "the sum is out of the range of int64")
+    return pl.when(some).then(fits.cast(pl.Int64))
+
+
 def _list_has(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     one, other = (each.list.drop_nulls() for each in args)
     if call.function == "list_has_any":
@@ -92,6 +124,8 @@ LOWER: dict[str, Lower] = {
     "list_distinct": lambda _, __, args: args[0].list.drop_nulls().list.unique(maintain_order=True),
     "list_min": _least,
     "list_max": _least,
+    "list_sum": _sum,
+    "list_avg": _sum,
     "list_position": _list_position,
     "list_intersect": _shared,
     "list_except": _shared,

@@ -428,6 +428,20 @@ def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
     return sides, nullable_if_any(BOOL, sides), name
 
 
+def of_numbers(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a sum or a mean of the elements of a list."""
+    if len(args) != 1 or args[0].type.kind != "list":
+        raise Mismatch(f"{name} takes one list", args[0] if args else None)
+    inner = args[0].type.inner
+    assert inner is not None
+    if not inner.is_numeric and inner.kind != "null":
+        raise Mismatch(f"{name} takes a list of numbers, got {args[0].type.required()}", args[0])
+    element = FLOAT64 if inner.is_float else inner if inner.kind == "decimal" else INT64
+    found = convert(args[0], Type("list", inner=element.or_null()))
+    total = decimal_type(MAX_PRECISION, element.scale) if element.kind == "decimal" else element
+    return [found], (FLOAT64 if name == "list_avg" else total).or_null(), name
+
+
 def of_ordered(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a function of a list whose elements have an order."""
     if len(args) != 1 or args[0].type.kind != "list":

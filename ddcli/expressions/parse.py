@@ -233,8 +233,8 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.In):
             self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
         if isinstance(node, exp.WithinGroup):
-            hint = "write quantile_cont(x, 0.5), quantile_disc(x, 0.5), mode(x) or string_agg(x, ',' order by x)"
-            self.fail(node, "`within group` is not supported", hint)
+            hint = "mode(), percentile_cont(0.5), percentile_disc(0.5) and string_agg(x, ',') take one key there, the first three an ascending one"
+            self.fail(node, "`within group` does not stand behind this", hint)
         if isinstance(node, exp.BitwiseXor | exp.Pow):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):

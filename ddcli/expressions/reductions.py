@@ -16,6 +16,7 @@ from ddcli.expressions.aggregates import (
     BY_PAIR,
     COUNTED,
     DISTINCT,
+    OF_PAIRS,
     Aggregate,
     AggregateCall,
     Reduction,
@@ -90,23 +91,16 @@ class ReductionReader(ExpressionReader):
         if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not (distinct or order):
             self.take(nodes[0])
             return AggregateCall("count", (), False, (), INT64)
-        args = [self.inner.read(each) for each in nodes]
-        if written in COUNTED and len(args) == 1:
-            one = self.inner.conditional(node, [(args[0], Literal(1, INT64))], Literal(None, NULL))
-            args = [one]
+        args = self.arguments(node, nodes, written)
         for part in (*args, *(key for key, _ in order)):
             check_depth(part)
         if written in BY_PAIR and len(args) == 2 and not order:
             order, args = self.by_pair(nodes[1], aggregate.name, args[1]), args[:1]
-        if len(args) != aggregate.args:
-            wanted = f"{aggregate.args} argument{'s' if aggregate.args > 1 else ''}"
-            self.fail(node, f"{written} takes {wanted}, got {len(args)}", aggregate.signature)
-        if aggregate.ordered and not order:
-            self.fail(node, f"{written} needs an order: a collection has no order", f"write {aggregate.signature}")
-        if order and not aggregate.ordered:
-            self.fail(node, f"{written} does not depend on an order", "leave `order by` out")
-        if distinct and not aggregate.takes_distinct:
-            self.fail(node, f"{written} takes no `distinct`")
+        if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind == "struct" and not order:
+            return self.extreme_struct(node, aggregate.name, args[0])
+        self.check_form(node, aggregate, written, args, order, distinct=distinct)
+        if args[0].type.kind == "struct" and order:  # where the rest is equal, by its fields
+            order = (*order, *self.ordering(node, args[0], descending=False, nulls_first=None))
         try:
             args = _checked(aggregate, args)
         except Mismatch as mismatch:
@@ -118,6 +112,57 @@ class ReductionReader(ExpressionReader):
         if aggregate.name in ("min", "max", "bool_and", "bool_or"):
             distinct = False
         return AggregateCall(aggregate.name, tuple(args), distinct, order, aggregate.result(args[0].type))
+
+    def arguments(self, node: exp.Anonymous, nodes: Sequence[exp.Expr], written: str) -> list[Expression]:
+        """Return the arguments of the aggregate that a name stands for."""
+        args = [self.inner.read(each) for each in nodes]
+        if written in COUNTED and len(args) == 1:
+            return [self.inner.conditional(node, [(args[0], Literal(1, INT64))], Literal(None, NULL))]
+        if written in OF_PAIRS and len(args) == 2:
+            return [self.of_pair(node, args, OF_PAIRS[written][1])]
+        return args[::-1] if written == "regr_syy" else args
+
+    def check_form(
+        self,
+        node: exp.Anonymous,
+        aggregate: Aggregate,
+        written: str,
+        args: Sequence[Expression],
+        order: Sequence[Key],
+        *,
+        distinct: bool,
+    ) -> None:
+        """Refuse a wrong number of arguments, and `distinct` and `order by` where they don't stand."""
+        if len(args) != aggregate.args:
+            wanted = f"{aggregate.args} argument{'s' if aggregate.args > 1 else ''}"
+            self.fail(node, f"{written} takes {wanted}, got {len(args)}", aggregate.signature)
+        if aggregate.ordered and not order:
+            self.fail(node, f"{written} needs an order: a collection has no order", f"write {aggregate.signature}")
+        if order and not aggregate.ordered:
+            self.fail(node, f"{written} does not depend on an order", "leave `order by` out")
+        if distinct and not aggregate.takes_distinct:
+            self.fail(node, f"{written} takes no `distinct`")
+        if distinct and any(
+            args[0].text() not in (key.text(), *(each.text() for each in key.children)) for key, _ in order
+        ):
+            self.fail(node, "different values are ordered by themselves", f"{written}(distinct x order by x)")
+
+    def extreme_struct(self, node: exp.Expr, name: str, value: Expression) -> AggregateCall:
+        """Return the smallest or the largest struct: the first or the last by its fields, of those that are not null."""
+        order = tuple(self.ordering(node, value, descending=False, nulls_first=name == "max"))
+        return AggregateCall("first" if name == "min" else "last", (value,), False, order, value.type)
+
+    def of_pair(self, node: exp.Expr, args: Sequence[Expression], at: int) -> Expression:
+        """Return one of two values, null in rows in which the other is."""
+        other = args[1 - at]
+        try:
+            value = convert(args[at], FLOAT64)
+        except Mismatch as mismatch:
+            self.fail(node, mismatch.problem)
+        if not other.type.nullable:
+            return value
+        there = Call("not", (Call("is null", (other,), BOOL),), BOOL)
+        return self.inner.conditional(node, [(there, value)], Literal(None, NULL))
 
     def by_pair(self, node: exp.Expr, name: str, key: Expression) -> tuple[Key, ...]:
         """Return the order that makes min_by(x, y) of `first` and max_by(x, y) of `last`: rows with a null y count last."""
@@ -168,13 +213,12 @@ class _ArgumentReader(ExpressionReader):
 def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expression]:
     """Return the arguments in the types that the aggregate computes with; raises Mismatch."""
     arg, *rest = args
+    if aggregate.accepts == "numbers":
+        return [_number(aggregate, each) for each in args]
     kind = arg.type
     if aggregate.accepts in ("number", "summable"):
-        summable = aggregate.accepts == "summable" and kind.kind == "duration"
-        if not (kind.is_numeric or summable):
-            raise Mismatch(f"{aggregate.name} expects numbers, got {kind.required()}", arg)
-        if not summable and aggregate.accepts == "number":
-            arg = convert(arg, FLOAT64)
+        if aggregate.accepts == "number" or not (kind.is_numeric or kind.kind == "duration"):
+            arg = _number(aggregate, arg)
         elif kind.is_integer:
             arg = convert(arg, INT64)
         elif kind.is_float:
@@ -182,10 +226,10 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
     elif aggregate.accepts in ("bool", "string"):
         if kind.kind != aggregate.accepts:
             raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
-    elif aggregate.accepts == "ordered" and kind.kind in ORDERLESS:
-        extreme = aggregate.name in ("min", "max")
-        way = "take the row by `order by s limit 1`, or one field" if extreme else "take its fields one by one"
-        hint = way if kind.kind == "struct" else None
+    elif (
+        aggregate.accepts == "ordered" and kind.kind in ORDERLESS and not (aggregate.ordered and kind.kind == "struct")
+    ):
+        hint = "take its fields one by one" if kind.kind == "struct" else None
         raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg, hint)
     for each in rest:
         if not isinstance(each, Literal):
@@ -197,3 +241,10 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
         elif each.type.required() != STRING or each.value is None:
             raise Mismatch("the separator is text", each)
     return [arg, *args[1:]] if not aggregate.name.startswith("quantile") else [arg, convert(args[1], FLOAT64)]
+
+
+def _number(aggregate: Aggregate, arg: Expression) -> Expression:
+    """Return a number as a float; raises Mismatch."""
+    if not arg.type.is_numeric:
+        raise Mismatch(f"{aggregate.name} expects numbers, got {arg.type.required()}", arg)
+    return convert(arg, FLOAT64)

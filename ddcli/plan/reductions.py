@@ -178,8 +178,8 @@ class _Arguments:
 
     def rewritten(self, call: AggregateCall) -> AggregateCall:
         """Return the call over columns alone. Constants (a separator, a fraction) stay."""
-        given = [_narrow(arg) if call.function in ("sum", "avg") else arg for arg in call.args]
-        args = tuple(arg if at and isinstance(arg, Literal) else self._column(arg) for at, arg in enumerate(given))
+        given = [_narrow(arg) if call.function in ("sum", "avg") else arg for arg in call.values]
+        args = (*(self._column(arg) for arg in given), *call.args[len(given) :])
         order = tuple((self._column(key), descending) for key, descending in call.order_by)
         return replace(call, args=args, order_by=order)
 

@@ -60,12 +60,10 @@ def windowed(
         aggregate = call.aggregate
         if aggregate is not None:
             empty = call.frame is not None and call.frame.may_be_empty
-            args = tuple(
-                arg
-                if at and not isinstance(arg, Column)
-                else column(arg, "argument", arg.type.or_null(empty and not at))
-                for at, arg in enumerate(aggregate.args)
+            args: tuple[Expression, ...] = tuple(
+                column(arg, "argument", arg.type.or_null(empty and not at)) for at, arg in enumerate(aggregate.values)
             )
+            args += aggregate.args[len(args) :]
             own = tuple((column(key, "argument"), descending) for key, descending in aggregate.order_by)
             aggregate = replace(aggregate, args=args, order_by=own)
         args = tuple(column(arg, "argument", call.type) for arg in call.args)

@@ -68,7 +68,59 @@ GENERAL = [
     "array_agg(s order by y)",
     "array_agg(i order by y desc, s)",
     "string_agg(s, ', ' order by i desc)",
+    "array_agg(distinct s order by s desc)",
+    "array_agg(distinct f order by f nulls first)",
+    "string_agg(distinct s, '+' order by s)",
 ]
+PAIRS = [
+    "corr",
+    "covar_pop",
+    "covar_samp",
+    "regr_slope",
+    "regr_intercept",
+    "regr_r2",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+]
+FEW = st.one_of(st.none(), st.sampled_from([0.0, -1.5, 2.0, 3.25, 100.0, 0.1, math.inf, math.nan]))
+
+
+@pytest.mark.parametrize("name", [*PAIRS, "regr_count", "regr_avgx", "regr_avgy"])
+@settings(max_examples=many(25))
+@given(values=st.lists(st.tuples(FEW, FEW, st.integers(1, 3)), min_size=1, max_size=6))
+def test_aggregates_of_pairs_agree(name: str, values: list[tuple[float | None, float | None, int]]) -> None:
+    """Of rows in which both are there, to the last digits that floats have."""
+    (call,) = reduction(f"{name}(f, g)", {"f": "float64?", "g": "float64?"}).calls
+    rows = [({"f": y, "g": x}, count) for y, x, count in values]
+    expected = aggregate(call, rows)
+    if call.function in PAIRS:
+        repeated = [row for row, count in rows for _ in range(count)]
+        columns = {f"a{at}": [row[arg.name] for row in repeated] for at, arg in enumerate(call.args)}
+        frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64)).sort("a0", "a1", nulls_last=True)
+        (found,) = frame.group_by(pl.lit(1)).agg(aggregate_expression(call).alias("value"))["value"].to_list()
+        assert (found is None) == (expected is None), (found, expected)
+        assert found is None or math.isnan(found) == math.isnan(expected), (found, expected)
+        assert found is None or math.isnan(found) or math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-9)
+    else:
+        both = [(y, x) for y, x, count in values for _ in range(count) if y is not None and x is not None]
+        assert (call.function, expected) == ("count", len(both)) or call.function == "avg"
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("mode() within group (order by f)", "mode(f)"),
+        ("percentile_cont(0.25) within group (order by f)", "quantile_cont(f, 0.25)"),
+        ("percentile_disc(0.25) within group (order by f)", "quantile_disc(f, 0.25)"),
+        ("listagg(s, ',') within group (order by i desc, s)", "string_agg(s, ',' order by i desc, s)"),
+        ("string_agg(distinct s, ',') within group (order by s)", "string_agg(distinct s, ',' order by s)"),
+        ("regr_syy(f, i)", "regr_sxx(i, f)"),
+    ],
+)
+def test_other_ways_to_write_them(written: str, same: str) -> None:
+    """They are one call."""
+    assert reduction(written, COLUMNS).calls == reduction(same, COLUMNS).calls
 
 
 @pytest.mark.parametrize("written", GENERAL)
@@ -156,6 +208,11 @@ def test_max_by_is_last() -> None:
         ("count(distinct i, y)", "one value", None),
         ("sum(i order by y)", "does not depend on an order", None),
         ("median(distinct i)", "takes no `distinct`", None),
+        ("mode() within group (order by i desc)", "does not stand behind this", "ascending"),
+        ("sum(i) within group (order by i)", "does not stand behind this", "percentile_cont"),
+        ("array_agg(distinct i order by y)", "ordered by themselves", "distinct x order by x"),
+        ("corr(i, s)", "expects numbers, got string", None),
+        ("corr(i)", "takes 2 arguments, got 1", "corr(y, x)"),
         ("sum(i) over ()", "a window function can't stand here", "`window`"),
         ("count(*) filter (where b)", "not supported", "case when"),
         ("quantile_cont(f, 2)", "from 0 to 1", None),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+import functools
 import hashlib
 import itertools
 import json
 import math
+import operator
 import re
 import struct
 from contextlib import suppress
@@ -497,6 +499,18 @@ def read_json(text: str) -> tuple[bool, Any]:
         return False, None
 
 
+def list_sum(call: Call, args: list[Any]) -> Any:
+    """Add up the elements: exactly, but floats from the first to the last."""
+    values = [each for each in args[0] if each is not None]
+    if not values:
+        return None
+    is_float = isinstance(values[0], float)
+    whole = functools.reduce(operator.add, values) if is_float else sum(map(Fraction, values))
+    if call.function == "list_avg":
+        return whole / len(values) if is_float else float(whole / len(values))
+    return whole if is_float else int64(int(whole)) if call.type.is_integer else to_decimal(whole, call.type)
+
+
 def json_part(call: Call, args: list[Any]) -> Any:
     """Go along a path of names without signs, and positions."""
     is_json, found = read_json(args[0])
@@ -631,6 +645,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "list_distinct": lambda _, args: list(dict.fromkeys(each for each in args[0] if each is not None)),
     "list_min": lambda _, args: next(iter(in_order(args[0])), None),
     "list_max": lambda _, args: next(reversed(in_order(args[0])), None),
+    **dict.fromkeys(["list_sum", "list_avg"], list_sum),
     "list_has_any": lambda _, args: any(each in args[1] for each in args[0] if each is not None),
     "list_has_all": lambda _, args: all(each in args[0] for each in args[1] if each is not None),
     "array_to_string": lambda _, args: args[1].join(each for each in args[0] if each is not None),
@@ -821,6 +836,8 @@ def aggregate(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) ->
     values = [(evaluate(call.args[0], row), count) for row, count in rows]
     if call.order_by:
         return ordered_aggregate(call, rows)
+    if call.function in PAIRS:
+        return of_pairs(call, rows)
     present = [(value, count) for value, count in values if value is not None]
     if call.distinct:
         unique: list[tuple[Any, int]] = []
@@ -847,6 +864,10 @@ def ordered_aggregate(call: AggregateCall, rows: list[tuple[Mapping[str, Any], i
         keys = [evaluate(key, row) for key, _ in call.order_by]
         found += [(evaluate(call.args[0], row), keys)] * count
     values = [value for value, _ in sorted(found, key=cmp_to_key(before))]
+    if call.distinct:
+        values = [
+            value for at, value in enumerate(values) if not any(null_last(value, one) == 0 for one in values[:at])
+        ]
     if call.function in ("first", "last"):
         return values[0 if call.function == "first" else -1] if values else None
     if call.function == "array_agg":
@@ -910,6 +931,44 @@ def spread(call: AggregateCall, present: list[tuple[Any, int]]) -> float | None:
     middle = sum(Fraction(value) * n for value, n in present) / count
     variance = sum((Fraction(value) - middle) ** 2 * n for value, n in present) / (count - sample)
     return math.sqrt(variance) if call.function.startswith("std") else float(variance)
+
+
+def of_pairs(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) -> float | None:
+    """Return an aggregate of pairs, of those that have both values, by its definition."""
+    pairs = [tuple(evaluate(arg, row) for arg in call.args) for row, count in rows for _ in range(count)]
+    pairs = [(y, x) for y, x in pairs if y is not None and x is not None]
+    count = len(pairs)
+    if count <= (call.function == "covar_samp"):
+        return None
+    ways = {"regr_sxx": (1,)}.get(call.function, (0, 1))
+    if any(not math.isfinite(pair[at]) for pair in pairs for at in ways):
+        x_varies = len({x for _, x in pairs}) > 1 or any(not math.isfinite(x) for _, x in pairs)
+        y_varies = len({y for y, _ in pairs}) > 1 or any(not math.isfinite(y) for y, _ in pairs)
+        needed = {"corr": x_varies and y_varies}.get(call.function, x_varies)
+        return math.nan if needed or not PAIRS[call.function] else None
+    exact = [(Fraction(y), Fraction(x)) for y, x in pairs]
+    y_mean, x_mean = (sum(pair[at] for pair in exact) / count for at in (0, 1))
+    xy = sum((y - y_mean) * (x - x_mean) for y, x in exact)
+    yy, xx = sum((y - y_mean) ** 2 for y, _ in exact), sum((x - x_mean) ** 2 for _, x in exact)
+    if PAIRS[call.function] and (not xx or (call.function == "corr" and not yy)):
+        return None
+    return float(
+        {
+            "covar_pop": lambda: xy / count,
+            "covar_samp": lambda: xy / (count - 1),
+            "corr": lambda: (1 if xy > 0 else -1) * math.sqrt(xy**2 / (xx * yy)),
+            "regr_slope": lambda: xy / xx,
+            "regr_intercept": lambda: y_mean - xy / xx * x_mean,
+            "regr_r2": lambda: xy**2 / (xx * yy) if yy else 1,
+            "regr_sxx": lambda: xx,
+            "regr_sxy": lambda: xy,
+        }[call.function]()
+    )
+
+
+PAIRS = dict.fromkeys(["covar_pop", "covar_samp", "regr_sxx", "regr_sxy"], False)
+PAIRS |= dict.fromkeys(["corr", "regr_slope", "regr_intercept", "regr_r2"], True)
+"""Aggregates of pairs, and whether there is none where x is the same in all of them."""
 
 
 def repeated(present: list[tuple[Any, int]]) -> list[Any]:

@@ -44,7 +44,11 @@ def is_grouping(node: exp.Expr) -> bool:
 
 def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
     """Return the aggregate calls in expressions, with their filters, but for those of subqueries and over windows."""
-    return _found(nodes, lambda node: is_aggregate(node.this if isinstance(node, exp.Filter) else node))
+
+    def called(node: exp.Expr) -> exp.Expr:
+        return called(node.this) if isinstance(node, exp.Filter | exp.WithinGroup) else node
+
+    return _found(nodes, lambda node: is_aggregate(called(node)))
 
 
 def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:

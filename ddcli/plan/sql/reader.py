@@ -241,7 +241,8 @@ class AggregateCalls(ReductionReader):
             node, where = self.take(node, "this", "expression")
             (written,) = self.take(where, "this")
             condition = self.inner.condition(written, "a filter")  # type: ignore[attr-defined]
-        assert isinstance(node, exp.Anonymous)
+        if not isinstance(node, exp.Anonymous):
+            self.unknown_form(node)
         written = str(node.this).lower()
         with deep_calls():
             found = self.aggregate(node, AGGREGATES[AGGREGATE_SYNONYMS.get(written, written)], written)

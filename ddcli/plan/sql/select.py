@@ -106,6 +106,7 @@ def _listed(
         statement,
         order,
         lambda each: _order_key(statement, block, each, columns, listed, whole=distinct is not None and on is None),
+        len(columns),
     )
     if statement.collected is node and on is None and limit is None and not offset:
         statement.order = listed_order(order_by, {LISTED + name: name for name in names})

@@ -31,17 +31,24 @@ SHOWN = (
 UNSHOWN = "a collection has no order, and this `order by` names more than its columns, so that only `dd sql` can show rows so: list what it orders by"
 
 
-def order_keys(statement: QueryLowering, order: exp.Order | None, key: Callable[[exp.Expr], Expression]) -> list[Key]:
-    """Return the keys of an `order by`, each read by `key`."""
+def order_keys(
+    statement: QueryLowering, order: exp.Order | None, key: Callable[[exp.Expr], Expression], listed: int = 0
+) -> list[Key]:
+    """Return the keys of an `order by`, each read by `key`; `all` is each of the `listed` columns."""
     if order is None:
         return []
     found: list[Key] = []
     (keys,) = statement.tree.take(order, "expressions")
     for each in keys:
         written, descending, nulls_first = statement.tree.take(each, "this", "desc", "nulls_first")
-        expression = key(written)
+        if listed and len(keys) == 1 and isinstance(written, exp.Column) and written.sql().lower() == "all":
+            statement.identifier(written)
+            parts: list[exp.Expr] = [exp.Literal.number(at + 1) for at in range(listed)]
+        else:
+            parts = [written]
         try:
-            found += keys_of(expression, bool(descending), bool(nulls_first))
+            for part in parts:
+                found += keys_of(key(part), bool(descending), bool(nulls_first))
         except Mismatch as mismatch:
             raise SpecError(mismatch.problem, span=statement.tree.place(each)) from None
     return found
@@ -122,7 +129,7 @@ def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> Qu
         hint = "name a column of the result, or its position"
         raise SpecError("this is no column of the result", span=statement.tree.place(written), hint=hint)
 
-    keys = order_keys(statement, node.args.get("order"), key)
+    keys = order_keys(statement, node.args.get("order"), key, len(result.columns))
     if statement.collected is node and limit is None and not offset:
         statement.order = listed_order(keys, {each: each for _, each in result.columns})
     return limited(statement, node, result, keys, limit, offset)
