@@ -135,7 +135,9 @@ def command(
     except READ_ERRORS as error:
         raise found.refusal(error) from None
     if cut:
-        say(f"cut after {count:,} rows by --limit; the log has more", err=True)
+        from ddcli.job.summary import plural
+
+        say(f"cut after {count:,} {plural(count, 'row')} by --limit; the log has more", err=True)
     if wanted and not count and not cut:
         from ddcli.store.key_text import key_text
 

@@ -48,8 +48,8 @@ def command(target: str, before: str | None, dry_run: bool, pass_claims: bool, i
         if each.horizon is None:
             say(f"{each.output}: nothing to sum up", *(claim.line() for claim in each.claims))
             continue
-        what = f"{each.files:,} {plural(each.files, 'file')} of {each.rows_before:,} rows, {size_of(each.bytes_before)}"
-        became = f"one of {each.rows:,} rows, {size_of(each.bytes)}, as of {each.horizon}"
+        what = f"{each.files:,} {plural(each.files, 'file')} of {each.rows_before:,} {plural(each.rows_before, 'row')}, {size_of(each.bytes_before)}"
+        became = f"one of {each.rows:,} {plural(each.rows, 'row')}, {size_of(each.bytes)}, as of {each.horizon}"
         say(
             f"{each.output}: {what} {'would become' if dry_run else 'are'} {became}: {near(each.path)}",
             *(claim.line() for claim in each.claims),

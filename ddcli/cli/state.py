@@ -50,7 +50,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
       dd state ls pipelines/airborne.yaml
     """
     from ddcli.commands.arrangements import names_of
-    from ddcli.job.summary import size_of
+    from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import manifest_of, overview
 
     directory = directory_of(pipeline, state)
@@ -59,7 +59,9 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     if output == "json":
         say(json_text(facts))
         return
-    say(f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} rows, {size_of(facts['bytes'])}")
+    say(
+        f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} {plural(facts['rows'], 'row')}, {size_of(facts['bytes'])}"
+    )
     rows = [
         (
             one["of"] or "",
@@ -116,7 +118,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
       dd state show pipelines/airborne.yaml --arrangement 45e9      # from `dd state ls`
     """
     from ddcli.commands.arrangements import names_of
-    from ddcli.job.summary import size_of
+    from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import details, manifest_of
 
     directory = directory_of(pipeline, state)
@@ -129,7 +131,9 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     say(f"arrangement {facts['name']}{of}")
     say(f"  key      {', '.join(facts['key']) or 'none'}")
     say(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
-    say(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")
+    rows, batches = facts["rows"], facts["batches"]
+    held = f"{rows:,} {plural(rows, 'row')}, {size_of(facts['bytes'])}"
+    say(f"  holds    {held}, in {batches} {plural(batches, 'batch')}")
     say(f"  times    since {facts['since']} (earlier ones are merged), closed before {facts['upper']}")
     rows = [
         (

@@ -215,7 +215,7 @@ def _went(before: Size, after: Size, nothing: str) -> str:
 
     texts = [
         f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
-        f"{size.batches} batch{'' if size.batches == 1 else 'es'}"
+        f"{size.batches} {plural(size.batches, 'batch')}"
         for size in (before, after)
     ]
     return f"{texts[0]}: {nothing}" if nothing else f"{texts[0]} -> {texts[1]}"

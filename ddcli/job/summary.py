@@ -242,8 +242,12 @@ def _tasks(tasks: int, stages: int) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a word for so many."""
-    return word if count == 1 else word + "s"
+    """Return a word for so many.
+
+    >>> plural(1, "batch"), plural(2, "batch"), plural(0, "row")
+    ('batch', 'batches', 'rows')
+    """
+    return word if count == 1 else word + ("es" if word.endswith("ch") else "s")
 
 
 def size_of(count: float) -> str:

@@ -201,7 +201,7 @@ def compact_state(
                     since = claims.since(name, Frontier(entry.since or ()))
                     work = layout and compact_wholly(layout, stored, since=since, through=claims.through(name))
                     if work and work.changes:
-                        say(f"compacting {name}, shard {shard + 1} of {len(entry.shards)}: {len(files)} batches")
+                        say(f"compacting {name}, shard {shard + 1} of {len(entry.shards)}, batches: {len(files)}")
                     merged = work.write(transaction, name, shard) if work and work.changes else files
                     shards.append(tuple(transaction.take_out(name, shard, file) for file in merged))
                 arrangements[name] = replace(entry, shards=tuple(shards))
