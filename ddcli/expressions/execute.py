@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.steps import State
     from ddcli.expressions.types import Schema
 
-LARGE = 20_000
+FEW, LARGE = 1_000, 20_000
+"""Rows up to which one thread computes all, and from which on a query is planned first."""
 TOGETHER = 64
 """Checks that are made in one query: polars' time grows faster than their number."""
 LONGEST_SERIES = 10_000_000
@@ -84,7 +85,10 @@ class Evaluation:
         whole = lowered.with_parts(frame)
 
         def select(values: list[pl.Expr]) -> pl.DataFrame:
-            return whole.lazy().select(values).collect() if large else whole.select(values)
+            if large:
+                return whole.lazy().select(values).collect()
+            # To have other threads compute a few rows takes longer than to compute them.
+            return whole.select_seq(values) if frame.height < FEW else whole.select(values)
 
         failing = [check.failing.any().alias(f"{CHECK}{i}") for i, check in enumerate(checks)]
         found = select([height, *lowered.values, *failing[:TOGETHER]])

@@ -227,6 +227,13 @@ def _directory(path: str) -> int:
     """Return a descriptor of a directory whose path has no link. Raises OSError, and StateError for a link on the way."""
     try:
         descriptor = os.open(path, LOOK)
+    except FileNotFoundError:
+        above, name = os.path.split(path)
+        at = _directory(above)
+        try:
+            return _below(name, at, path)
+        finally:
+            os.close(at)
     except OSError:
         return _stepwise(path)
     try:
@@ -244,18 +251,23 @@ def _stepwise(path: str) -> int:
     try:
         for name in filter(None, path.split("/")):
             gone = f"{gone.rstrip('/')}/{name}"
-            try:
-                below = os.open(name, LOOK, dir_fd=at)
-            except OSError as error:
-                if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EMLINK} and _is_link(name, at):
-                    raise _link(gone) from None
-                raise
+            below = _below(name, at, gone)
             os.close(at)
             at = below
     except BaseException:
         os.close(at)
         raise
     return at
+
+
+def _below(name: str, at: int, path: str) -> int:
+    """Open a directory in another one; its `path` is for messages."""
+    try:
+        return os.open(name, LOOK, dir_fd=at)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EMLINK} and _is_link(name, at):
+            raise _link(path) from None
+        raise
 
 
 def _is_link(name: str, at: int) -> bool:
