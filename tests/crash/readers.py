@@ -58,6 +58,8 @@ def by_log(directory: Path) -> list[tuple]:
         return []
 
 
+LOOKED = "looked\n"
+"""What a process writes when it has looked once."""
 READERS: dict[str, Callable[[Path], list[tuple]]] = {"duckdb": by_duckdb, "polars": by_polars, "dd log": by_log}
 
 
@@ -81,7 +83,7 @@ def contents(rows: dict[str, Counter], before: int) -> dict[str, str]:
 
 @contextmanager
 def looping(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    """Have a process for each reader look again and again; fills in what it has seen, and how often it has looked."""
+    """Have a process for each reader look again and again, from the beginning on; fills in what it has seen, and how often it has looked."""
     found: dict[str, dict[str, Any]] = {}
     command = [sys.executable, "-m", "tests.crash.readers", str(folder)]
     processes = {
@@ -89,6 +91,8 @@ def looping(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
         for reader in READERS
     }
     try:
+        for process in processes.values():
+            assert process.stdout.readline() == LOOKED
         yield found
     finally:
         for reader, process in processes.items():
@@ -106,6 +110,8 @@ def main(folder: Path, reader: str) -> None:
         for name in OUTPUTS:
             seen[name].add(digest(READERS[reader](folder / "out" / name)))
         looks += 1
+        if looks == 1:
+            print(LOOKED, end="", flush=True)
     print(json.dumps({"looks": looks, "seen": {name: sorted(digests) for name, digests in seen.items()}}))
 
 

@@ -100,9 +100,9 @@ def test_many_times_of_one_key_at_once():
     batch += [(record, (t[0] + 3000,), -1) for record, t, _ in batch]
     reduction = Reduce(1, 1, 1, [minimum(LaneRun(0))])
     inputs, output = FakeTrace(4), FakeTrace(4)
-    began = time.perf_counter()
+    began = time.process_time()
     result = reduction.step(matrix(batch, 4), output, inputs)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     best, now = [], {}
     for record, _, diff in batch:
         now[record[1]] = now.get(record[1], 0) + diff

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from inspect import getsource
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def deadly(record):
 )
 
 
+def at_work(folder):
+    """Return the processes that were started in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_bytes()[:200])
+    return found
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the test finds processes in /proc")
 def test_a_killed_driver(tmp_path):
     pytest.importorskip("pyspark")
@@ -66,13 +77,16 @@ def test_a_killed_driver(tmp_path):
     )
     command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "--master", "local[2,4]"]
     command += ["--conf", f"spark.driver.extraJavaOptions={SMALL}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == -9, done.stderr
     state = tmp_path / ".dd/doomed"
     assert read_newest(state) is None
     assert list(state.rglob("*.dd-tmp")), "the driver died too early for the test"
     assert not list((tmp_path / "out").rglob("updates-*"))
-    time.sleep(2)  # until what the driver has started notices
+    until = time.monotonic() + 60
+    while at_work(tmp_path):  # until what the driver has started notices
+        assert time.monotonic() < until, at_work(tmp_path)
+        time.sleep(0.05)
     run(path, engine="local")
     log = pl.read_parquet(tmp_path / "out/b/*.parquet")
     assert log.select("k", "n", "diff").sort("k").rows() == [(key, 10, 1) for key in range(100)]
