@@ -1,7 +1,7 @@
 """How much the tests try, and what they draw at random: the same each time, so that a change is judged by itself.
 
-DD_EFFORT=1 is what `make check` tries, `make test` a tenth of it; 100 is for a night. With another DD_SEED something else is
-drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
+With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries half of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
+something else is drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
 EFFORT = float(os.environ.get("DD_EFFORT") or 0.1)
-FEWEST = 3
+FEWEST, WHOLE = 3, 0.5
+"""Cases of a random test, whatever the effort; and the effort from which on nothing is left out that can be counted."""
 YAML_PIECES = [
     *(
         "\n",
@@ -82,4 +83,4 @@ def many(usual: int) -> int:
 
 def some(everything: Iterable[T]) -> Iterator[T]:
     """Give everything that there is to try, or each third where little is tried."""
-    return islice(everything, 0, None, 1 if EFFORT >= 1 else 3)
+    return islice(everything, 0, None, 1 if EFFORT >= WHOLE else 3)
