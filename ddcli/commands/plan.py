@@ -153,6 +153,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
     from ddcli.plan.choices import plan_choices
+    from ddcli.plan.estimates import estimated_rows
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
@@ -180,6 +181,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         rows = 0 if upper is None or name in request.withdrawn else reader.take((), closed, upper.elements).rows
         inputs[name] = InputWork(rows, len(reader.listing.new), len(reader.listing.waiting), *again.get(name, (0, 0)))
     kinds = ready.bound.kinds
+    expected = {} if manifest else estimated_rows(wanted.graph, {name: each.rows for name, each in inputs.items()}, {})
     return Preview(
         request.spec.name.value,
         format_frontier(before, kinds) if before else None,
@@ -193,8 +195,8 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
             for name, reader in ready.readers.items()
             if isinstance(reader, LogReader) and reader.pinned is not None
         },
-        choices=tuple(plan_choices(ready.bound, wanted)),
-        **_state_work(wanted, changes, manifest, {name: each.rows for name, each in inputs.items()}),
+        choices=tuple(plan_choices(ready.bound, wanted, expected)),
+        **_state_work(wanted, changes, manifest, expected),
     )
 
 
@@ -217,20 +219,18 @@ def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[st
 
 
 def _state_work(
-    wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, taken: Mapping[str, int]
+    wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, expected: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return what becomes of the arrangements and the outputs; a new state takes so many rows of inputs."""
+    """Return what becomes of the arrangements and the outputs; `expected` has the rows of those of a new state, by fingerprint."""
     from ddcli.plan.changes import describe, keeps_state
-    from ddcli.plan.estimates import estimated_rows
     from ddcli.plan.logical import EXPORT
     from ddcli.plan.physical import WAITING
 
     if manifest is None:
         times = next((node.nt for node in wanted.graph.scans().values()), 1)
-        rows = estimated_rows(wanted.graph, taken, {})
         built = [
             ArrangementWork(
-                describe(node), estimated=round(rows[node.fingerprint]) if node.fingerprint in rows else None
+                describe(node), estimated=round(expected[node.fingerprint]) if node.fingerprint in expected else None
             )
             for node in wanted.graph.nodes
             if keeps_state(node, times)

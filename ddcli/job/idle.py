@@ -51,6 +51,7 @@ def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
         or request.rewrite
         or manifest.pipeline != request.digest
         or manifest.engine != __version__
+        or _may_lack_keys(manifest)
         or unpublished(request.state, manifest)
     ):
         return False
@@ -65,6 +66,12 @@ def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
             raise
         return False  # another run has committed since
     return idle
+
+
+def _may_lack_keys(manifest: Manifest) -> bool:
+    """Say whether an earlier version made the state with joins put first, which may have lost keys: only its plan shows whether any did."""
+    trees = manifest.cache["plan"]["generations"] if manifest.cache else ()
+    return any(not tree.get("keys") and tree.get("joins", {}).get("first") for tree in trees)
 
 
 def _has_nothing(request: Request, manifest: Manifest) -> bool:

@@ -159,8 +159,10 @@ class Seen:
     def _filled(self, expected: Expected, *, timed: bool) -> Expected:
         """Return expected rows, those of a file read."""
         if expected.file is None:
-            # Without an expected row no columns are named: the actual rows are shown with all.
-            return expected if expected.columns else replace(expected, columns=tuple(self.layout.schema))
+            # Without an expected row no columns are named: the actual rows are shown with all. With rows that name none, rows are counted.
+            return (
+                expected if expected.columns or expected.rows else replace(expected, columns=tuple(self.layout.schema))
+            )
         subject, schema = self.subject, self.layout.schema
         path = locate(subject.request.base, expected.file.value)
         beside = expected_beside(schema, subject.time, timed=timed)

@@ -76,7 +76,7 @@ class Report:
 
 
 def run_tests(path: Path, *, state: Path | None = None, only: str | None = None, no_code: bool = False) -> Report:
-    """Run the tests of a pipeline file, those whose names contain `only`. Reads no input, and changes nothing.
+    """Run the tests of a pipeline file, those whose names contain `only`; of what they always expect, all that have steps to show it. Reads no input, and changes nothing.
 
     Raises a DdError where the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError where there is no test.
     """
@@ -90,9 +90,16 @@ def run_tests(path: Path, *, state: Path | None = None, only: str | None = None,
     if not tests:
         listed = ", ".join(f"'{test.name}'" for test in subject.tests)
         raise UsageError(f"no test's name contains '{only}'", place=str(path), hint=f"tests: {listed}")
+    named = {each.collection for test in tests if not test.steps for each in test.expect}
+    tests = [test for test in subject.tests if test in tests or named & _named(test)]
     standing = [each for test in subject.tests if not test.steps for each in test.expect]
     manifest = newest_of(request)
     return Report(str(path), tuple(_outcome(subject, test, standing, manifest) for test in tests))
+
+
+def _named(test: Test) -> set[str]:
+    """Return the collections of which a test's steps expect something."""
+    return {each.collection for step in test.steps for each in step.expect}
 
 
 def _outcome(subject: Subject, test: Test, standing: list[Expectation], manifest: Manifest | None) -> Outcome:
@@ -151,7 +158,7 @@ class _Stepping:
         return failures
 
     def _always(self) -> Iterator[Expectation]:
-        named = {each.collection for step in self.test.steps for each in step.expect}
+        named = _named(self.test)
         return (each for each in self.standing if each.collection in named)
 
     def _meter(self, trial: Trial) -> StepMeter:
@@ -216,7 +223,7 @@ class _Standing:
                     problem = f"output {output}, times before {before}: {failure.problem}"
                     failures.append(replace(failure, problem=problem))
         named = {each.collection for each in self.test.expect}
-        steps = [step for test in subject.tests for step in test.steps if named & {e.collection for e in step.expect}]
+        steps = [step for test in subject.tests if named & _named(test) for step in test.steps]
         if steps:
             counts["steps"] = len(steps)
         elif "records" not in counts:

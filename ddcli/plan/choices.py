@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
 from ddcli.plan.changes import describe, keeps_state
 from ddcli.plan.delta import delta_joins, identity
@@ -34,9 +36,11 @@ class PlanChoice:
     why: str
 
 
-def plan_choices(bound: BoundPipeline, plan: Plan) -> list[PlanChoice]:
-    """Return what a plan has chosen, by kind."""
-    found = [*_columns(bound, plan), *_shared(plan)]
+def plan_choices(
+    bound: BoundPipeline, plan: Plan, expected: Mapping[str, float] = MappingProxyType({})
+) -> list[PlanChoice]:
+    """Return what a plan has chosen, by kind; `expected` has the rows that nodes are expected to put out in a first run, by fingerprint."""
+    found = [*_columns(bound, plan), *_shared(plan), *_apart(plan, expected)]
     for generation, part in zip(plan.generations, plan.parts, strict=True):
         found += [
             *_filters(generation, part),
@@ -46,7 +50,9 @@ def plan_choices(bound: BoundPipeline, plan: Plan) -> list[PlanChoice]:
     return sorted(found, key=lambda each: (KINDS.index(each.kind), each.at))
 
 
-KINDS = ("columns", "filter", "join order", "delta join", "shared")
+KINDS = ("columns", "filter", "join order", "delta join", "shared", "apart")
+OFTEN = 2
+"""How many times the rows of a collection its filtered arrangements by one key have together, where that is worth a line."""
 
 
 def _columns(bound: BoundPipeline, plan: Plan) -> Iterator[PlanChoice]:
@@ -65,6 +71,43 @@ def _shared(plan: Plan) -> Iterator[PlanChoice]:
         if readers[node.fingerprint] > 1 and keeps_state(node, times):
             why = f"{readers[node.fingerprint]} operators read the same"
             yield PlanChoice("shared", "collections", f"{describe(node)} is kept once", why)
+
+
+def _apart(plan: Plan, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
+    """Yield the collections that are kept several times by one key, each time with another filter, though one time would be much less.
+
+    Each keeps its own rows all the same: one arrangement of all of them takes as long for a batch, as each reader looks up as many keys in it.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
+    for node in plan.graph.nodes:
+        if type(node) is physical.Arrangement and not node.free and (below := _unfiltered(node)) is not None:
+            groups.setdefault((below.fingerprint, node.key), []).append(node)
+    for (below_, key), nodes in groups.items():
+        rows, whole = [expected.get(each.fingerprint) for each in nodes], expected.get(below_)
+        known = [each for each in rows if each is not None]
+        if len(nodes) > 1 and whole and len(known) == len(rows) and sum(known) >= OFTEN * whole:
+            words = (
+                f"keeps {_listed(inputs_of(nodes[0]))} by {', '.join(key)} {len(nodes)} times, each with its own filter"
+            )
+            why = (
+                f"{sum(known):,.0f} rows are expected, {whole:,.0f} without the filters: as one collection of the join, which the others filter, "
+                "it is kept once"
+            )
+            yield PlanChoice("apart", "collections", words, why)
+
+
+def _unfiltered(node: physical.Arrangement) -> Node | None:
+    """Return the collection of which an arrangement has some columns, and the rows that pass filters; None if it is made otherwise."""
+    (below,) = node.inputs
+    if type(below) is not physical.Linear:
+        return below
+    for step in below.steps:
+        picks = isinstance(step, MapStep) and all(
+            isinstance(each, Column) and each.name == name for name, each in step.columns
+        )
+        if not picks and not isinstance(step, FilterStep):
+            return None
+    return below.inputs[0]
 
 
 def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:

@@ -44,6 +44,12 @@ class WrittenExpectation:
     non_negative: bool = False
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no collection could fail it."""
+        rules = (self.unique, self.not_null, self.accepted, self.always, self.non_negative)
+        return self.standing and not any(rules)
+
+    @property
     def standing(self) -> bool:
         """Whether it may be expected at any time: it names no rows."""
         return self.contents is None and self.changes is None

@@ -126,25 +126,32 @@ ONE_EXPECTATION: Record[WrittenExpectation] = Record(
     least=1,
 )
 RULES = "contents, changes, unique, not_null, accepted, always, non_negative"
+QUALIFIED = {"at": ("contents",), "tolerance": ("contents", "changes")}
+"""Keys that mean nothing by themselves, and those that they are about."""
 
 
 class _Expected(Shape[WrittenExpectation]):
-    """What is expected of one collection: its name alone, or as a key, is not enough."""
+    """What is expected of one collection: its name alone, or as a key, is not enough; nor is a key that says how another is meant."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenExpectation:
         if isinstance(node, Mapping) and len(node.entries) == 1:
             word, value = node.entries[0]
-            if word.value == "collection":
-                raise notes.refuse(
-                    place.path, "nothing is expected of the collection", node.span, f"add one of {RULES}"
-                )
             if word.value not in ONE_EXPECTATION.keys and isinstance(value, Sequence):
                 hint = f"for the rows of a collection write `{{collection: {word.value}, contents: [...]}}`"
                 raise notes.refuse(place.path, f"unknown key {word.value!r}", word.span, hint)
-        return ONE_EXPECTATION.read(node, place, notes)
+        found = ONE_EXPECTATION.read(node, place, notes)
+        if found.is_empty:
+            raise notes.refuse(place.path, "nothing is expected of the collection", node.span, f"add one of {RULES}")
+        assert isinstance(node, Mapping)
+        words = {word.value: word for word, _ in node.entries}
+        for name, rules in QUALIFIED.items():
+            if name in words and not words.keys() & {*rules}:
+                problem = f"`{name}` is about {' or '.join(rules)}, and there is none"
+                raise notes.refuse(place.path, problem, words[name].span, f"add `{rules[0]}`, or remove `{name}`")
+        return found
 
     def _schema(self) -> JsonSchema:
-        return ONE_EXPECTATION.schema() | {"minProperties": 2}
+        return ONE_EXPECTATION.schema() | {"anyOf": [{"required": [name]} for name in RULES.split(", ")]}
 
 
 EXPECTED = _Expected()

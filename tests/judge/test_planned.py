@@ -176,8 +176,9 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
     assert found[0] == found[1] != read_newest(tmp_path / "cut/.dd/judged").plan
 
 
-def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypatch):
-    """By its next run, as the difference, and that once; what has no such join stays as it is."""
+@pytest.mark.parametrize("new", [True, False])
+def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypatch, new):
+    """By its next run, with something new or without, as the difference, and that once; what has no such join stays as it is."""
     turned, to_json = join_order._turned, Generation.to_json
 
     def lost(node, first):
@@ -201,10 +202,15 @@ def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypat
         patch.setattr(KeptPlan, "keep", lambda *_: None)
         assert shop("run", "p.yaml").code == 0
     assert "7  7  2" in shop("log", "out/c", "--as-of", "latest").out
-    shop.log("in/q/1.parquet", [(1, 6, 1, 1)], k=pl.Int64, w=pl.Int64, **types)
+    if new:
+        shop.log("in/q/1.parquet", [(1, 6, 1, 1)], k=pl.Int64, w=pl.Int64, **types)
     said = str(shop("run", "p.yaml"))
     assert "changed c" in said
     assert "changed d" not in said
+    assert "nothing new" in str(shop("run", "p.yaml"))
+    if not new:
+        shop.log("in/q/1.parquet", [(1, 6, 1, 1)], k=pl.Int64, w=pl.Int64, **types)
+        assert "changed" not in str(shop("run", "p.yaml"))
     shop.log("in/q/2.parquet", [(1, 6, 2, -1)], k=pl.Int64, w=pl.Int64, **types)
     assert "changed" not in str(shop("run", "p.yaml"))
     lines = shop("log", "out/c", "--as-of", "latest").out.splitlines()

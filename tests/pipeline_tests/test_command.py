@@ -129,6 +129,24 @@ def closed(*_):
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
+def test_what_is_always_expected_is_selected_with_the_steps_that_show_it(shop):
+    """Else it would pass whatever they make."""
+    wrong = COUNTS + "  - {name: many, expect: {collection: totals, always: n > 2}}\n"
+    report = found(shop, wrong, "--only", "many")
+    assert (report["failed"], [test["name"] for test in report["tests"]]) == (1, ["counts", "many"])
+    assert set(problems(report)) == {"step 1: totals: `n > 2` is not true", "step 2: totals: `n > 2` is not true"}
+    other = COUNTS + "  - {name: many, expect: {collection: all, always: id > 2}}\n"
+    assert [test["result"] for test in found(shop, other, "--only", "many")["tests"]] == ["skipped"]
+
+
+def test_rows_without_columns_are_counted(shop):
+    test = "  - {name: t, given: {orders: [{region: a}, {region: b}]}, expect: {collection: totals, %s}}\n"
+    assert found(shop, test % "contents: [{diff: 2}]")["passed"] == 1
+    assert found(shop, test % "contents: [{diff: 1}]")["failed"] == 1
+    assert found(shop, test % "changes: [{time: 0}, {time: 0}]")["passed"] == 1
+    assert found(shop, test % "changes: [{time: 1}, {time: 0}]")["failed"] == 1
+
+
 def test_rows_in_files(shop, monkeypatch):
     shop.write("given.csv", "id,region,amount,note,time,diff\n1,north,2.5,,0,1\n2,south,1.5,,3,1\n")
     shop.write("expected.csv", "region,n\nnorth,1\nsouth,1\n")

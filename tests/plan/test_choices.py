@@ -6,19 +6,21 @@ from ddcli.expressions.types import parse_type
 from ddcli.plan import generations
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.choices import plan_choices
+from ddcli.plan.estimates import estimated_rows
 from ddcli.spec import parse_spec
 from tests.plan.support import HEAD, SCHEMAS, chain
 from tests.plan.test_delta import triangles
 from tests.plan.test_reordering import LOOKED_UP
 
 
-def choices(collections, sizes=None, known=None, outputs="{c: out/}"):
-    """Return what is chosen, as (kind, at, what, why), and the plan, for inputs of these sizes."""
+def choices(collections, sizes=None, known=None, outputs="{c: out/}", rows=None):
+    """Return what is chosen, as (kind, at, what, why), and the plan, for inputs of these sizes, and so many rows of each in a first run."""
     spec = parse_spec(f"{HEAD}{collections}outputs: {outputs}\n", "p.yaml")
     schemas = {name: {c: parse_type(kind) for c, kind in columns.items()} for name, columns in SCHEMAS.items()}
     bound = BoundPipeline(spec, schemas, {"time": parse_type("int64")}, sizes=lambda: sizes or {})
     plan = bound.plan(known)
-    return [(each.kind, each.at, each.chosen, each.why) for each in plan_choices(bound, plan)], plan
+    expected = estimated_rows(plan.graph, dict.fromkeys(plan.graph.scans(), rows), {}) if rows else {}
+    return [(each.kind, each.at, each.chosen, each.why) for each in plan_choices(bound, plan, expected)], plan
 
 
 def of(kind, found):
@@ -42,6 +44,29 @@ def test_columns_filters_and_what_is_shared():
     assert of("filter", found) == [("inputs.t", "asks v < 9 of t", why), ("inputs.u", "asks w = 1 of u", why)]
     assert of("shared", found) == [("collections", "t, u by k is kept once", "2 operators read the same")]
     assert not of("join order", found) + of("delta join", found)
+
+
+def filtered(*conditions):
+    """Return collections that filter an input otherwise, each before it is joined, and their outputs."""
+    joined = "{join: {with: u, as: o, on: [k]}}"
+    text = "".join(chain(f"filter: {each}", joined, name=f"c{at}") for at, each in enumerate(conditions))
+    names = [f"c{at}" for at, _ in enumerate(conditions)]
+    return text, "{" + ", ".join(f"{name}: {name}/" for name in names) + "}"
+
+
+def test_arrangements_of_rows_that_overlap_are_counted():
+    """Where they are expected to have at least twice the rows of the whole; filters that few rows pass are no loss."""
+    text, outputs = filtered("v <> 1", "v <> 2", "v <> 3")
+    (found,) = of("apart", choices(text, outputs=outputs, rows=1000)[0])
+    assert found == (
+        "collections",
+        "keeps t by k 3 times, each with its own filter",
+        "2,700 rows are expected, 1,000 without the filters: as one collection of the join, which the others filter, it is kept once",
+    )
+    assert not of("apart", choices(text, outputs=outputs)[0])
+    for conditions in (("v = 1", "v = 2", "v = 3"), ("v <> 1", "v <> 2"), ("v <> 1", "v <> 1", "v <> 1")):
+        text, outputs = filtered(*conditions)
+        assert not of("apart", choices(text, outputs=outputs, rows=1000)[0])
 
 
 def test_the_order_of_joins_has_the_sizes_by_which_it_was_chosen():
