@@ -16,7 +16,7 @@ from ddcli.driver.watch import is_whole, look, watched
 from ddcli.errors import InputError, SpecErrors, UsageError
 from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
-from ddcli.store.mirrors import cancellation
+from ddcli.store.mirrors import file_order
 from ddcli.store.mirrors.delta import DeltaSource
 from tests.draws import SEED, many
 from tests.harness import snapshot
@@ -196,7 +196,7 @@ def test_a_damaged_file_of_a_table_is_an_error_of_the_input(tmp_path, first, dam
 
 def test_large_files_are_read_in_parts(tmp_path, monkeypatch):
     """Rows that were moved from several files to one, in parts of which each has rows of its own."""
-    monkeypatch.setattr(cancellation, "PIECE", 20)
+    monkeypatch.setattr(file_order, "PIECE", 20)
     table = str(tmp_path / "table")
     for first in (0, 50, 100):
         write_deltalake(table, pl.DataFrame({"k": range(first, first + 50)}), mode="append")

@@ -11,6 +11,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, StringType
 
 from ddcli import read_log
 from ddcli.driver.run import run
@@ -66,15 +67,40 @@ def test_a_random_history(tmp_path, seed):
 
 
 def test_only_files_that_differ_are_read(tmp_path, table, monkeypatch):
-    read, plain = [], IcebergSource._read
+    read, plain = [], IcebergSource._file
     file = pipeline(tmp_path)
     run(file)
-    monkeypatch.setattr(IcebergSource, "_read", lambda self, tasks: read.extend(tasks) or plain(self, tasks))
+    monkeypatch.setattr(IcebergSource, "_file", lambda self, task: read.append(task) or plain(self, task))
     table.delete("k = 2")
     table.append(pl.DataFrame({"k": [4], "v": ["d"]}).to_arrow())
     run(file)
     assert sum(task.file.record_count for task in read) == 2
     assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (4, "d")])
+
+
+def test_files_whose_columns_are_others_now(tmp_path, monkeypatch):
+    """The package reads a file with a column that has a wider type since, or another name: it may be one that was rewritten."""
+    catalog = load_catalog("default", **properties_of(tmp_path))
+    catalog.create_namespace("shop")
+    schema = pa.schema([("k", pa.int32()), ("v", pa.string())])
+    catalog.create_table("shop.orders", schema).append(pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]}, schema))
+    table = catalog.load_table("shop.orders")
+    with table.update_schema() as change:
+        change.update_column("k", LongType())
+        change.rename_column("v", "w")
+    with table.update_schema() as change:
+        change.add_column("v", StringType())
+    file = pipeline(tmp_path)
+    run(file)
+    assert held(tmp_path) == Counter([(1, "a", None), (2, "b", None), (3, "c", None)])
+    plainly, plain = [], IcebergSource._plainly
+    monkeypatch.setattr(
+        IcebergSource, "_plainly", lambda self, task: plainly.append(found := plain(self, task)) or found
+    )
+    table.delete("k = 2")
+    run(file)
+    assert sorted(found is None for found in plainly) == [False, True]
+    assert held(tmp_path) == Counter([(1, "a", None), (3, "c", None)])
 
 
 def test_position_deletes(tmp_path, table, monkeypatch):

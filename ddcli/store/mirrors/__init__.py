@@ -7,6 +7,7 @@
 * delta_commits: the commits in the log of a table of Delta Lake
 * duckdb_reader: what a query of DuckDB returns
 * duckdb_types: how the columns of a query of DuckDB are read
+* file_order: the order in which files are compared
 * file_stamp: what changes with a database in a file, or with a file that is put in place whole
 * iceberg: what the snapshots of a table of Iceberg changed
 * mirror: the files of a mirror, and how far it goes

@@ -1,83 +1,101 @@
 """What differs between files that a table had and files that it has instead, without the rows that both have.
 
 Whoever rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
-at one place are compared column by column; where that finds few, rows are found by their hashes and compared then. No row is taken for another
-one because their hashes are equal. What neither finds stays: the result adds up to the same, and is consolidated elsewhere.
+at one place are compared column by column; where that finds few, rows are paired by a column that seems to identify them, and what is left by hashes, and compared then.
+No row is taken for another one because their hashes are equal. What none of this finds stays: the result adds up to the same, and is consolidated elsewhere.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from contextlib import suppress
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass
 from ddcli.engine.kernels.pairing import deal, pair
-from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors import partition
+from ddcli.store.mirrors.file_order import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
+
+    from ddcli.store.mirrors.file_order import FileRows, Place
 
 DIFF = "_diff"
 """The column of a row's diff."""
 FEW = 4
 """Of how many rows one may be left for a comparison place by place to do."""
+SAMPLE = 256
+"""Rows that are looked at before all are compared place by place, or paired by one column."""
 GROWN, FEWEST = 2, 1 << 17
 """Rows that are left are compared again when there are so many times as many as then, and some more."""
 TOGETHER = 14
 """Hashes that are paired together are as many as this power of two, or fewer."""
-PIECE = 1 << 18
-"""Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
-FIRST = 16
-"""Columns whose least values are looked at."""
-
-
-Place = list[tuple[bool, Any]]
-"""Where a file lies in the order: whether the least value of each column is known, and that value."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """A file, or a part of one: its rows, and the least and the largest values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
-
-    read: Callable[[], Iterable[pl.DataFrame]]
-    least: Mapping[Any, Any]
-    largest: Mapping[Any, Any] = field(default_factory=dict)
+SPREAD = np.int64(-7046029254386353131)
+"""An odd number: no two integers have the same product with it in 64 bits, and those of near ones are far apart."""
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
-    """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have."""
-    waiting = [placed[::-1] for placed in _ordered(gone, new)]
-    sides = (_ComparedRows(-1), _ComparedRows(1))
-    compared = 0
-    at = _behind(waiting, sides)
-    while at is not None:
-        sides[at].take(waiting[at].pop()[1].read())
-        last, at = at, _behind(waiting, sides)
-        fewer, more = sorted(side.rows for side in sides)
-        large = sum(side.size + side.kept for side in sides) > partition.HELD
-        near = fewer * FEW >= more * (FEW - 1) and at != last
-        if fewer and (large or near or at is None):
-            for side, frame in zip(sides, different(*(side.whole() for side in sides)), strict=True):
-                side.keep(frame)
-        # What a file lacks of the other side's may be in the next ones, where rows were moved between files.
-        if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
-            if all(side.left for side in sides):
-                for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
-                    side.keep_left(frame)
-            compared = sum(side.left for side in sides)
-        if large and sum(side.size + side.kept for side in sides) > partition.HELD // 2:
-            for side in sides:
-                yield from side.release()
-            compared = 0
-    for side in sides:
-        yield from side.release()
+    """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have.
+
+    While rows are compared the next file of each side is read.
+    """
+    with ThreadPoolExecutor(2, "dd-table") as threads:
+        waiting = [_Waiting(placed, threads) for placed in in_order(gone, new)]
+        sides = (_ComparedRows(-1), _ComparedRows(1))
+        compared = 0
+        at = _behind(waiting, sides)
+        while at is not None:
+            sides[at].take(waiting[at].read())
+            last, at = at, _behind(waiting, sides)
+            fewer, more = sorted(side.rows for side in sides)
+            large = sum(side.size + side.kept for side in sides) > partition.HELD
+            near = fewer * FEW >= more * (FEW - 1) and at != last
+            if fewer and (large or near or at is None):
+                for side, frame in zip(sides, different(*(side.whole() for side in sides)), strict=True):
+                    side.keep(frame)
+            # What a file lacks of the other side's may be in the next ones, where rows were moved between files.
+            if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
+                if all(side.left for side in sides):
+                    for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
+                        side.keep_left(frame)
+                compared = sum(side.left for side in sides)
+            if large and sum(side.size + side.kept for side in sides) > partition.HELD // 2:
+                for side in sides:
+                    yield from side.release()
+                compared = 0
+        for side in sides:
+            yield from side.release()
+
+
+class _Waiting:
+    """The files of one side that are still to be compared, of which the first one is being read."""
+
+    def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
+        self._placed, self._threads = [*reversed(placed)], threads
+        self._next: Future[list[pl.DataFrame]] | None = None
+        self._begin()
+
+    @property
+    def place(self) -> Place | None:
+        """Where the next file lies in the order; None: there is none."""
+        return self._placed[-1][0] if self._placed else None
+
+    def read(self) -> list[pl.DataFrame]:
+        """Return the rows of the next file."""
+        assert self._next is not None, "a file is there"
+        found = self._next.result()
+        self._placed.pop()
+        self._begin()
+        return found
+
+    def _begin(self) -> None:
+        self._next = self._threads.submit(_rows_of, self._placed[-1][1]) if self._placed else None
+
+
+def _rows_of(file: FileRows) -> list[pl.DataFrame]:
+    return list(file.read())
 
 
 class _ComparedRows:
@@ -87,7 +105,7 @@ class _ComparedRows:
         self._diff, self._fresh, self._left = diff, list[pl.DataFrame](), list[pl.DataFrame]()
         self.rows = self.size = self.left = self.kept = 0
 
-    def take(self, frames: Iterable[pl.DataFrame]) -> None:
+    def take(self, frames: Sequence[pl.DataFrame]) -> None:
         for frame in frames:
             self._fresh.append(frame)
             self.rows += frame.height
@@ -121,91 +139,10 @@ class _ComparedRows:
         self.rows = self.size = self.left = self.kept = 0
 
 
-def _behind(waiting: Sequence[Sequence[tuple[Place, FileRows]]], sides: Sequence[_ComparedRows]) -> int | None:
+def _behind(waiting: Sequence[_Waiting], sides: Sequence[_ComparedRows]) -> int | None:
     """Return the side whose next file comes first in the order: the sides go on together, however many rows the other one has not."""
-    left = [each for each in range(len(sides)) if waiting[each]]
-    return min(left, key=lambda each: (waiting[each][-1][0], sides[each].rows), default=None)
-
-
-def _ordered(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
-    """Return the files of each side in one order with their places in it: by their least values, first by those of the column that parts them best.
-
-    That is one of which the ranges of few files overlap; where all do, one of which most least values are on both sides.
-    """
-    if all(len(pieces) < 2 for pieces in sides):
-        return [[([], piece) for piece in pieces] for pieces in sides]
-    names = list(dict.fromkeys(name for pieces in sides for piece in pieces for name in piece.least))
-    values = [{name: {piece.least.get(name) for piece in pieces} for name in names} for pieces in sides]
-
-    def place(piece: FileRows) -> Place:
-        return [(piece.least.get(name) is not None, piece.least.get(name)) for name in names]
-
-    try:
-        overlaps = {name: round(_overlap([each for pieces in sides for each in pieces], name), 1) for name in names}
-        names.sort(key=lambda name: (overlaps[name], -len(values[0][name] & values[1][name])))
-        every = sorted(
-            ((place(piece), side, piece) for side, pieces in enumerate(sides) for piece in pieces),
-            key=lambda entry: entry[0],
-        )
-        return [[(at, piece) for at, its, piece in every if its == side] for side in range(len(sides))]
-    except TypeError:  # a column whose type was changed: its values have no order
-        return [[([], piece) for piece in pieces] for pieces in sides]
-
-
-def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
-    """Return which part of all pairs of files have ranges of a column that overlap; those that say no range overlap all."""
-    ranges = sorted(
-        (each.least[name], each.largest[name])
-        for each in pieces
-        if each.least.get(name) is not None and each.largest.get(name) is not None
-    )
-    starts = [least for least, _ in ranges]
-    found = sum(bisect_right(starts, largest) - at - 1 for at, (_, largest) in enumerate(ranges))
-    every, known = (count * (count - 1) // 2 for count in (len(pieces), len(ranges)))
-    return (every - known + found) / every
-
-
-class RowGroupRange(NamedTuple):
-    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least and the largest values of their first columns."""
-
-    start: int
-    rows: int
-    least: dict[str, Any]
-    largest: dict[str, Any]
-
-
-def pieces_of(path: Path) -> list[RowGroupRange]:
-    """Return a Parquet file's pieces with the least values of the first columns, as far as its footer says them; none where it can't be read."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
-            footer = parquet.read_metadata(file)
-    except (OSError, ArrowException):
-        return []  # who reads its rows says what is wrong
-    found: list[RowGroupRange] = []
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        least, largest = dict[str, Any](), dict[str, Any]()
-        for column in map(group.column, range(min(group.num_columns, FIRST))):
-            with suppress(
-                ValueError, OverflowError, TypeError, ArrowException
-            ):  # days that Python has no date for, for one
-                known = column.statistics
-                if known is not None and known.has_min_max:
-                    least[column.path_in_schema], largest[column.path_in_schema] = known.min, known.max
-        # An object is fetched whole, so that it is one piece.
-        if found and (found[-1].rows < PIECE or isinstance(path, ObjectPath)):
-            last = found.pop()
-            with suppress(TypeError):
-                least = {name: min(least.get(name, value), value) for name, value in {**least, **last.least}.items()}
-                largest = {
-                    name: max(largest.get(name, value), value) for name, value in {**largest, **last.largest}.items()
-                }
-            found.append(RowGroupRange(last.start, last.rows + group.num_rows, least, largest))
-        else:
-            start = found[-1].start + found[-1].rows if found else 0
-            found.append(RowGroupRange(start, group.num_rows, least, largest))
-    return found
+    places = [(place, sides[side].rows, side) for side, each in enumerate(waiting) if (place := each.place) is not None]
+    return min(places)[2] if places else None
 
 
 def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -215,32 +152,68 @@ def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl
     >>> [frame["a"].to_list() for frame in different(left, right)]
     [[2, 3], [4]]
     """
-    if left.height == right.height:
+    if left.height == right.height and _mostly_equal(left, right):
         apart = _apart(left, right)
-        if int(apart.sum()) * FEW <= left.height:
-            return left.filter(apart), right.filter(apart)
+        few = int(apart.sum()) * FEW <= left.height
         left, right = left.filter(apart), right.filter(apart)
-    if not left.height or not right.height:
-        return left, right
-    found = pairs(*(side.hash_rows(1).to_numpy().view(np.int64) for side in (left, right)))
-    paired = pl.Series(found >= 0)
-    theirs = found[found >= 0]
-    equal = ~_apart(left.filter(paired), right[theirs]).to_numpy()
-    return _without(left, np.flatnonzero(paired)[equal]), _without(right, theirs[equal])
+        if few:
+            return left, right
+    key = _key(left)
+    if key is not None and right.height:
+        left, right = _unpaired(left, right, *(_spread(side[key]) for side in (left, right)))
+    if left.height and right.height:
+        hashes = (side.hash_rows(1).to_numpy().view(np.int64) for side in (left, right))
+        left, right = _unpaired(left, right, *hashes)
+    return left, right
+
+
+def _mostly_equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
+    """Say whether of some rows most are those at the same places of a frame of the same height."""
+    some = np.arange(0, left.height, max(left.height // SAMPLE, 1))
+    apart = _apart(left[some], right[some])
+    return int(apart.sum()) * FEW <= 3 * len(apart)
+
+
+def _key(frame: pl.DataFrame) -> str | None:
+    """Return a column whose values seem to identify rows, numbers of 64 bits or fewer; None where there is none."""
+    if frame.height <= SAMPLE:
+        return None
+    some = frame[np.arange(0, frame.height, frame.height // SAMPLE)]
+    for name, dtype in frame.schema.items():
+        if (dtype.is_integer() or dtype.is_temporal()) and some[name].is_unique().all():
+            return name
+    return None
+
+
+def _spread(column: pl.Series) -> np.ndarray[Any, Any]:
+    """Return a number for each value, others for others; that of null is one of these."""
+    return column.to_physical().cast(pl.Int64, wrap_numerical=True).fill_null(0).to_numpy() * SPREAD
+
+
+def _unpaired(
+    left: pl.DataFrame, right: pl.DataFrame, ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return two frames without equal rows with the same number, each paired with another one."""
+    found = pairs(ours, theirs)
+    places = np.flatnonzero(found >= 0)
+    theirs = found[places]
+    matched = left if len(places) == left.height else left[places]
+    equal = ~_apart(matched, right[theirs]).to_numpy()
+    return _without(left, places[equal]), _without(right, theirs[equal])
 
 
 def _apart(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
     """Return where two frames of one height have different rows."""
-    found = pl.repeat(False, left.height, dtype=pl.Boolean, eager=True)
-    for name in left.columns:
-        found |= left[name].ne_missing(right[name])
-    return found
+    names = [f"{at}" for at in range(left.width)]
+    sides = zip(left.get_columns(), right.get_columns(), names, strict=True)
+    both = pl.DataFrame([each for ours, theirs, at in sides for each in (ours.alias(at), theirs.alias(f"-{at}"))])
+    return both.select(pl.any_horizontal(pl.col(at).ne_missing(pl.col(f"-{at}")) for at in names)).to_series()
 
 
 def _without(frame: pl.DataFrame, rows: np.ndarray[Any, Any]) -> pl.DataFrame:
     kept = np.ones(frame.height, np.bool_)
     kept[rows] = False
-    return frame.filter(pl.Series(kept))
+    return frame[np.flatnonzero(kept)]
 
 
 def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

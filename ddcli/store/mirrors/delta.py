@@ -20,8 +20,9 @@ from ddcli.errors import DdError, InputError, first_line
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.cancellation import DIFF, FileRows, pieces_of, remainder
+from ddcli.store.mirrors.cancellation import DIFF, remainder
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
+from ddcli.store.mirrors.file_order import FileRows, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 from ddcli.store.parquet.footers import TEXT

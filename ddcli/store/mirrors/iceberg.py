@@ -5,6 +5,7 @@ pyiceberg's incremental scans are not used: of a snapshot that deletes rows they
 
 from __future__ import annotations
 
+import io
 import time as clock
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,12 +15,13 @@ import polars as pl
 
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.cancellation import FileRows, remainder
+from ddcli.store.mirrors.cancellation import remainder
+from ddcli.store.mirrors.file_order import FileRows
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyiceberg.table import FileScanTask
@@ -119,9 +121,8 @@ class IcebergSource(TableSource):
         yield from remainder(*sides)
 
     def _piece(self, task: FileScanTask) -> FileRows:
-        return FileRows(
-            lambda: self._read([task]), *map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
-        )
+        bounds = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
+        return FileRows(lambda: self._file(task), *bounds)
 
     def _bounds(self, found: Mapping[int, bytes] | None) -> dict[int, Any]:
         """Return values that a manifest has of columns, by the columns' numbers, as far as these are the table's."""
@@ -149,6 +150,35 @@ class IcebergSource(TableSource):
             schema = self._table.schema().select(*self.columns)
             scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
             yield from self._framed(scan.to_record_batches(tasks))
+
+    def _file(self, task: FileScanTask) -> Iterable[pl.DataFrame]:
+        """Return the rows of a data file."""
+        return self._plainly(task) or self._read([task])
+
+    def _plainly(self, task: FileScanTask) -> list[pl.DataFrame] | None:
+        """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None: its package has to read it.
+
+        That takes half of the package's time.
+        """
+        from pyarrow import parquet
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+        from pyiceberg.manifest import FileFormat
+
+        metadata = self._table.metadata
+        if task.delete_files or task.file.file_format != FileFormat.PARQUET:
+            return None
+        with self._errors(), self._table.io.new_input(task.file.file_path).open() as opened:
+            data = opened.read()
+            physical = parquet.read_schema(io.BytesIO(data))
+            mapping, version = metadata.name_mapping(), metadata.format_version
+            found = pyarrow_to_schema(physical, mapping, downcast_ns_timestamp_to_us=True, format_version=version)
+            files = {field.field_id: (field.name, field.field_type) for field in found.fields}
+            wanted = [self._table.schema().find_field(name) for name in self.columns]
+            if any(files.get(each.field_id, ("", None))[1] != each.field_type for each in wanted):
+                return None
+            scan = pl.scan_parquet(io.BytesIO(data), glob=False, hive_partitioning=False)
+            frame = scan.select(pl.col(files[each.field_id][0]).alias(each.name) for each in wanted)
+            return [frame.collect()] if frame.collect_schema() == self._dtypes else None
 
     def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
         """Return the data files of a snapshot, by what identifies their rows: their paths and those of their delete files."""

@@ -1,0 +1,117 @@
+"""The order in which files of a table are compared with those that they were rewritten to: by the least values of their columns.
+
+Rewriting some rows changes few of these, so that a file and what became of it come one after the other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddcli.dataclass import dataclass
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+PIECE = 1 << 18
+"""Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
+FIRST = 16
+"""Columns whose least values are looked at."""
+
+
+Place = list[tuple[bool, Any]]
+"""Where a file lies in the order: whether the least value of each column is known, and that value."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """A file, or a part of one: its rows, and the least and the largest values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
+
+    read: Callable[[], Iterable[pl.DataFrame]]
+    least: Mapping[Any, Any]
+    largest: Mapping[Any, Any] = field(default_factory=dict)
+
+
+def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
+    """Return the files of each side in one order with their places in it: by their least values, first by those of the column that parts them best.
+
+    That is one of which the ranges of few files overlap; where all do, one of which most least values are on both sides.
+    """
+    if all(len(pieces) < 2 for pieces in sides):
+        return [[([], piece) for piece in pieces] for pieces in sides]
+    names = list(dict.fromkeys(name for pieces in sides for piece in pieces for name in piece.least))
+    values = [{name: {piece.least.get(name) for piece in pieces} for name in names} for pieces in sides]
+
+    def place(piece: FileRows) -> Place:
+        return [(piece.least.get(name) is not None, piece.least.get(name)) for name in names]
+
+    try:
+        overlaps = {name: round(_overlap([each for pieces in sides for each in pieces], name), 1) for name in names}
+        names.sort(key=lambda name: (overlaps[name], -len(values[0][name] & values[1][name])))
+        every = sorted(
+            ((place(piece), side, piece) for side, pieces in enumerate(sides) for piece in pieces),
+            key=lambda entry: entry[0],
+        )
+        return [[(at, piece) for at, its, piece in every if its == side] for side in range(len(sides))]
+    except TypeError:  # a column whose type was changed: its values have no order
+        return [[([], piece) for piece in pieces] for pieces in sides]
+
+
+def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
+    """Return which part of all pairs of files have ranges of a column that overlap; those that say no range overlap all."""
+    ranges = sorted(
+        (each.least[name], each.largest[name])
+        for each in pieces
+        if each.least.get(name) is not None and each.largest.get(name) is not None
+    )
+    starts = [least for least, _ in ranges]
+    found = sum(bisect_right(starts, largest) - at - 1 for at, (_, largest) in enumerate(ranges))
+    every, known = (count * (count - 1) // 2 for count in (len(pieces), len(ranges)))
+    return (every - known + found) / every
+
+
+class RowGroupRange(NamedTuple):
+    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least and the largest values of their first columns."""
+
+    start: int
+    rows: int
+    least: dict[str, Any]
+    largest: dict[str, Any]
+
+
+def pieces_of(path: Path) -> list[RowGroupRange]:
+    """Return a Parquet file's pieces with the least values of the first columns, as far as its footer says them; none where it can't be read."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+            footer = parquet.read_metadata(file)
+    except (OSError, ArrowException):
+        return []  # who reads its rows says what is wrong
+    found: list[RowGroupRange] = []
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        least, largest = dict[str, Any](), dict[str, Any]()
+        for column in map(group.column, range(min(group.num_columns, FIRST))):
+            known = column.statistics
+            if known is not None and known.has_min_max:
+                # As the file has them: that of other values takes a package (pandas, for moments with a zone), and fails for some days.
+                least[column.path_in_schema], largest[column.path_in_schema] = known.min_raw, known.max_raw
+        # An object is fetched whole, so that it is one piece.
+        if found and (found[-1].rows < PIECE or isinstance(path, ObjectPath)):
+            last = found.pop()
+            with suppress(TypeError):
+                least = {name: min(least.get(name, value), value) for name, value in {**least, **last.least}.items()}
+                largest = {
+                    name: max(largest.get(name, value), value) for name, value in {**largest, **last.largest}.items()
+                }
+            found.append(RowGroupRange(last.start, last.rows + group.num_rows, least, largest))
+        else:
+            start = found[-1].start + found[-1].rows if found else 0
+            found.append(RowGroupRange(start, group.num_rows, least, largest))
+    return found
