@@ -9,7 +9,7 @@ import numpy as np
 from ddcli.api.collection import Collection
 from ddcli.circuit import graph
 from ddcli.engine import kernels
-from ddcli.engine.lanes import Layout, encode_records
+from ddcli.engine.lanes import Layout, are_integers, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
@@ -54,7 +54,8 @@ class Session(Collection):
     @property
     def time(self) -> Any:
         """Return the time of updates that say no other; None where there is no such time."""
-        return self.dataflow.clock.value(self.frontier.elements[0]) if len(self.frontier) == 1 else None
+        elements = self.frontier.elements
+        return self.dataflow.clock.value(elements[0]) if len(elements) == 1 else None
 
     def advance_to(self, time: Any) -> None:
         """Promise that no further update is at a time before `time`.
@@ -147,14 +148,23 @@ class Input(Session):
         """Hand what was buffered to the dataflow: all of it, or, where a record doesn't fit its columns, none (InputError)."""
         if self._pending:
             pending, self._pending = self._pending, []
-            records = encode_records([record for record, _, _ in pending], self.layout, self.dataflow.pool)
-            count = self.dataflow.clock.count
-            updates = np.empty((len(records), self.layout.width + count + 1), np.int64)
-            updates[:, : self.layout.width] = records
-            for at in range(count):
-                updates[:, self.layout.width + at] = [time[at] for _, time, _ in pending]
-            updates[:, -1] = [diff for _, _, diff in pending]
-            self._flushed.append(updates)
+            self._flushed.append(self._encoded(pending))
+
+    def _encoded(self, pending: list[tuple[Record, Time, int]]) -> np.ndarray:
+        """Return updates as a matrix; raise InputError where a record doesn't fit its columns."""
+        records = [record for record, _, _ in pending]
+        if are_integers(records, self.layout):
+            try:
+                return np.array([(*record, *time, diff) for record, time, diff in pending], np.int64)
+            except OverflowError:
+                pass  # the way below says in which column
+        width, count = self.layout.width, self.dataflow.clock.count
+        updates = np.empty((len(records), width + count + 1), np.int64)
+        updates[:, :width] = encode_records(records, self.layout, self.dataflow.pool)
+        for at in range(count):
+            updates[:, width + at] = [time[at] for _, time, _ in pending]
+        updates[:, -1] = [diff for _, _, diff in pending]
+        return updates
 
     def fit(self, layout: Layout) -> None:
         lanes = self.layout.take(layout.names)
@@ -248,7 +258,10 @@ def _cut(flushed: list[np.ndarray], upper: Frontier, count: int) -> tuple[np.nda
     if not flushed:
         return None, flushed
     updates = flushed[0] if len(flushed) == 1 else np.concatenate(flushed)
-    if count == 1 and upper and updates[:, -2].max(initial=LEAST) < upper.elements[0][0]:
-        return updates, []
+    if count == 1 and upper.elements:
+        times = updates[:, -2]
+        latest = max(times.tolist(), default=LEAST) if len(times) <= kernels.FEW else times.max()
+        if latest < upper.elements[0][0]:
+            return updates, []
     due = before(times_of(updates, count), upper)
     return (updates, []) if due.all() else (updates[due], [updates[~due]])

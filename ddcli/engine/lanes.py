@@ -7,7 +7,7 @@ splits a record into key and value, permutes lanes and never looks at a value. S
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     """Columns of a matrix, by their first lane there and their type."""
 
 
+INTEGER = {int}
 BLOCK = 1 << 16
 """Rows encoded together, so that a row's lanes are in cache until the last of them is written."""
 
@@ -141,7 +142,7 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
         if len(record) != count:
             wanted = ", ".join(layout.names)
             raise InputError(f"the record {record!r} has {len(record)} values, not one for each of: {wanted}")
-    if layout.only_int64 and count and all(type(value) is int for record in records for value in record):
+    if are_integers(records, layout):
         try:
             return np.array(records, np.int64).reshape(-1, count)
         except OverflowError:
@@ -152,6 +153,14 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
         values = [record[position] for record in records]
         encode_values(values, name, column, pool, out[:, lanes.start : lanes.stop])
     return out
+
+
+def are_integers(records: Sequence[tuple[Any, ...]], layout: Layout) -> bool:
+    """Say whether a layout has nothing but int64 columns and each record is as many Python integers, of whatever size."""
+    count = len(layout.names)
+    if not layout.only_int64 or not count or any(length != count for length in {*map(len, records)}):
+        return False
+    return {*map(type, chain.from_iterable(records))} == INTEGER
 
 
 def decode_records(matrix: Lanes, layout: Layout, pool: Pool) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 from ddcli.engine.shards import dealt, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas, Pass, Place
@@ -44,17 +44,45 @@ def step_in_memory(
     `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. Those of a scope that
     streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all have read them.
     """
+    if nest.is_flat and not nest.scope.streams:
+        return step_flat(nest, fed, interval)
     resident = Resident(nest, interval, parts, hand_over, leave)
     resident.begin(())
-    for index, given in fed.items():
-        deltas = given if isinstance(given, list) else dealt(given, nest.scope.workers.count)
-        if any(len(delta.updates) for delta in deltas):
-            resident.schedule.add(Address((index,), HERE, 0), deltas)
+    for index, deltas in _filled(fed, nest.scope.workers.count):
+        resident.schedule.add(Address((index,), HERE, 0), deltas)
     found = resident.run(resident.schedule.legs())
     # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
     nest.close((), interval)
     resident.seal((), ())
     return found
+
+
+def step_flat(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+    """Do so where the nest is one stage: there is nothing to schedule, and a step of few rows takes less than to do it."""
+    scope = nest.scope
+    (stage,) = scope.stages
+    scope.announce(stage)
+    due = {index for index, operator in nest.beginning(()) if any(True for _ in operator.begin(interval))}
+    given = {index: [deltas] for index, deltas in _filled(fed, scope.workers.count)}
+    passes = scope.step_stage(stage, given, {}, due, interval) if given or due else ()
+    found: dict[int, Deltas] = {}
+    for index in scope.kept:
+        none = scope.places[index].none
+        deltas = [each.found.pop(index, none) for each in passes]
+        if any(delta is not none for delta in deltas):
+            found[index] = deltas
+    nest.close((), interval)
+    for index in {index for each in passes for index in each.stepped}:
+        scope.seal(index, interval)
+    return found
+
+
+def _filled(fed: Mapping[int, Delta | Deltas], count: int) -> Iterator[tuple[int, Deltas]]:
+    """Yield what places are fed, by shard, of which there are so many; not where that is nothing."""
+    for index, given in fed.items():
+        deltas = given if isinstance(given, list) else [given] if count == 1 else dealt(given, count)
+        if any(len(delta.updates) for delta in deltas):
+            yield index, deltas
 
 
 class Resident:
@@ -85,7 +113,7 @@ class Resident:
     def begin(self, path: Path) -> None:
         """Have operators say in which rounds something waits since earlier intervals."""
         for inner in self.nest.below(path):
-            for index, operator in self.nest.notified(inner):
+            for index, operator in self.nest.beginning(inner):
                 for rounds in operator.begin(self.interval):
                     self.schedule.wake(Wake((*inner, index), rounds, 0))
 

@@ -290,10 +290,10 @@ class Scope:
                     called = called or len(delta.updates) > 0
                     given.append(delta)
                     del delta
-                found = self._stepped(index, shard, given, interval, result) if called else None
+                found = self._stepped(index, place, shard, given, interval, result) if called else None
             else:
                 found = deltas.get(index)
-            if index in late:
+            if late and index in late:
                 found = late[index] if found is None else summed([late[index], found])
             if found is not None and self.counted and place.name and not place.shards:
                 found = place.counted(shard, (), found, 0.0)
@@ -311,9 +311,10 @@ class Scope:
                 deltas.pop(i, None)
         return result
 
-    def _stepped(self, index: int, shard: int, given: list[Delta], interval: Interval, result: Pass) -> Delta | None:
+    def _stepped(
+        self, index: int, place: Place, shard: int, given: list[Delta], interval: Interval, result: Pass
+    ) -> Delta | None:
         """Return what a shard of an operator gives for these rounds; the rest of what is to be known of it goes to `result`."""
-        place = self.places[index]
         operator = place.shards[shard]
         if self.counted and place.name:
             read, began = operator.rows_read, clock.perf_counter()
@@ -416,13 +417,14 @@ def _begun(
     late: Iterable[int],
 ) -> int:
     """Return the bits of the places that a shard looks at first: those that read something, or are called."""
-    found = 0
+    found, begins = 0, stage.begins
     for index in _filled(deltas):
-        found |= stage.begins.get(index, 0)
+        found |= begins.get(index, 0)
     for index, _ in _filled(routed) if routed else ():
-        found |= stage.begins[index]
-    for index in itertools.chain(due, late):
-        found |= stage.begins.get(index, 0)
+        found |= begins[index]
+    if due or late:
+        for index in itertools.chain(due, late):
+            found |= begins.get(index, 0)
     return found
 
 

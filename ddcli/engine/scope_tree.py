@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.loop import LoopScope
@@ -83,7 +84,8 @@ class Nest:
     origins: dict[Path, Path] = field(default_factory=dict)
     """Of each place at which an arrangement enters a loop: the place outside where it is."""
     _loops: dict[Path, LoopScope] = field(default_factory=dict)
-    _notified: dict[Path, list[tuple[int, Operator]]] = field(default_factory=dict)
+    _beginning: dict[Path, list[tuple[int, Operator]]] = field(default_factory=dict)
+    _closing: dict[Path, list[Operator]] = field(default_factory=dict)
     _below: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
     _arriving: dict[Path, tuple[tuple[Path, Path], ...]] = field(default_factory=dict)
     _given: dict[Path, frozenset[Path]] = field(default_factory=dict)
@@ -115,18 +117,31 @@ class Nest:
                     if entry.arranged:
                         self.origins[*below, entry.place.index] = (*path, outer)
 
-    def notified(self, path: Path) -> list[tuple[int, Operator]]:
-        """Return the operators of a scope that do something when an interval begins or ends, each with its place."""
-        found = self._notified.get(path)
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether all of it is one stage."""
+        return len(self.scopes) == 1 and len(self.scope.stages) == 1
+
+    def beginning(self, path: Path) -> list[tuple[int, Operator]]:
+        """Return the operators of a scope that do something when an interval begins, each with its place."""
+        found = self._beginning.get(path)
         if found is None:
             shards = [(at, each) for at, place in enumerate(self.scopes[path].places) for each in place.shards]
-            found = self._notified[path] = [(at, each) for at, each in shards if _is_notified(each)]
+            found = self._beginning[path] = [(at, each) for at, each in shards if _does(each, "begin")]
+        return found
+
+    def closing(self, path: Path) -> list[Operator]:
+        """Return the operators of a scope that do something when an interval ends."""
+        found = self._closing.get(path)
+        if found is None:
+            shards = (each for place in self.scopes[path].places for each in place.shards)
+            found = self._closing[path] = [each for each in shards if _does(each, "close")]
         return found
 
     def close(self, path: Path, interval: Interval) -> None:
         """Let a scope and those within let go of what nobody reads before the interval's upper."""
         for inner in self.below(path):
-            for _, operator in self.notified(inner):
+            for operator in self.closing(inner):
                 operator.close(interval)
 
     def loop(self, path: Path) -> LoopScope:
@@ -181,5 +196,6 @@ class Nest:
                 yield from self._outwards([self.origins[place]])
 
 
-def _is_notified(operator: Any) -> bool:
-    return (type(operator).begin, type(operator).close) != (Stateless.begin, Stateless.close)
+def _does(operator: Operator, method: str) -> bool:
+    """Say whether an operator does anything when a method is called that does nothing where an operator keeps nothing."""
+    return getattr(type(operator), method) is not getattr(Stateless, method)

@@ -68,7 +68,7 @@ def test_a_few_new_rows_of_both_sides_are_joined_at_once(case, data):
     left, right = lefts[0], rights[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["ddcli.engine.kernels.join_few"], "FEW", data.draw(st.sampled_from([0, 5, 64])))
-        result = kernels.join_few(left, rights, right, lefts[1:], nk, nt, take)
+        result = kernels.JoinOfFew(nk, nt, take).join(left, rights, right, lefts[1:])
     pairs = [(left, b) for b in rights] + [(a, right) for a in lefts[1:]]
     assert canonical(result) == canonical(*(all_pairs(a, b, nk, nt, take.tolist()) for a, b in pairs))
 
@@ -78,17 +78,21 @@ def test_a_few_rows_with_many_matches():
     many = np.array([[key, value, 0, 1] for key in range(0, 3000, 3) for value in range(3)])
     few = np.array([[key, 0, 5, 2] for key in (-1, 3, 4, 1500, 2997, 9000)])
     none = few[:0]
-    found = kernels.join_few(few, [many, many[:30]], none, [], 1, (1, 1), np.array([0, 2]))
+    found = kernels.JoinOfFew(1, (1, 1), np.array([0, 2])).join(few, [many, many[:30]], none, [])
     assert canonical(found) == canonical(*(all_pairs(few, m, 1, 1, [0, 2]) for m in (many, many[:30])))
     wide = np.array([[7, value, 0, 1] for value in range(500)])
-    found = kernels.join_few(none, [], np.array([[7, 1, 2, 3], [7, 2, 2, -3]]), [wide], 1, (1, 1), np.array([0, 1, 2]))
+    found = kernels.JoinOfFew(1, (1, 1), np.array([0, 1, 2])).join(
+        none, [], np.array([[7, 1, 2, 3], [7, 2, 2, -3]]), [wide]
+    )
     assert len(found) == 1000
     with pytest.raises(kernels.DiffOverflow):
-        kernels.join_few(np.array([[7, 0, 2, 1 << 62]]), [np.array([[7, 0, 2, 2]])], none, [], 1, (1, 1), np.array([0]))
+        kernels.JoinOfFew(1, (1, 1), np.array([0])).join(
+            np.array([[7, 0, 2, 1 << 62]]), [np.array([[7, 0, 2, 2]])], none, []
+        )
     pair = np.array([[7, 0, 2, 1 << 62], [7, 1, 2, 1 << 62]])
     one = np.array([[7, 0, 2, 1]])
     for found in (
-        lambda: kernels.join_few(none, [], one, [pair], 1, (1, 1), np.array([0])),
+        lambda: kernels.JoinOfFew(1, (1, 1), np.array([0])).join(none, [], one, [pair]),
         lambda: kernels.join(pair, one, 1, 1, np.array([0])),
     ):
         with pytest.raises(kernels.DiffOverflow, match=rf"sum .* {1 << 62} \+ {1 << 62}, at lanes \(7, 2\)"):
@@ -104,7 +108,7 @@ def test_interpreted_join_is_all_pairs():
                 a = matrix(canonical(draw.integers(-2, 3, (20, 3 + nta))), 3 + nta)
                 b = matrix(canonical(draw.integers(-2, 3, (20, 3 + ntb))), 3 + ntb)
                 judge([a], [b], 1, (nta, ntb), np.array(take))
-                found = kernels.join_few(a, [b], b, [a], 1, (nta, ntb), np.array(take))
+                found = kernels.JoinOfFew(1, (nta, ntb), np.array(take)).join(a, [b], b, [a])
                 assert canonical(found) == canonical(*2 * [all_pairs(a, b, 1, (nta, ntb), take)])
 
 

@@ -54,7 +54,7 @@ from ddcli.engine.kernels.gather import (
     take_sums,
 )
 from ddcli.engine.kernels.join import join, join_chunks
-from ddcli.engine.kernels.join_few import FEW, join_few
+from ddcli.engine.kernels.join_few import FEW, JoinOfFew
 from ddcli.engine.kernels.merge import Merge, merge
 from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import exchange
@@ -69,6 +69,7 @@ __all__ = [
     "FEW",
     "DiffOverflow",
     "Histories",
+    "JoinOfFew",
     "KernelError",
     "Merge",
     "PoolTable",
@@ -86,7 +87,6 @@ __all__ = [
     "is_sorted",
     "join",
     "join_chunks",
-    "join_few",
     "join_times",
     "locate",
     "merge",

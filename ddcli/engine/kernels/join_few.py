@@ -6,7 +6,7 @@ nothing is copied before its matches are known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -37,9 +37,6 @@ from ddcli.engine.kernels.join import (
 )
 from ddcli.engine.kernels.reduce_times import find_keys
 from ddcli.engine.kernels.rows import group_end, same
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FEW: Final = 64  # rows up to which each key is sought by itself
 
@@ -127,41 +124,50 @@ def pair_few(
     return DONE
 
 
-def join_few(
-    left: np.ndarray,
-    rights: Sequence[np.ndarray],
-    right: np.ndarray,
-    lefts: Sequence[np.ndarray],
-    nk: int,
-    nt: tuple[int, int],
-    take: np.ndarray,
-) -> np.ndarray:
-    """Return what `join` returns for `left` and `rights`, and for `lefts` and `right`: the same rows, in one call if they are few.
+class JoinOfFew:
+    """A join of rows by `nk` key lanes, again and again; `nt` and `take` are as of `join`. Its scratch is made once: one thread at a time joins.
 
     >>> one, other, none = np.array([[1, 7, 0, 1]]), np.array([[1, 8, 3, 2]]), np.empty((0, 4), np.int64)
-    >>> join_few(one, [other], none, [], 1, (1, 1), np.array([2, 1])).tolist()
+    >>> JoinOfFew(1, (1, 1), np.array([2, 1])).join(one, [other], none, []).tolist()
     [[8, 7, 3, 2]]
     """
-    few = max(len(left), len(right))
-    if few > FEW:
-        parts = [join(left, rights, nk, nt, take)] if len(left) and rights else []
-        parts += [join(lefts, right, nk, nt, take)] if len(right) and lefts else []
-        width = take.size + max(nt) + 1
-        return concat(parts) if parts else np.empty((0, width), np.int64)
-    nta, ntb = nt
-    settling = settles(left.shape[1] - nta + right.shape[1] - ntb - 2 - nk, nk, take.tobytes())
-    batches = max(len(rights), len(lefts))
-    keys, bounds = np.empty((few, nk), np.int64), np.empty((few, 2 * batches), np.int64)
-    state = np.zeros(STATE, np.int64)
-    room = 64
-    while True:
-        out = np.empty((room, take.size + max(nt) + 1), np.int64)
-        code = pair_few(left, rights, right, lefts, nk, nta, ntb, take, settling, keys, bounds, out, state)
-        if code == DONE:
-            return out[: state[COUNT]]
-        if code == SUM_OVERFLOW:
-            raise settled_overflow(out, state)
-        if code == OVERFLOW:
-            side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
-            raise overflow("x", (lefts[at] if side else left)[p], (right if side else rights[at])[q])
-        room = max(4 * room, int(state[NEED]))
+
+    __slots__ = ("_bounds", "_keys", "_settling", "_state", "nk", "nt", "take", "width")
+
+    def __init__(self, nk: int, nt: tuple[int, int], take: np.ndarray) -> None:
+        """Prepare to join."""
+        self.nk = nk
+        self.nt = nt
+        self.take = take
+        self.width = take.size + max(nt) + 1
+        self._keys = self._bounds = np.empty((0, 0), np.int64)
+        self._state = np.zeros(STATE, np.int64)
+        self._settling = -1
+
+    def join(
+        self, left: np.ndarray, rights: list[np.ndarray], right: np.ndarray, lefts: list[np.ndarray]
+    ) -> np.ndarray:
+        """Return what `join` returns for `left` and `rights`, and for `lefts` and `right`: the same rows, in one call if they are few."""
+        nk, nt, take, state = self.nk, self.nt, self.take, self._state
+        few, batches = max(len(left), len(right)), 2 * max(len(rights), len(lefts))
+        if few > FEW:
+            parts = [join(left, rights, nk, nt, take)] if len(left) and rights else []
+            parts += [join(lefts, right, nk, nt, take)] if len(right) and lefts else []
+            return concat(parts) if parts else np.empty((0, self.width), np.int64)
+        if few > self._bounds.shape[0] or batches > self._bounds.shape[1]:
+            self._settling = settles(left.shape[1] - nt[0] + right.shape[1] - nt[1] - 2 - nk, nk, take.tobytes())
+            self._keys, self._bounds = np.empty((FEW, nk), np.int64), np.empty((FEW, 2 * batches), np.int64)
+        room = FEW
+        while True:
+            out = np.empty((room, self.width), np.int64)
+            code = pair_few(
+                left, rights, right, lefts, nk, *nt, take, self._settling, self._keys, self._bounds, out, state
+            )
+            if code == DONE:
+                return out[: state[COUNT]]
+            if code == SUM_OVERFLOW:
+                raise settled_overflow(out, state)
+            if code == OVERFLOW:
+                side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
+                raise overflow("x", (lefts[at] if side else left)[p], (right if side else rights[at])[q])
+            room = max(4 * room, int(state[NEED]))

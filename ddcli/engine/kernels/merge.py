@@ -181,9 +181,10 @@ def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
 
 def _merged_at_once(batches: list[np.ndarray], rows: int) -> np.ndarray:
     """Merge a few rows in one call: looking at the next row of each batch costs less than preparing merges of two."""
-    width = batches[0].shape[1]
-    if any(batch.shape[1] != width for batch in batches):
-        raise ValueError(f"matrices of widths {[batch.shape[1] for batch in batches]} can't be merged")
+    widths = [batch.shape[1] for batch in batches]
+    width = widths[0]
+    if widths.count(width) != len(widths):
+        raise ValueError(f"matrices of widths {widths} can't be merged")
     out = np.empty((rows, width), np.int64)
     count = merge_heads(batches, np.zeros(len(batches), np.int64), out)
     if count < 0:

@@ -138,6 +138,7 @@ class Join(Stateless):
         self.nk = left.trace.nk
         self.nt = left.trace.nt, right.trace.nt
         self.take = np.array(take, np.int64)
+        self._pairs = kernels.JoinOfFew(self.nk, self.nt, self.take)
         data, taken = self.nk + left.trace.nv, frozenset(take)
         self._spared = (
             [lane for lane in range(self.nk, data) if lane not in taken],
@@ -154,7 +155,7 @@ class Join(Stateless):
         lefts = self.left.trace.matching(right, self._spared[0]) if len(right) else []
         if not rights and not lefts:
             return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
-        found = kernels.join_few(left, rights, right, lefts, self.nk, self.nt, self.take)
+        found = self._pairs.join(left, rights, right, lefts)
         # The new rows alone, of two collections that were empty.
         alone = len(rights) == 1 and not lefts and len(right) > 0
         return Delta(found, distinct=self._keeps_all and alone)

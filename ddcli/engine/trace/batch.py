@@ -46,9 +46,9 @@ class Batch(Protocol):
         """Let go of what was loaded and can be loaded again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class MemoryBatch:
-    """A batch whose updates are in memory."""
+    """A batch whose updates are in memory. Never changed after it is made."""
 
     updates: np.ndarray
     lower: Frontier

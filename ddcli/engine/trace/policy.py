@@ -45,6 +45,11 @@ def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
     return next((at for at in range(len(sizes) - 2, -1, -1) if sizes[at] < ratio * sizes[at + 1]), None)
 
 
+def joins(size: int, rows: int, limit: int, ratio: int = RATIO) -> bool:
+    """Say whether a batch is merged at once with so many younger rows: it is due, and both are no more than `limit` rows."""
+    return size < ratio * rows and rows + size <= limit
+
+
 def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
     """Return from which batch on to merge all up to the youngest in one go: those that are due, as far as `limit` rows go.
 
@@ -52,7 +57,7 @@ def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
     (1, 2, 2)
     """
     first, rows = len(sizes) - 1, sizes[-1]
-    while first and sizes[first - 1] < ratio * rows and rows + sizes[first - 1] <= limit:
+    while first and joins(sizes[first - 1], rows, limit, ratio):
         first -= 1
         rows += sizes[first]
     return first

@@ -6,7 +6,7 @@ Sealed batches are only ever replaced by their merge, which holds the same accum
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -82,8 +82,10 @@ class Trace:
 
     def matrices(self) -> list[np.ndarray]:
         """Return every batch whole."""
-        whole = self._resident == len(self.batches)
-        return (self.resident() if whole else [batch.matrix() for batch in self.batches]) + self._runs
+        if self._resident == len(self.batches):
+            batches = cast("list[MemoryBatch]", self.batches)
+            return [batch.updates for batch in batches] + self._runs
+        return [batch.matrix() for batch in self.batches] + self._runs
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once, in `spared` lanes with whatever there is."""
@@ -100,7 +102,7 @@ class Trace:
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
-        if not self.in_memory:
+        if self._resident != len(self.batches):
             return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)
         # In memory a whole batch costs nothing, and finding some keys in a large one is quicker for all of them at once.
         matrices = self.matrices()
@@ -183,9 +185,7 @@ class Trace:
             self._uneven = True
             self._fold(fuel)
         else:
-            first = len(batches)
-            if first > self._settled and batches[-1].rows < policy.RATIO * rows:
-                first = self._first_due([*(batch.rows for batch in batches[self._settled :]), rows], fuel)
+            first = self._first_due(len(batches), rows, fuel)
             if first < len(batches):
                 self._unite(first, len(batches), runs)
             else:
@@ -243,16 +243,20 @@ class Trace:
 
     def _fold(self, fuel: int) -> None:
         """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
-        sizes = [batch.rows for batch in self._mergeable()]
-        if len(sizes) < 2:
+        free = self._free()
+        if free - self._settled < 2:
             return
-        first, free = self._first_due(sizes, fuel), self._settled + len(sizes)
+        first = self._first_due(free - 1, self.batches[free - 1].rows, fuel)
         if first < free - 1:
             self._unite(first, free)
 
-    def _first_due(self, sizes: list[int], fuel: int) -> int:
-        """Return from which batch on to merge all of those that are not settled, of such sizes, at once."""
-        return self._settled + policy.fold(sizes, max(fuel, policy.AT_ONCE * policy.LEAST_FUEL))
+    def _first_due(self, end: int, rows: int, fuel: int) -> int:
+        """Return from which batch on to merge all before `end` that are not settled with so many younger rows, at once."""
+        first, limit = end, max(fuel, policy.AT_ONCE * policy.LEAST_FUEL)
+        while first > self._settled and policy.joins(size := self.batches[first - 1].rows, rows, limit):
+            first -= 1
+            rows += size
+        return first
 
     def _work(self, fuel: int) -> None:
         """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
@@ -273,7 +277,7 @@ class Trace:
             self._start_merges()
 
     def _start_merges(self) -> None:
-        while (at := policy.next_merge([batch.rows for batch in self._mergeable()])) is not None:
+        while (at := policy.next_merge(self._sizes())) is not None:
             older, younger = self.batches[self._settled + at : self._settled + at + 2]
             assert isinstance(older, MemoryBatch)
             assert isinstance(younger, MemoryBatch)
@@ -281,15 +285,16 @@ class Trace:
             self._settle()
         self._uneven = False
 
-    def _mergeable(self) -> list[Batch]:
-        return self.batches[self._settled : self._free()]
+    def _sizes(self) -> list[int]:
+        """Return the rows of the batches that may be merged."""
+        return [batch.rows for batch in self.batches[self._settled : self._free()]]
 
     def _unite(self, start: int, stop: int, runs: Sequence[np.ndarray] = ()) -> None:
         """Put the sum of adjacent batches in their place, with runs of [their upper, self.upper) behind the youngest."""
         matrices = [*(batch.matrix() for batch in self.batches[start:stop]), *runs]
         merged = kernels.merge(matrices)
         upper = self.upper if runs else self.batches[stop - 1].upper
-        self._replace(start, stop, merged, upper, owned=not any(matrix is merged for matrix in matrices))
+        self._replace(start, stop, merged, upper, owned=id(merged) not in map(id, matrices))
 
     def _replace(self, start: int, stop: int, merged: np.ndarray, upper: Frontier, *, owned: bool) -> None:
         """Put the merge of adjacent batches, and of what comes up to `upper`, in their place; one that is `owned` nobody else reads."""
@@ -309,7 +314,7 @@ class Trace:
 
     def _settle(self) -> None:
         """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""
-        if not self._merges and self.in_memory:
+        if not self._merges and self._resident == len(self.batches):
             self._settled = 0
             return
         busy = {id(merging.younger) for merging in self._merges}
