@@ -12,9 +12,6 @@ from sqlglot.tokens import Tokenizer
 
 WRITTEN = "written"
 """The key of an entry's text among what is known of its syntax node."""
-BRACKETED = {"datetime", "timestamp", "duration", "list", "struct"}
-"""Types whose parameters stand in brackets."""
-
 WITHIN = {("mode", 0), ("percentile_cont", 1), ("percentile_disc", 1), ("quantile_cont", 1), ("quantile_disc", 1)}
 """Aggregates that have their value behind `within group`, each with how many arguments it has before."""
 
@@ -95,14 +92,13 @@ class _Parser(Parser):
         return found
 
     def _parse_dcolon(self) -> exp.Expr | None:
-        """Read the type behind `::` as text: a name, and what it has in parentheses or brackets."""
+        """Read the type behind `::` as text: a name, and what it has in parentheses or brackets, which are never a subscript."""
         first = last = self._curr
         if not first:
             self.raise_error("Expected a type")
         self._advance()
         closing = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
-        takes = {TokenType.L_PAREN} if first.text.lower() not in BRACKETED else closing.keys()
-        while self._curr and self._curr.token_type in takes:
+        while self._curr and self._curr.token_type in closing:
             opening, end = self._curr.token_type, closing[self._curr.token_type]
             depth = 0
             while self._curr:

@@ -174,6 +174,8 @@ class FormReader(ABC):
             hint = f"did you mean `{meant}`?" if meant else None
             if written.lower() in ("json", "jsonb", "variant"):
                 hint = "JSON stays a text, which `x ->> '$.a'` takes apart"
+            elif written.endswith("]") and parse_type(written[: written.rindex("[")]):
+                hint = "an element of what is cast is `(x::type)[1]`; lists of a fixed length are not supported"
             raise SpecError(f"no type is named `{written}`", span=where, hint=hint)
         return casts.cast(argument, target.required(), span, tried=tried)
 

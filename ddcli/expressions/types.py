@@ -182,8 +182,8 @@ def parse_type(text: str, depth: int = 0) -> Type | None:
 
     >>> str(parse_type("decimal(12,2)?"))
     'decimal(12, 2)?'
-    >>> str(parse_type("timestamp"))
-    'datetime[us]'
+    >>> str(parse_type("timestamp")), str(parse_type("bigint[]"))
+    ('datetime[us]', 'list[int64?]')
     """
     text = text.strip()
     nullable = text.endswith("?")
@@ -205,6 +205,9 @@ def parse_type(text: str, depth: int = 0) -> Type | None:
     if match := re.fullmatch(r"list\[(.*)\]", text, re.DOTALL):
         inner = parse_type(match[1], depth + 1)
         return Type("list", nullable, inner=inner) if inner else None
+    if text.endswith("[]"):  # as SQL has it elsewhere: elements may be null
+        inner = parse_type(text.removesuffix("[]"), depth + 1)
+        return Type("list", nullable, inner=inner.or_null()) if inner else None
     if match := re.fullmatch(r"struct\[(.*)\]", text, re.DOTALL):
         fields = _parse_fields(match[1], FIELD, depth + 1)
         return Type("struct", nullable, fields=fields) if fields else None

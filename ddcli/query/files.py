@@ -65,7 +65,8 @@ def named_files(text: Text) -> NamedFiles:
     )
     for each in tables_of(tree):
         if not _is_quoted(each.span):
-            hint = f"a file goes in quotes, `from '{each.value}.csv'`; a pipeline's table needs `--from PIPELINE`"
+            path = each.value if "." in each.value else f"{each.value}.csv"
+            hint = f"a file goes in quotes, `from '{path}'`; a pipeline's table needs `--from PIPELINE`"
             raise UsageError(f"no table is named `{each.value}`: the query has no pipeline", span=each.span, hint=hint)
         if not each.value.strip():
             raise UsageError("the path of a file is empty", span=each.span, hint="name one: `from 'orders.csv'`")

@@ -90,7 +90,7 @@ class _Mapping(Shape[model.OutputSpec]):
             raise notes.refuse(place.path, problem, place.word.span, "write another output `from` the same collection")
         if arguments.get("form") == "table" and not kinds:
             hint = "for example `{as: table, delta: lake/orders/}`; `path` is where its log is"
-            raise notes.refuse(place.path, "it says of no table where it is", place.word.span, hint)
+            raise notes.refuse(place.path, "the table has no place", place.word.span, hint)
         if "claims" in arguments and "keep" not in arguments:
             problem = "`claims` bounds how long a log is kept for others, and this one is kept for ever"
             raise notes.refuse(place.path, problem, place.word.span, "write `keep`, too, or leave `claims` out")

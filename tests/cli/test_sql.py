@@ -111,6 +111,7 @@ def test_what_a_query_without_a_pipeline_cannot_name_is_refused(shop):
     shop.write("orders.csv", ORDERS)
     for query, place, hint in (
         ("select * from orders", "query:1:15", "`--from PIPELINE`"),
+        ("select * from orders.csv", "query:1:22", "`from 'orders.csv'`"),
         ("select * from ''", "query:1:15", "`from 'orders.csv'`"),
         (
             "select id from 'orders.csv' where id in (select id from 'more.csv')",

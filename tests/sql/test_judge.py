@@ -69,6 +69,7 @@ STATEMENTS = [
     "select isoyear(d) x, yearweek(d) y, extract(decade from d) z, century(d) p, millennium(d) q, date_part('millisecond', d + interval '1' second) r from u",
     "select list_position([a, b, 2], 2) x, list_position(['x', s], coalesce(s, 'q')) y from t",
     "select ('{\"k\": [' || a || ', \"x\"], \"n\": null}') ->> '$.k[0]' as x, ('{\"k\": [1, {\"y\": 2}]}' -> 'k') as y, json_array_length('[1, ' || b || ']') z from t",
+    "select a, [a, b]::bigint[] as x, []::varchar[] as y, (array_agg(b order by b)::bigint[])[1] as z from t group by a, b",
     "select s ->> 'x' as x from (select '{\"x\": ' || coalesce('\"' || s || '\"', 'null') || '}' as s from t) j where json_valid(s)",
     "select a from t where a = (select max(a) from t)",
     "select a from t t1 where a > (select avg(a) from t where t.s = t1.s)",

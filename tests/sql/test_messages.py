@@ -113,6 +113,7 @@ WRONG = {
         None,
         "`m` has 1 columns, and 2 names",
     ),
+    "select s::varchar[1] as x from t": ("1:11", "no type is named `varchar[1]`"),
     "select null as x from t": (None, "column `x` has no type"),
     "select {'a': a, 'A': 1} from t": (None, "two fields are named `A`"),
     "select ({'a': a}).b from t": (None, "the struct has no field `b`"),

@@ -162,8 +162,8 @@ def judge_refusal(shop, output, *words):
 
 
 WRONG = {
-    "{as: table}": "it says of no table where it is",
-    "{as: table, path: out/}": "it says of no table where it is",
+    "{as: table}": "the table has no place",
+    "{as: table, path: out/}": "the table has no place",
     "{as: log, path: out/}": "`as: log` is for tables of Delta Lake and Iceberg",
     "{parquet: t.parquet}": "a Parquet file has contents, and no log",
     "{as: table, parquet: t/}": "'t/' can't be a Parquet file",
