@@ -47,7 +47,10 @@ def test_small_ones_are_in_memory_and_large_ones_mapped(tmp_path):
         for batch, (path, entry, matrix) in zip(opened, given, strict=True):
             assert batches.batch(path, entry, LAYOUT) is batch
             assert np.array_equal(batch.for_keys(KEYS), matrix[3:4])
-        assert [(batch.held > 0, batch.file.is_mapped) for batch in opened] == [(True, True), (False, True)]
+        small, large = opened
+        assert small.held == small.matrix().nbytes
+        assert large.held > large.entry.size, "the file, and what is known of its pages"
+        assert all(batch.file.is_mapped for batch in opened)
         assert batches.settle()
     batches.batch(*given[0][:2], LAYOUT)
     assert batches.settle()
@@ -105,12 +108,34 @@ def test_there_is_an_end_to_what_is_kept(tmp_path, monkeypatch):
         opened = [batches.batch(path, entry, LAYOUT) for path, entry, _ in given]
         for batch, (*_, matrix) in zip(opened, given, strict=True):
             assert np.array_equal(batch.for_keys(KEYS), matrix[3:4])
-        monkeypatch.setattr(open_batches, "OPEN", 4)
+        monkeypatch.setattr(open_batches, "OPEN", 2)
         assert batches.settle()
         assert sum(batch.held for batch in opened) == 3 * 320
-        assert sum(batch.file.is_mapped for batch in opened) == 4
+        assert sum(batch.file.is_mapped for batch in opened) == 2
     batches.pool.intern_bytes([b"x" * 2000], parse_type("string"))
     assert not batches.settle(), "values alone are more than there is room for"
+
+
+@pytest.mark.usefixtures("few")
+def test_files_for_which_there_is_no_room_are_let_go_of(tmp_path):
+    """What is kept of them counts; they are looked into as before when they are used again, and every byte is checked then."""
+    given = [made(tmp_path, str(at), 3000) for at in range(3)]
+    one = OpenBatches(SECRET, 1 << 20).batch(*given[0][:2], LAYOUT)
+    one.for_keys(KEYS)
+    batches = OpenBatches(SECRET, 2 * one.held + 1)
+    for _ in range(3):
+        opened = [batches.batch(path, entry, LAYOUT) for path, entry, _ in given]
+        for batch, (*_, matrix) in zip(opened, given, strict=True):
+            assert np.array_equal(batch.for_keys(KEYS), matrix[3:4])
+        assert batches.settle()
+        assert [batch.held > 0 for batch in opened] == [True, True, False]
+        assert [batch.file.is_mapped for batch in opened] == [True, True, False]
+    index = opened[2].file.index
+    with given[2][0].open("r+b") as file:
+        file.seek(index.start)
+        file.write(bytes([255] * 8))
+    with pytest.raises(StateError, match="damaged"):
+        opened[2].for_keys(KEYS)
 
 
 @pytest.mark.usefixtures("few")

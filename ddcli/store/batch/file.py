@@ -372,13 +372,23 @@ class BatchFile:
         yield data
 
     def let_go(self, data: mmap.mmap | bytes) -> None:
-        """Have pages that were read count no longer as memory of this process."""
-        if isinstance(data, mmap.mmap):
+        """Have pages that were read count no longer as memory of this process, unless they are asked for again and again (see `held`)."""
+        if isinstance(data, mmap.mmap) and not self._warm:
             data.madvise(mmap.MADV_DONTNEED)
 
     def stay_mapped(self) -> None:
         """Keep the file mapped from the next use on."""
         self._stays = True
+
+    @property
+    def stays(self) -> bool:
+        """Say whether it is to stay mapped."""
+        return self._stays
+
+    @property
+    def held(self) -> int:
+        """Return how many bytes of the file may count as memory of this process."""
+        return self._entry.size if self._warm and self._mapped is not None else 0
 
     @property
     def is_mapped(self) -> bool:
@@ -388,3 +398,4 @@ class BatchFile:
     def close(self) -> None:
         """Let go of the file until it is used again. It is unmapped when nobody refers to it any more."""
         self._mapped = self._bundled = None
+        self._warm = False

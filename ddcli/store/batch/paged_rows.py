@@ -96,6 +96,37 @@ class PagedRows:
             raise other_columns(file.path)
         self.stored = [name for name in layout.stored if name not in index.constants]
         """The columns that a matrix has, but for those that hold just one number."""
+        self._leaves: Matrix | None = None
+        self._known = np.zeros(index.groups if file.stays else 0, np.bool_)
+        """Whether a leaf of the index has been read and checked, of a file that stays open."""
+
+    @property
+    def held(self) -> int:
+        """Return how many bytes of memory the leaves take that are kept."""
+        return 0 if self._leaves is None else int(self._known.sum()) * WORD * self.index.length
+
+    def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
+        """Return the leaves of some row groups, checked. They are kept where the file stays open: each lookup looks into them first of all."""
+        if not len(self._known):
+            return self._read_leaves(mapped, groups)
+        if self._leaves is None:
+            self._leaves = np.empty((self.index.groups, self.index.length), np.int64)
+        new = groups[~self._known[groups]]
+        if len(new):
+            self._leaves[new] = self._read_leaves(mapped, new)
+            self._known[new] = True
+        return self._leaves if len(groups) == len(self._leaves) else self._leaves[groups]
+
+    def _read_leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
+        file, index = self.file, self.index
+        if not file.is_checked:
+            size = WORD * index.length
+            file.fetch(mapped, index.start + groups * size, index.start + (groups + 1) * size)
+        every = np.frombuffer(mapped, np.int64, index.groups * index.length, index.start)
+        numbers = every.reshape(index.groups, index.length)[groups]
+        if not file.is_checked and (row_checksums(numbers) != index.checksums[groups]).any():
+            raise damaged(file.path)
+        return numbers
 
     def parts(self, groups: Sequence[int], pool: Pool, room: Matrix | None = None) -> Iterator[Matrix]:
         """Yield all rows of some row groups, in order, checking every byte of these; they are in `room`, if it is given."""
@@ -164,14 +195,7 @@ class _PageReading:
         self._data: Data = np.frombuffer(mapped, np.uint8)
         index = rows.index
         self._scratch = np.empty((2, index.page), np.uint64)
-        if not rows.file.is_checked:
-            size = WORD * index.length
-            rows.file.fetch(mapped, index.start + groups * size, index.start + (groups + 1) * size)
-        every = np.frombuffer(mapped, np.int64, index.groups * index.length, index.start)
-        numbers = every.reshape(index.groups, index.length)[groups]
-        if not rows.file.is_checked and (row_checksums(numbers) != index.checksums[groups]).any():
-            raise damaged(rows.file.path)
-        self.leaves = Leaves(index, groups, numbers)
+        self.leaves = Leaves(index, groups, rows.leaves(mapped, groups))
 
     def all(self, pool: Pool, room: Matrix | None) -> Matrix:
         """Return all rows, the first ones of `room` if it is given."""

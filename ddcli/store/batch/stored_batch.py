@@ -77,6 +77,12 @@ class StoredBatch:
         """Forget what `matrix` keeps."""
         self._matrix = None
 
+    def let_go(self) -> None:
+        """Keep nothing in memory until it is used again, and no more than it takes from then on."""
+        self.stay_open(in_memory=False)
+        self._matrix = self._reader = None
+        self.file.close()
+
     def stay_open(self, *, in_memory: bool) -> None:
         """Keep the file mapped from its first use on, or, `in_memory`, all updates."""
         self.file.stay_mapped()
@@ -90,8 +96,10 @@ class StoredBatch:
 
     @property
     def held(self) -> int:
-        """Return how many bytes of memory its updates take."""
-        return 0 if self._matrix is None else self._matrix.nbytes
+        """Return how many bytes of memory its updates take, or what is kept of its file."""
+        if self._matrix is not None:
+            return self._matrix.nbytes
+        return self.file.held + (0 if self._reader is None else self._reader.held)
 
     def parts(self) -> Iterator[tuple[Matrix, Pool]]:
         """Yield all updates in order, some 100 000 at a time, with the pool of their values, one for each part; keeps nothing."""
