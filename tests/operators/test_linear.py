@@ -59,6 +59,7 @@ def test_rows_of_one_time_that_become_one_record_are_summed_as_they_come():
     constant = Permute([Constant(8)], 1)
     assert constant.step([Delta(np.array(rows))], INTERVAL).updates.tolist() == [[8, 3, 5]]
     assert constant.step([Delta(np.array([[5, 3, 2], [6, 3, -2]]))], INTERVAL).updates.shape == (0, 3)
+    assert constant.step([Delta(np.array([[5, 3, 1], [6, 3, 1]]))], INTERVAL).updates.tolist() == [[8, 3, 2]]
     several = [*rows, [5, 4, 1]]
     assert constant.step([Delta(np.array(several))], INTERVAL).updates.tolist() == [[8, *row[1:]] for row in several]
     large = np.array([[5, 3, 2**62], [6, 3, 2**62]])

@@ -147,6 +147,8 @@ class Permute(Stateless):
         if not count:
             return None
         time, most = tails[0, 0], GREATEST // count
+        if kernels.rounds_equal(delta.updates, delta.updates.shape[1] - 2, (time, 1)):
+            total, count = count, 0
         for at in range(0, count, CACHED):
             times, diffs = tails[at : at + CACHED].T.copy()
             if times.min() != time or times.max() != time or max(-int(diffs.min()), int(diffs.max())) > most:
