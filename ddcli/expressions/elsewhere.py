@@ -13,7 +13,9 @@ EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinc
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(["to_char", "date_format", "format_date", "format_datetime", "format_timestamp"], WRITTEN),
     **dict.fromkeys(["to_date", "str_to_date", "parse_date"], READ),
-    **dict.fromkeys(["to_timestamp", "parse_timestamp", "parse_datetime"], TOLD),
+    "to_timestamp": f"of a number of seconds write timestamp '1970-01-01 00:00:00' + n * interval '1' second; of a text {TOLD.removeprefix('write ')}",
+    **dict.fromkeys(["parse_timestamp", "parse_datetime"], TOLD),
+    "columns": "name the columns; `* exclude (a)` leaves some out, `* replace (f(a) as a)` computes one",
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
     **dict.fromkeys(["list_transform", "array_transform", "transform", "list_apply", "list_filter", "filter"], EACH),
     **dict.fromkeys(["array_filter", "list_reduce", "array_reduce", "reduce", "aggregate"], EACH),

@@ -235,6 +235,11 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.WithinGroup):
             hint = "mode(), percentile_cont(0.5), percentile_disc(0.5) and string_agg(x, ',') take one key there, the first three an ascending one"
             self.fail(node, "`within group` does not stand behind this", hint)
+        if isinstance(node, exp.Comprehension):
+            self.fail(node, "list comprehensions are not supported", INSTEAD["list_transform"])
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+            hint = f"write {str(node.expression.this).lower()}({self.tree.written(node.this)})"
+            self.fail(node, "functions are not written behind a value", hint)
         if isinstance(node, exp.BitwiseXor | exp.Pow):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):

@@ -139,6 +139,26 @@ WRONG = {
         "1:8",
         "`within group` does not stand behind this",
     ),
+    "select x + 1 as y, y as x from t": ("1:8", "no column is named `x`"),
+    "select row_number() over (order by a) as r, sum(r) over () as n from t": (
+        None,
+        "a window function can't stand here",
+    ),
+    "select x from generate_series(date '2020-01-01', date '2020-02-01', interval 0 day) as g(x)": (
+        "1:15",
+        "the interval of generate_series is 0",
+    ),
+    "select x from generate_series(1, 2, interval 1 day) as g(x)": (
+        "1:15",
+        "takes two dates or timestamps and a constant interval",
+    ),
+    "select a, b as A from t union by name select a from u": (None, "a side of `by name` has two columns of one name"),
+    "select a from t union by name select s as a from t": (
+        None,
+        "column `a` is int64 on one side and string on the other",
+    ),
+    "select [x + 1 for x in [a]] as l from t": ("1:9", "list comprehensions are not supported"),
+    "select s.upper() as l from t": ("1:8", "functions are not written behind a value"),
     "select corr(a, s) as x from t": ("1:16", "corr expects numbers, got string"),
     "select array_agg(distinct a order by b) as x from t": ("1:8", "different values are ordered by themselves"),
     "select list_sum([s]) as x from t": ("1:18", "list_sum takes a list of numbers"),

@@ -162,6 +162,7 @@ class SubqueryHost(Protocol):
     scope: Names
     groups: Groups | None
     known: dict[int, Expression]
+    aliases: dict[str, exp.Expr]
 
     @property
     def statement(self) -> QueryLowering:

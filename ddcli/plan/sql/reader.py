@@ -194,6 +194,8 @@ class RowExpressions(ExpressionReader):
         try:
             found = self.block.scope.find(qualifier, name, span)
         except UnknownName as error:
+            if not qualifier and (alias := self.block.aliases.pop(name.lower(), None)) is not None:
+                return self.of_alias(name.lower(), alias)
             if not qualifier and not quoted:
                 self.refuse_changing(node, name)
             if quoted and not error.meant:
@@ -201,6 +203,14 @@ class RowExpressions(ExpressionReader):
                 raise SpecError(error.problem, span=span, hint=hint) from None
             raise
         return Column(found, self.block.schema[found], span=span)
+
+    def of_alias(self, name: str, alias: exp.Expr) -> Expression:
+        """Return the entry of the list that has a name which no column has; within it the name is unknown."""
+        try:
+            found = self.block.known[id(alias)] = self.expression(alias)
+        finally:
+            self.block.aliases[name] = alias
+        return found
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         if is_aggregate(node):

@@ -85,6 +85,10 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
             hint = "put it into the `from`: `from t, unnest(tags) as u(tag)`"
             raise SpecError(problem, span=statement.tree.place(call), hint=hint)
         spread_list(block, call)
+    if block.groups is None:
+        for each in reversed(entries):
+            if each.written is not None:
+                block.aliases[each.name.lower()] = each.written
     if is_windowed:
         attach(statement, block, node, entries, keys)
     expressions = _expressions(block, entries)

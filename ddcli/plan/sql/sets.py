@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -15,7 +16,7 @@ from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.names import fresh
+from ddcli.plan.sql.names import fresh, renamed
 from ddcli.plan.sql.nodes import column
 
 if TYPE_CHECKING:
@@ -27,23 +28,38 @@ LEFT, RIGHT = "#left", "#right"
 
 def set_operation(statement: QueryLowering, node: exp.SetOperation, environment: Environment) -> QueryResult:
     """Return the rows of both sides as a set operation combines them, under the left side's names."""
+    union = ("by_name",) if isinstance(node, exp.Union) else ()
     left, right, distinct = statement.tree.take(
-        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
+        node, "this", "expression", "distinct", "with_", "order", "limit", "offset", *union
     )[:3]
     if isinstance(node, exp.Union) and statement.leaving:
         sides = [side for side in (left, right) if not names_some(side, statement.leaving)]
         if len(sides) == 1:
             return statement.query(sides[0], environment)
-    one, other = aligned(
-        statement, node, [statement.query(left, environment), statement.query(right, environment)], environment
-    )
+    both = [statement.query(left, environment), statement.query(right, environment)]
+    if node.args.get("by_name"):
+        for side in both:
+            names = [name.lower() for name, _ in side.columns]
+            if len(set(names)) < len(names):
+                raise SpecError("a side of `by name` has two columns of one name", span=statement.tree.place(node))
+        both = [padded(both[0], both[1]), padded(both[1], both[0])]
+        order = {name.lower(): at for at, (name, _) in enumerate(both[0].columns)}
+        both[1] = replace(both[1], columns=tuple(sorted(both[1].columns, key=lambda each: order[each[0].lower()])))
+    one, other = aligned(statement, node, both, environment)
     return combined(node, one, other, distinct=bool(distinct))
+
+
+def padded(side: QueryResult, other: QueryResult) -> QueryResult:
+    """Return a side of a `union by name` with the columns more that the other has, null in all rows."""
+    own = {name.lower() for name, _ in side.columns}
+    missing = {name: each for name, each in other.columns if name.lower() not in own}
+    names = dict(zip(missing, renamed(missing, side.node.schema).values(), strict=True))
+    nulls = {names[name]: Literal(None, other.node.schema[each].or_null()) for name, each in missing.items()}
+    return replace(side, node=nodes.extended(side.node, nulls), columns=(*side.columns, *names.items()))
 
 
 def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, distinct: bool) -> QueryResult:
     """Return the rows of two results with equal columns as a set operation combines them."""
-    from dataclasses import replace
-
     if isinstance(node, exp.Union):
         both = nodes.concat([one.node, other.node])
         return replace(one, node=nodes.distinct(both) if distinct else both)

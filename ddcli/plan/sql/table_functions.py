@@ -1,16 +1,18 @@
-"""Functions that return rows: each row beside each element of a list, or each number of a series.
+"""Functions that return rows: each row beside each element of a list, or each number or moment of a series.
 
 They stand in a `from`, and `unnest` also in the list of a `select`, where it means the same as in a `lateral` behind the tables.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from ddcli.errors import SpecError
-from ddcli.expressions.coerce import INT64, convert
+from ddcli.expressions.coerce import INT64, Mismatch, convert
+from ddcli.expressions.parse import expanded
 from ddcli.expressions.scope import TableCall
 from ddcli.expressions.steps import UnnestStep
 from ddcli.expressions.tree import Column, Expression, Literal
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
 
 SERIES = ("generate_series", "range")
+DAY = 86_400_000_000
+"""Microseconds of a day."""
 
 
 def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node, str, str]:
@@ -47,8 +51,14 @@ def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node,
             take(node, "this", "alias")
         name, written = take(function, "this", "expressions")
         name = str(name).lower()
-    table = _called(name, [block.reader.expression(each) for each in written or ()], node, statement)
+    args = [block.reader.expression(each) for each in written or ()]
     (column,) = renamed([name], {*taken, *block.schema}).values()
+    if name in SERIES and len(args) == 3 and args[2].type.kind in ("duration", "months"):
+        try:
+            return _moments(block, name, args, column), column, name
+        except Mismatch as mismatch:
+            raise SpecError(mismatch.problem, span=place(node), hint=mismatch.hint) from None
+    table = _called(name, args, node, statement)
     return logical.Apply((block.node,), block.schema | {column: table.type}, UnnestStep(column, table)), column, name
 
 
@@ -67,11 +77,37 @@ def _called(name: str, args: list[Expression], node: exp.Expr, statement: QueryL
                 raise SpecError("range takes one or two numbers", span=place(node), hint="use generate_series")
             last = call("-", last, nodes.ONE)
         return TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
-    hint = "unnest(list), generate_series(first, last), range(end)"
+    hint = "unnest(list), generate_series(first, last), generate_series(day, day, interval 1 day), range(end)"
     if name.startswith("read_"):
         hint = "`dd sql` without `--from` names files: `from 'orders.csv'`; of a pipeline they are inputs"
     problem = f"no function that returns rows is named `{name}`, or it takes other arguments"
     raise SpecError(problem, span=place(node), hint=hint)
+
+
+def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -> Node:
+    """Return a block's rows, each with each date or timestamp of a series: its first one and a number of steps. Raises Mismatch."""
+    first, last, step = args
+    if not isinstance(step, Literal) or not all(end.type.kind in ("date", "datetime") for end in (first, last)):
+        raise Mismatch(
+            f"{name} takes two dates or timestamps and a constant interval", hint=f"{name}(a, b, interval 1 day)"
+        )
+    size = step.value // dt.timedelta(microseconds=1) if isinstance(step.value, dt.timedelta) else int(str(step.value))
+    if not size:
+        raise Mismatch(f"the interval of {name} is 0")
+    if step.type.kind == "months":
+        count, value = f"date_diff('month', a, b) / {size}", f"add_months(a, n * {size})"
+    elif first.type.kind == "date" and not size % DAY:
+        count, value = f"date_diff('day', a, b) / {size // DAY}", f"add_days(a, n * {size // DAY})"
+    else:
+        count, value = f"(epoch_us(b) - epoch_us(a)) / {size}", "a + n * step"
+    (number,) = renamed(["#n"], {*block.schema, column}).values()
+    ends = {"a": first, "b": last, "step": step}
+    steps = TableCall("generate_series", (Literal(0, INT64), expanded(count, ends, step.span), nodes.ONE), INT64)
+    rows = logical.Apply((block.node,), block.schema | {number: INT64}, UnnestStep(number, steps))
+    moment = expanded(value, ends | {"n": Column(number, INT64)}, step.span)
+    found = nodes.mapped(rows, nodes.every(rows, block.schema) | {column: moment})
+    sign = ("<" if size > 0 else ">") + ("" if name == "range" else "=")
+    return nodes.filtered(found, expanded(f"m {sign} b", {"m": Column(column, moment.type), "b": last}, step.span))
 
 
 def find_unnested(written: Sequence[exp.Expr]) -> list[exp.Expr]:

@@ -90,7 +90,6 @@ def attach(
                 span=statement.tree.place(qualify),
                 hint="write `where` or `having`",
             )
-        _read_aliases(statement, block, qualify, entries)
         block.where(statement.tree.take(qualify, "this")[0])
 
 
@@ -128,23 +127,3 @@ def _resolved(
     if order is not None and its_order is not None:
         raise SpecError(f"the window `{name}` has an order already", span=tree.place(node))
     return called, its_partition, order or its_order, spec or its_spec
-
-
-def _read_aliases(statement: QueryLowering, block: Block, qualify: exp.Expr, entries: Sequence[Entry]) -> None:
-    """Read the names of entries of the list that `qualify` has: those that no column has."""
-    if block.groups is not None:  # over groups, names of the list are known anyway
-        return
-    listed = {entry.name.lower(): entry.written for entry in entries if entry.written is not None}
-    left: list[exp.Expr] = [qualify]
-    while left:
-        node = left.pop()
-        if isinstance(node, exp.Query | exp.Window):
-            continue
-        left += node.iter_expressions()
-        if not isinstance(node, exp.Column) or node.args.get("table") or node.name.lower() not in listed:
-            continue
-        try:
-            block.scope.find(None, node.name, statement.tree.place(node))
-        except SpecError:
-            statement.identifier(node)
-            block.known[id(node)] = block.reader.expression(listed[node.name.lower()])
