@@ -96,21 +96,20 @@ class PagedRows:
             raise other_columns(file.path)
         self.stored = [name for name in layout.stored if name not in index.constants]
         """The columns that a matrix has, but for those that hold just one number."""
-        self._leaves: Matrix | None = None
-        self._known = np.zeros(index.groups if file.stays else 0, np.bool_)
-        """Whether a leaf of the index has been read and checked, of a file that stays open."""
+        kept = index.groups if file.stays else 0
+        self._leaves: Matrix = np.empty((kept, index.length), np.int64)
+        self._known = np.zeros(kept, np.bool_)
+        """Whether a leaf of the index has been read and checked, of a file that stays open; it is set after the leaf is there, as threads see it."""
 
     @property
     def held(self) -> int:
         """Return how many bytes of memory the leaves take that are kept."""
-        return 0 if self._leaves is None else int(self._known.sum()) * WORD * self.index.length
+        return int(self._known.sum()) * WORD * self.index.length
 
     def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
         """Return the leaves of some row groups, checked. They are kept where the file stays open: each lookup looks into them first of all."""
         if not len(self._known):
             return self._read_leaves(mapped, groups)
-        if self._leaves is None:
-            self._leaves = np.empty((self.index.groups, self.index.length), np.int64)
         new = groups[~self._known[groups]]
         if len(new):
             self._leaves[new] = self._read_leaves(mapped, new)
