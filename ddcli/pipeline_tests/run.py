@@ -238,13 +238,14 @@ class _Standing:
         return next((name for name, one in spec.outputs.items() if one.source.value == of and name in known), None)
 
     def _kept(self, output: str, layout: Layout) -> Seen | None:
-        """Return what an output holds; None if it has other columns, as a run will see to."""
+        """Return what an output holds; None if it has other columns, or lacks its files, as a run will see to."""
         assert self.manifest is not None
-        subject = self.subject
+        subject, times = self.subject, tuple(self.subject.time)
         listing = list_input(str(subject.request.outputs[output]), subject.request.base)
+        none = np.empty((0, layout.width + len(times) + 1), np.int64)
         if not listing.new:
-            return None
-        times = tuple(subject.time)
+            written = self.manifest.outputs[output].files
+            return None if written else Seen(subject, layout, none, none, Frontier(self.manifest.upper))
         found = LogReader(Listing(listing.root, listing.new[:1]), Updates(times)).schema.columns
         if [(name, kind.required()) for name, kind in found.items()] != [
             (name, kind.required()) for name, kind in layout.schema.items()
@@ -252,6 +253,5 @@ class _Standing:
             return None
         reader = LogReader(listing, Updates(times, layout.schema | subject.time))
         slices = reader.take(layout.names, None, self.manifest.upper).slices
-        none = np.empty((0, layout.width + len(times) + 1), np.int64)
         log = np.concatenate([none, *(part.matrix(layout, subject.pool) for part in slices)])
         return Seen(subject, layout, log, log, Frontier(self.manifest.upper))

@@ -214,6 +214,21 @@ def test_what_runs_have_written(shop):
     assert problems(report) == ["output totals, times before 4: totals: 'region' has values that are not accepted"]
 
 
+def test_an_output_that_is_empty_was_written(shop):
+    """It has no file, and nothing in it breaks a rule; but where files are gone, nothing is known of it."""
+    empty = ORDERS.replace("- reduce", "- filter: id > 5\n      - reduce")
+    shop.write("orders/1.csv", "id,region,amount,note,time,diff\n1,north,2.5,,0,1\n")
+    shop.write("p.yaml", empty + STANDING)
+    assert shop("run", "p.yaml").code == 0
+    (test,) = found(shop, STANDING, head=empty)["tests"]
+    assert (test["result"], test["records"]) == ("passed", 0)
+    shop.write("orders/2.csv", "id,region,amount,note,time,diff\n7,north,2.5,,1,1\n")
+    assert shop("run", "p.yaml").code == 0
+    for file in (shop.folder / "out/totals").glob("*.parquet"):
+        file.unlink()
+    assert [test["result"] for test in found(shop, STANDING, head=empty)["tests"]] == ["skipped"]
+
+
 FORMATS = """\
 dd: 1
 name: formats

@@ -15,6 +15,13 @@ LARGEST = 1 << 30
 """Bytes of a manifest."""
 COMPILE = "compile the project with `dbt compile --full-refresh`"
 INCREMENTAL = "macro.dbt.is_incremental"
+UNREAD = {
+    "unit_tests": "unit test",
+    "metrics": "metric",
+    "semantic_models": "semantic model",
+    "saved_queries": "saved query",
+}
+"""Parts of a manifest that are neither tables nor tests of one, and what one of them is called."""
 
 
 def read_manifest(project: Path) -> ForeignProject:
@@ -29,8 +36,8 @@ def read_manifest(project: Path) -> ForeignProject:
         named = str(tree["metadata"].get("project_name") or project.resolve().name)
         found = [_node(each) for part in ("nodes", "sources") for each in tree[part].values()]
         unread = tuple(
-            (part.removesuffix("s").replace("_", " "), str(each["name"]), str(each.get("original_file_path", "")))
-            for part in ("unit_tests", "metrics", "semantic_models", "saved_queries")
+            (kind, str(each["name"]), str(each.get("original_file_path", "")))
+            for part, kind in UNREAD.items()
             for each in (tree.get(part) or {}).values()
         )
         return ForeignProject(named, {each.id: each for each in found}, _is_full_refresh(path, tree), unread)
