@@ -113,7 +113,7 @@ def _refuse_readers(directory: Path) -> None:
             raise StateError(
                 f"another pipeline, '{hold.reader}', reads the state right now: files that it reads stay",
                 place=str(directory),
-                hint=f"repeat this command when it has ended; or drop its hold, `dd state release PIPELINE --reader {hold.reader}`",
+                hint=f"repeat this command when it has ended (if it was killed, run it again first); or drop its hold, `dd state release PIPELINE --reader {hold.reader}`",
             )
 
 

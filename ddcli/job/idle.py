@@ -15,6 +15,7 @@ from ddcli.job.frontier import find_seen, find_time, find_upper
 from ddcli.job.inputs import find_inputs
 from ddcli.job.summary import RunSummary
 from ddcli.store.state.contents import unpublished
+from ddcli.store.state.holds import is_reading, reader_name
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
 from ddcli.store.time_text import format_frontier
@@ -96,6 +97,8 @@ def _has_nothing(request: Request, manifest: Manifest) -> bool:
         entry = manifest.inputs[name]
         if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
             return False
+        if given.shared and is_reading(given.shared.state, reader_name(request.spec.name.value, request.state)):
+            return False  # it keeps files, which are let go of after a run
     # A row that waits and may be taken would move the upper: it is at or after the old one.
     return not any(given.listing.new or given.listing.grown or given.listing.unmoved for given in found.values()) and (
         find_upper(request, time, found, manifest, find_seen(manifest)) == before

@@ -235,7 +235,11 @@ def test_logs_that_are_summed_up(tmp_path, monkeypatch, case, claims):
     if claims:
         kept.leave()
     steps = [kept.write] * 5 + [kept.read] * 2 + [kept.feed] * 3 + [kept.compact, kept.arrange]
-    steps = [kept.write] * 12 + [kept.read, kept.arrange, kept.transfer, kept.compact] + [kept.feed] * 3 if claims else steps
+    steps = (
+        [kept.write] * 12 + [kept.read, kept.arrange, kept.transfer, kept.compact] + [kept.feed] * 3
+        if claims
+        else steps
+    )
     for _ in range(30):
         kept.draw.choice(steps)()
         kept.look()

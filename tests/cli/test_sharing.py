@@ -1,6 +1,7 @@
 """Arrangements that one pipeline exports and another imports: no copy, exactly what is new, and holds."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.state.contents import batch_files
-from ddcli.store.state.holds import read_holds
+from ddcli.store.state.holds import read_holds, write_hold
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.state.shared_arrangements import reading
 from tests.harness import contents, files
@@ -227,6 +228,21 @@ def test_a_changed_importer_is_rebuilt_from_the_arrangement(both):
     ran(both, "pairs.yaml", "--apply")
     assert contents(both.folder / "out/pairs") == {("south", 7, 7): 1}
     assert batches(both, "pairs") == []
+
+
+def test_a_run_lets_go_of_what_a_killed_one_was_reading(both):
+    """Also one with nothing new: the files that a killed one reads would stay for ever, and no row could be forgotten."""
+    ran(both, "pairs.yaml")
+    state = both.folder / ".dd/orders"
+    (hold,) = holds(both)
+    number = read_newest(state).number
+    write_hold(state, replace(hold, manifest=number), Files())
+    refused = both("forget", "orders.yaml", "--where", "region = 'north'")
+    assert refused.code == 4
+    assert "if it was killed, run it again" in refused.err
+    assert ran(both, "pairs.yaml")["changed"] is False
+    assert holds(both) == (hold,)
+    assert both("forget", "orders.yaml", "--where", "region = 'north'").code == 0
 
 
 def test_a_plan_and_a_dry_run_hold_nothing(both):

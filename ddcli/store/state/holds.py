@@ -136,6 +136,15 @@ def find_hold(directory: Path, reader: str) -> Hold | None:
     return next((hold for hold in read_holds(directory) if hold.reader == reader), None)
 
 
+def is_reading(directory: Path, reader: str) -> bool:
+    """Say whether a reader reads a state now, or died while it did."""
+    try:
+        hold = Hold.from_json(json.loads(read_bytes(_path(directory, reader))), reader)
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # one that can't be read whoever writes it next reports
+    return hold.manifest is not None
+
+
 def release(directory: Path, reader: str, files: Files) -> Hold | None:
     """Drop a reader's hold and return it; None where there is none."""
     with holding(directory, files):
