@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from contextlib import suppress
+from errno import ENOSPC
 from itertools import count
 
 import polars as pl
@@ -59,6 +60,21 @@ def test_death_at_any_operation(follower):
         files = Faulty(at, after=draw.random() < 0.5)
         with suppress(Dead):
             follower.run(files)
+        check_the_next_run(follower)
+
+
+def test_a_full_disk_of_a_table(follower):
+    """The message says what is committed, and the next run makes up for it."""
+    draw, saved = second_run(follower, "full")
+    files = Faulty()
+    follower.run(files)
+    written = [at for at, (operation, path) in enumerate(files.log) if operation == "write" and "lake" in path.parts]
+    assert written or follower.kind == "iceberg"
+    for at in draw.sample(written, min(1, len(written))):
+        follower.restore(saved)
+        with pytest.raises(EngineError, match="No space left") as failed:
+            follower.run(Faulty(at, OSError(ENOSPC, "No space left on device")))
+        assert failed.value.hint.startswith("the run is committed, and the table stays as it was")
         check_the_next_run(follower)
 
 

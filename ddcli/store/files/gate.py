@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Bytes = bytes | bytearray | memoryview | mmap.mmap
 
+INVISIBLE = "nothing of this run is visible; free space or fix the disk, then run again"
+"""What to do about a file that can't be written: whoever writes it commits later."""
 TEMPORARY = ".dd-tmp"
 """The suffix of every file that nobody may read yet."""
 
@@ -83,7 +85,7 @@ class Files:
             raise EngineError(
                 f"cannot {operation} the file: {error.strerror or error}",
                 place=str(path),
-                hint="nothing of this run is visible; free space or fix the disk, then run again",
+                hint=INVISIBLE,
             ) from error
 
     def make_directory(self, path: Path) -> list[Path]:
