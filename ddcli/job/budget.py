@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.errors import BudgetError, Span, UsageError, did_you_mean
-from ddcli.job.summary import size_of
+from ddcli.job.summary import plural, size_of
 from ddcli.plan.physical import WAITING
 from ddcli.spec.bounds import EXAMPLES, UNITS, WORK_CLASSES, parse_bound
 
@@ -213,7 +213,7 @@ def _where(span: Span | None) -> str:
 def _figure(what: str, value: float) -> str:
     if what == "bytes":
         return size_of(value)
-    return f"{value:,.0f} rows" if what == "rows" else f"{value:,.3g} s"
+    return f"{value:,.0f} {plural(round(value), 'row')}" if what == "rows" else f"{value:,.3g} s"
 
 
 def written_bytes(

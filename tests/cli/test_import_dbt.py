@@ -235,6 +235,18 @@ def test_what_cannot_be_taken_over_is_listed_by_file_and_line(project):
     assert project("check", "dbt/dd.yaml").code == 0
 
 
+def test_what_waits_for_files_is_noted(project):
+    """Whether a model may be taken over can depend on types: of a table whose files are not there, nothing is known."""
+    note = "models of inputs whose columns are not known are not checked: import again, with `--force`"
+    assert note not in project("import", "dbt", "dbt", "first.yaml").err
+    path = project.folder / "dbt/target/manifest.json"
+    tree = json.loads(path.read_text())
+    source = tree["sources"]["source.shop.raw.order_items"]
+    source["meta"] = source["config"]["meta"] = {}
+    path.write_text(json.dumps(tree))
+    assert note in project("import", "dbt", "dbt").err
+
+
 def test_an_incremental_compile_is_refused(project):
     path = project.folder / "dbt/target/run_results.json"
     path.write_text(path.read_text().replace('"full_refresh": true', '"full_refresh": false'))

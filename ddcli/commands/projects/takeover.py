@@ -148,6 +148,9 @@ class Takeover(ABC):
                         self.found.notes.append(str(error.problem))
                     else:
                         self.found.left_out.append(error)
+                if any(isinstance(error, InputError) for error in elsewhere):
+                    again = "import again, with `--force`, when their files are there"
+                    self.found.notes.append(f"models of inputs whose columns are not known are not checked: {again}")
                 return text, checked
 
     def expect_no_more(self, query: ImportedQuery, about: str, error: DdError) -> None:
