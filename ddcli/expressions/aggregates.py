@@ -293,7 +293,9 @@ def _of_pairs(function: str) -> pl.Expr:
         "corr": lambda: pl.when((xx != 0) & (yy != 0)).then((xy / (xx.sqrt() * yy.sqrt())).clip(-1, 1)),
         "regr_slope": lambda: pl.when(xx != 0).then(xy / xx),
         "regr_intercept": lambda: pl.when(xx != 0).then(y.mean() - xy / xx * x.mean()),
-        "regr_r2": lambda: pl.when(xx != 0).then(pl.when(yy == 0).then(1.0).otherwise(xy / xx * (xy / yy))),
+        "regr_r2": lambda: pl.when(xx != 0).then(
+            pl.when((yy == 0) & xx.is_finite()).then(1.0).otherwise(xy / xx * (xy / yy))
+        ),
         "regr_sxx": lambda: pl.when(count > 0).then(xx),
         "regr_sxy": lambda: pl.when(count > 0).then(xy),
     }

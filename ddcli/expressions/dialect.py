@@ -138,6 +138,9 @@ class _Parser(Parser):
         TokenType.ARROW: lambda _, this, path: exp.JSONExtract(this=this, expression=path),
         TokenType.DARROW: lambda _, this, path: exp.JSONExtractScalar(this=this, expression=path),
     }
+    # Types are read as text: `range < 5` compares a column.
+    NESTED_TYPE_TOKENS: ClassVar = set()
+    STRUCT_TYPE_TOKENS: ClassVar = set()
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
         "CAST": lambda self: self._typed_cast("cast"),

@@ -710,7 +710,7 @@ def cast(value: Any, source: Type, target: Type) -> Any:
         inner = dict(source.fields)
         return {name: cast(value[name], inner[name], kind) for name, kind in target.fields}
     if source.kind == "string":
-        return from_text(value.strip(" "), target)
+        return value if target.kind == "string" else from_text(value.strip(" "), target)
     if target.kind == "string":
         return to_text(value)
     if target.is_float:
@@ -946,7 +946,7 @@ def of_pairs(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) -> 
         y_varies = len({y for y, _ in pairs}) > 1 or any(not math.isfinite(y) for y, _ in pairs)
         needed = {"corr": x_varies and y_varies}.get(call.function, x_varies)
         return math.nan if needed or not PAIRS[call.function] else None
-    exact = [(Fraction(y), Fraction(x)) for y, x in pairs]
+    exact = [(Fraction(y if 0 in ways else 0), Fraction(x)) for y, x in pairs]
     y_mean, x_mean = (sum(pair[at] for pair in exact) / count for at in (0, 1))
     xy = sum((y - y_mean) * (x - x_mean) for y, x in exact)
     yy, xx = sum((y - y_mean) ** 2 for y, _ in exact), sum((x - x_mean) ** 2 for _, x in exact)

@@ -57,6 +57,7 @@ STATEMENTS = [
     "select a, case when exists (select 1 from v where v.k = t.a) then 1 else 0 end as e from t",
     "select 1 as one, 'x' as y",
     "values (1, 'a'), (2, null)",
+    "select range, range > 1 as x from range(4) where range < 3",
     "select a, p from n order by p, a limit 3",
     "select a, p from n order by p desc, a desc limit 2 offset 1",
     "select a, p from n order by p nulls first, a limit 2",
