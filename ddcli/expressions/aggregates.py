@@ -101,10 +101,6 @@ def _maybe_float(type_: Type) -> Type:
     return FLOAT64.or_null(type_.nullable)
 
 
-def _maybe(_: Type) -> Type:
-    return FLOAT64.or_null()
-
-
 def _always(type_: Type) -> Callable[[Type], Type]:
     return lambda _: type_
 
@@ -130,14 +126,14 @@ _TABLE = [
     Aggregate("stddev_pop", "stddev_pop(x)", "Standard deviation of the whole.", "number", _maybe_float),
     Aggregate("var_samp", "var_samp(x)", "Variance of a sample; null of fewer than two. Also `variance`.", "number", _always(FLOAT64.or_null())),
     Aggregate("var_pop", "var_pop(x)", "Variance of the whole; NaN with an infinity.", "number", _maybe_float),
-    Aggregate("covar_pop", "covar_pop(y, x)", "Covariance of the rows in which both are there.", "numbers", _maybe, args=2),
-    Aggregate("covar_samp", "covar_samp(y, x)", "Covariance of a sample; null of fewer than two such rows.", "numbers", _maybe, args=2),
-    Aggregate("corr", "corr(y, x)", "Correlation, from -1 to 1; null where y or x is the same in all rows.", "numbers", _maybe, args=2),
-    Aggregate("regr_slope", "regr_slope(y, x)", "Slope of the line with the least squares; null where x is the same in all rows.", "numbers", _maybe, args=2),
-    Aggregate("regr_intercept", "regr_intercept(y, x)", "Where that line has x = 0.", "numbers", _maybe, args=2),
-    Aggregate("regr_r2", "regr_r2(y, x)", "Part of y's variance that the line explains: the square of the correlation; 1 where y is the same in all rows.", "numbers", _maybe, args=2),
-    Aggregate("regr_sxx", "regr_sxx(y, x)", "Sum of the squares of x less its mean, of the rows in which both are there. `regr_syy` is that of y.", "numbers", _maybe, args=2),
-    Aggregate("regr_sxy", "regr_sxy(y, x)", "Sum of the products of x and y, each less its mean. `regr_count`, `regr_avgx` and `regr_avgy` are count and means of these rows.", "numbers", _maybe, args=2),
+    Aggregate("covar_pop", "covar_pop(y, x)", "Covariance of the rows in which both are there.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("covar_samp", "covar_samp(y, x)", "Covariance of a sample; null of fewer than two such rows.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("corr", "corr(y, x)", "Correlation, from -1 to 1; null where y or x is the same in all rows.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("regr_slope", "regr_slope(y, x)", "Slope of the line with the least squares; null where x is the same in all rows.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("regr_intercept", "regr_intercept(y, x)", "Where that line has x = 0.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("regr_r2", "regr_r2(y, x)", "Part of y's variance that the line explains: the square of the correlation; 1 where y is the same in all rows.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("regr_sxx", "regr_sxx(y, x)", "Sum of the squares of x less its mean, of the rows in which both are there. `regr_syy` is that of y.", "numbers", _always(FLOAT64.or_null()), args=2),
+    Aggregate("regr_sxy", "regr_sxy(y, x)", "Sum of the products of x and y, each less its mean. `regr_count`, `regr_avgx` and `regr_avgy` are count and means of these rows.", "numbers", _always(FLOAT64.or_null()), args=2),
     Aggregate("mode", "mode(x)", "The most frequent value, the smallest of several.", "ordered", _same),
     Aggregate("array_agg", "array_agg(x order by y [desc], ...), array_agg(distinct x order by x)", "All values as a list, nulls included; with `distinct` each once.", "ordered", lambda t: Type("list", inner=t.or_null()), ordered=True, takes_distinct=True),
     Aggregate("string_agg", "string_agg(x, separator order by y [desc], ...)", "All texts joined by a constant separator; with `distinct` each once.", "string", _same, ordered=True, takes_distinct=True, args=2),

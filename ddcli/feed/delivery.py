@@ -258,7 +258,7 @@ class OutputFeed:
         return Consumer(consumer, output.log, name)
 
     def _written_anew(self, since: str) -> StateError:
-        problem = f"the output was written anew since {since}: what changed can't be told"
+        problem = f"the output was written anew since {since}: what changed is no longer known"
         return StateError(problem, place=str(self.path), hint=BEGIN)
 
     def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
@@ -306,7 +306,7 @@ class OutputFeed:
         known = rows_through(self.path / file.name, since)
         if known is None:
             raise StateError(
-                f"the consumer is at {since}, and commits {file.first} to {file.commit} were summed up since: what it lacks can't be told",
+                f"the consumer is at {since}, and commits {file.first} to {file.commit} were summed up since: what it lacks is no longer known",
                 place=str(self.path / file.name),
                 hint=BEGIN,
             )

@@ -38,8 +38,8 @@ def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
 def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
     """Return the summary of a run that has nothing to do."""
     upper = Frontier(manifest.upper)
-    told = format_frontier(upper, list(find_time(manifest).values()))
-    return RunSummary(request.spec.name.value, None, told, changed=False, time=time_text(request.clock, upper))
+    closed = format_frontier(upper, list(find_time(manifest).values()))
+    return RunSummary(request.spec.name.value, None, closed, changed=False, time=time_text(request.clock, upper))
 
 
 def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:

@@ -146,12 +146,12 @@ def sum_up(
             files = files if pays(files) else ()
             held = old.aged(bound)[len(files) :]
             length = None if upper is None or unclaimed is None else upper - unclaimed
-            told = old.told(claims, held if pays(held) else (), files, length)
+            reported = old.reported(claims, held if pays(held) else (), files, length)
             if not files:
-                done.append(SummedUp(name, str(paths[name]), claims=told))
+                done.append(SummedUp(name, str(paths[name]), claims=reported))
                 continue
             entry, report = old.summed(files, dry=dry)
-            done.append(replace(report, claims=told))
+            done.append(replace(report, claims=reported))
             if not dry:
                 outputs[name] = replace(outputs[name], files=(entry, *[*outputs[name].files][len(files) :]))
         if outputs != manifest.outputs:
@@ -202,7 +202,7 @@ class _Old:
             found.pop()  # a correction, at times that are open
         return found
 
-    def told(
+    def reported(
         self,
         claims: Sequence[Claimant],
         held: Sequence[FileEntry],

@@ -177,7 +177,7 @@ class Kept:
         self.got[place] = self.seen["a"]
 
     def may_be_passed(self, output, who, error, hint):
-        """See that whoever is refused is further behind than claims hold a log back, or than what was summed up by hand, and is told how to begin anew."""
+        """See that whoever is refused is further behind than claims hold a log back, or than what was summed up by hand, and learns from the message how to begin anew."""
         assert self.claims
         assert "were summed up" in error.problem
         assert hint in error.hint
