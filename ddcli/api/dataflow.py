@@ -268,7 +268,7 @@ class Dataflow:
             return self.frontier
         first, *others = [feed.frontier for feed in self._feeds.values()]
         # The meet of several is computed only where they differ: one small step is not to notice it.
-        upper = first if all(other == first for other in others) else Frontier(t for f in (first, *others) for t in f)
+        upper = first if others.count(first) == len(others) else Frontier(t for f in (first, *others) for t in f)
         if upper == self.frontier:
             return upper
         for feed in self._feeds.values():

@@ -11,15 +11,15 @@ from ddcli.engine import kernels
 from ddcli.engine.heap import Heap
 from ddcli.engine.loans import take_back
 from ddcli.engine.loop import LeavingUpdates
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.places import NOTHING
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
-from ddcli.engine.shards import dealt, joined
+from ddcli.engine.shards import dealt, joined, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas, Pass, Place
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, Leg
@@ -58,23 +58,17 @@ def step_in_memory(
 
 
 def step_flat(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
-    """Do so where the nest is one stage: there is nothing to schedule, and a step of few rows takes less than to do it."""
+    """Do so where the nest is one stage of one shard: there is nothing to schedule, and a step of few rows takes less than to do it."""
     scope = nest.scope
     (stage,) = scope.stages
     scope.announce(stage)
+    given = {index: delta if isinstance(delta, Delta) else summed(delta) for index, delta in fed.items()}
     due = {index for index, operator in nest.beginning(()) if any(True for _ in operator.begin(interval))}
-    given = {index: [deltas] for index, deltas in _filled(fed, scope.workers.count)}
-    passes = scope.step_stage(stage, given, {}, due, interval) if given or due else ()
-    found: dict[int, Deltas] = {}
-    for index in scope.kept:
-        none = scope.places[index].none
-        deltas = [each.found.pop(index, none) for each in passes]
-        if any(delta is not none for delta in deltas):
-            found[index] = deltas
+    found = scope.through(stage, 0, given, {}, due, interval)
     nest.close((), interval)
-    for index in {index for each in passes for index in each.stepped}:
+    for index in found.stepped:
         scope.seal(index, interval)
-    return found
+    return {index: [delta] for index, delta in found.found.items()}
 
 
 def _filled(fed: Mapping[int, Delta | Deltas], count: int) -> Iterator[tuple[int, Deltas]]:

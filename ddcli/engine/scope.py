@@ -278,24 +278,26 @@ class Scope:
         result, places = Pass(), self.places
         waiting = _begun(stage, deltas, routed, due, late)
         while waiting:
-            bit = waiting & -waiting
-            waiting ^= bit
-            at = bit.bit_length() - 1
+            at = (waiting & -waiting).bit_length() - 1
+            waiting &= waiting - 1
             index = stage.places[at]
             place = places[index]
             if place.shards:
                 called, given, brought = index in due, [], routed if place.route else None
                 for i, none in place.reads:  # no comprehension: it is a call, for each of many places
-                    delta = deltas.get(i, none) if brought is None else brought.pop((index, i), none)
-                    called = called or len(delta.updates) > 0
-                    given.append(delta)
+                    delta = deltas.get(i) if brought is None else brought.pop((index, i), None)
+                    if delta is None:
+                        given.append(none)
+                    else:  # what has no updates is in neither
+                        called = True
+                        given.append(delta)
                     del delta
                 found = self._stepped(index, place, shard, given, interval, result) if called else None
             else:
                 found = deltas.get(index)
             if late and index in late:
                 found = late[index] if found is None else summed([late[index], found])
-            if found is not None and self.counted and place.name and not place.shards:
+            if self.counted and found is not None and place.name and not place.shards:
                 found = place.counted(shard, (), found, 0.0)
                 result.rows += len(found.updates)
             given = []
@@ -323,9 +325,9 @@ class Scope:
             if operator.rows_read != read:
                 place.count(shard).rows_read += operator.rows_read - read
             result.rows += len(found.updates)
+            assert found.updates.shape[1] == place.none.updates.shape[1]
         else:
             found = operator.step(given, interval)
-        assert found.updates.shape[1] == place.none.updates.shape[1]
         if operator.seals:
             result.stepped.append(index)
         if wakes := operator.wakes:

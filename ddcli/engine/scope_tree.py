@@ -119,8 +119,8 @@ class Nest:
 
     @cached_property
     def is_flat(self) -> bool:
-        """Whether all of it is one stage."""
-        return len(self.scopes) == 1 and len(self.scope.stages) == 1
+        """Whether all of it is one stage of one shard."""
+        return len(self.scopes) == 1 and len(self.scope.stages) == 1 and self.scope.workers.count == 1
 
     def beginning(self, path: Path) -> list[tuple[int, Operator]]:
         """Return the operators of a scope that do something when an interval begins, each with its place."""

@@ -63,7 +63,12 @@ def test_no_two_batches_that_are_due_to_be_merged_are_left_alone(batches, least_
             trace.insert(np.array(rows, np.int64).reshape(-1, 3), Frontier([(time + 1,)]))
             busy = {id(batch) for merging in trace._merges for batch in (merging.older, merging.younger)}
             last = max((at for at, batch in enumerate(trace.batches) if id(batch) in busy), default=-1)
-            assert policy.next_merge([batch.rows for batch in trace.batches[last + 1 :]]) is None
+            looked_at = trace.batches[last + 1 : len(trace.batches) - trace._waiting]
+            assert policy.next_merge([batch.rows for batch in looked_at]) is None
+            # Few of few rows wait.
+            assert trace._waiting <= policy.WAITING
+            waiting = trace.batches[len(trace.batches) - trace._waiting :]
+            assert all(batch.rows * policy.FUEL <= least_fuel for batch in waiting)
 
 
 def test_readers_keep_their_picture_while_batches_are_merged():
@@ -88,7 +93,7 @@ def test_batches_stay_few_and_old_rows_are_compacted(size):
         trace.set_logical_compaction(Frontier([(time + 1,)]))
         trace.insert(kernels.consolidate(updates), Frontier([(time + 1,)]))
         most = max(most, len(trace.batches))
-    assert most <= 2 * math.log2(1500 * size) + 4
+    assert most <= 2 * math.log2(1500 * size) + 4 + policy.WAITING
     # 1 000 keys of one row each, and what has not been merged since.
     assert trace.rows <= 4 * 1000 + 2 * size * policy.FUEL
 

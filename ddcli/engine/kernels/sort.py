@@ -14,7 +14,7 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.gather import take
-from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, copy_rows
+from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, copy_rows, sum_overflows
 from ddcli.engine.kernels.sort_rows import (
     DIGIT,
     PIECE_BITS,
@@ -56,26 +56,62 @@ def order_of(m: np.ndarray, lanes: np.ndarray) -> int:
     return result
 
 
-@kernel("MVMHi")
-def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarray, consolidate: int) -> int:
-    """Sort a few rows, and consolidate them if asked; else as `emit`."""
+@kernel("MVMH")
+def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarray) -> int:
+    """Sort a few rows."""
     insertion_sort(m, 0, m.shape[0], lanes, order)
-    return emit(m, 0, m.shape[0], lanes, order, out, 0, consolidate)
+    return emit(m, 0, m.shape[0], lanes, order, out, 0, 0)
 
 
-@kernel("MVVMMH")
-def take_tiny(
-    m: np.ndarray, take: np.ndarray, lanes: np.ndarray, rows: np.ndarray, out: np.ndarray, order: np.ndarray
-) -> int:
-    """Consolidate a few rows of the lanes `take`, which `rows` is scratch for; else as `emit`, or ABSENT for a lane that isn't there."""
+@inline
+def compare_taken(out: np.ndarray, o: int, m: np.ndarray, i: int, take: np.ndarray, count: int) -> int:
+    """Return -1, 0 or 1 as the first `count` lanes of row o of `out` are before, equal to or after the lanes `take` of row i of `m`."""
+    for c in range(count):
+        x = out[o, c]
+        y = m[i, take[c]]
+        if x != y:
+            return -1 if x < y else 1
+    return 0
+
+
+@kernel("MVM")
+def take_tiny(m: np.ndarray, take: np.ndarray, out: np.ndarray) -> int:
+    """Write the lanes `take` of a few rows, consolidated; return how many rows that are, or ABSENT for a lane that isn't there.
+
+    Each row goes in at its place among those before it. One that can't be added to the row at out[0] returns -1 - its number.
+    """
+    d = take.size - 1
     for c in range(take.size):
         if not 0 <= take[c] < m.shape[1]:
             return ABSENT
+    o = 0
     for i in range(m.shape[0]):
+        p = o
+        order = -1
+        while p > 0:
+            order = compare_taken(out, p - 1, m, i, take, d)
+            if order <= 0:
+                break
+            p -= 1
+        if p > 0 and order == 0:
+            total = out[p - 1, d] + m[i, take[d]]
+            if sum_overflows(out[p - 1, d], m[i, take[d]], total):
+                copy_row(out, p - 1, out, 0)
+                return -1 - i
+            out[p - 1, d] = total
+            continue
+        for r in range(o, p, -1):
+            copy_row(out, r - 1, out, r)
         for c in range(take.size):
-            rows[i, c] = m[i, take[c]]
-    insertion_sort(rows, 0, m.shape[0], lanes, order)
-    return emit(rows, 0, m.shape[0], lanes, order, out, 0, 1)
+            out[p, c] = m[i, take[c]]
+        o += 1
+    end = 0
+    for r in range(o):
+        if out[r, d] != 0:
+            if end < r:
+                copy_row(out, r, out, end)
+            end += 1
+    return end
 
 
 @kernel("MVM")
@@ -203,14 +239,9 @@ def consolidate(m: np.ndarray) -> np.ndarray:
     n, width = m.shape
     if n < 2 and (n == 0 or m[0, width - 1] != 0):
         return m
-    lanes = _leading(width - 1)
     if n <= TINY:
-        out = np.empty((n, width), np.int64)
-        order = np.empty(n, np.uint32)
-        count = sort_tiny(m, lanes, out, order, 1)
-        if count < 0:
-            raise overflow("+", out[0], m[order[-1 - count]])
-        return out[:count]
+        return arranged(m, _leading(width))
+    lanes = _leading(width - 1)
     order_now = order_of(m, lanes)
     if order_now == CONSOLIDATED:
         return m
@@ -232,13 +263,12 @@ def arranged(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
     n, width = m.shape[0], lanes.size
     if n > TINY:
         return consolidate(take(m, lanes))
-    rows, out = np.empty((n, width), np.int64), np.empty((n, width), np.int64)
-    order = np.empty(n, np.uint32)
-    count = take_tiny(m, lanes, _leading(width - 1), rows, out, order)
+    out = np.empty((n, width), np.int64)
+    count = take_tiny(m, lanes, out)
     if count == ABSENT:
         raise ValueError(f"lanes {lanes.tolist()} of a matrix of {m.shape[1]}")
     if count < 0:
-        raise overflow("+", out[0], rows[order[-1 - count]])
+        raise overflow("+", out[0], m[-1 - count, lanes])
     return out[:count]
 
 
@@ -286,7 +316,7 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
     n, width = m.shape
     out = np.empty((n, width), np.int64)
     if n <= TINY and not consolidating:
-        sort_tiny(m, lanes, out, np.empty(n, np.uint32), 0)
+        sort_tiny(m, lanes, out, np.empty(n, np.uint32))
         return out
     if n <= PIECE:
         return _in_pieces(m, np.array([0, n]), lanes, out, consolidating)

@@ -22,6 +22,9 @@ AT_ONCE = 8
 TOGETHER = 4
 """Least portions of merging that are done together: a call for a few rows costs more than they do."""
 
+WAITING = 8
+"""Batches of a few rows that wait to be merged together: to look into one costs less than to merge it."""
+
 LARGE = 256
 """How many times as many rows as are looked for make a batch a large one."""
 
@@ -66,6 +69,11 @@ def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
 def fuel(inserted: int) -> int:
     """Return how many rows each merge under way may take on after `inserted` rows came in."""
     return max(LEAST_FUEL, FUEL * inserted)
+
+
+def waits(inserted: int, waiting: int) -> bool:
+    """Say whether a batch of so many rows waits, behind so many that do, to be merged with those that come next."""
+    return 0 < FUEL * inserted <= LEAST_FUEL and waiting < WAITING
 
 
 def to_join(sizes: Sequence[int]) -> int:

@@ -68,6 +68,8 @@ class Trace:
         self._uneven = True
         """Whether adjacent batches may be due to be merged."""
         self._fuel = 0
+        self._waiting = 0
+        """How many of the youngest batches wait to be merged together."""
         self._settle()
 
     @property
@@ -152,7 +154,7 @@ class Trace:
         held = len(self.batches) - self._free()
         self.since = Frontier(time for since in (self._own, *(hold.since for hold in self._holds)) for time in since)
         self.through = Frontier(time for hold in self._holds for time in hold.through)
-        self._uneven = True
+        self._uneven, self._waiting = True, 0
         free = self._free()
         first = max(len(self.batches) - held, self._settled)
         if free - first > 1:
@@ -172,10 +174,15 @@ class Trace:
     def _take_in(self, runs: list[np.ndarray], upper: Frontier) -> None:
         """Append the sum of consolidated runs of [self.upper, upper), and pay for merging in proportion to them.
 
-        Batches that are due, and small enough, become one with it at once.
+        Batches of a few rows wait for each other. They, and those that are due and small enough, become one with what comes then.
         """
         lower, self.upper = self.upper, upper
-        rows = sum(map(len, runs))
+        rows = len(runs[0]) if len(runs) == 1 else sum(map(len, runs))
+        if policy.waits(rows, self._waiting) and not self._holds:
+            before = len(self.batches)
+            self._append(runs[0] if len(runs) == 1 else kernels.merge(runs), lower, upper)
+            self._waiting += len(self.batches) - before
+            return
         if not rows:
             return
         batches, fuel = self.batches, policy.fuel(rows)
@@ -185,7 +192,10 @@ class Trace:
             self._uneven = True
             self._fold(fuel)
         else:
-            first = self._first_due(len(batches), rows, fuel)
+            waited = len(batches) - self._waiting
+            fuel += self._waiting * policy.LEAST_FUEL
+            self._waiting = 0
+            first = self._first_due(waited, rows + sum(batch.rows for batch in batches[waited:]), fuel)
             if first < len(batches):
                 self._unite(first, len(batches), runs)
             else:
@@ -236,6 +246,7 @@ class Trace:
             self._take_in(runs, upper)
             return
         runs = _join_smallest(runs, count)
+        self._waiting = 0
         self.batches.extend(MemoryBatch(run, self.upper, upper) for run in runs)
         self.upper = upper
         self._resident += len(runs)

@@ -46,7 +46,7 @@ class UnitedTrace(Trace):
             return
         own = [batch.matrix() for batch in self.batches[self._theirs :]]
         self._gathered = False
-        self.batches, self._merges, self._theirs = [], [], 0
+        self.batches, self._merges, self._theirs, self._waiting = [], [], 0, 0
         for shard in self._shards:
             shard.set_logical_compaction(self._own)
         if own:
