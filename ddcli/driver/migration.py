@@ -4,7 +4,8 @@ The work is that of a run over all times before the frontier, of a graph that be
 Outputs that say something else now are given the difference, at the frontier: no closed time changes. One commit for all.
 
 Files are withdrawn the same way: what is above their inputs is built from the files that remain. Under the clock of arrivals that
-happens at the time of a run, which is closed with it. And a state is reopened so: all of it is built as of the earlier frontier, from
+happens at the time of a run, which is closed with it; so does a full refresh, which takes in what is new as well: files that came in the
+place of others count from the moment on at which these don't. And a state is reopened so: all of it is built as of the earlier frontier, from
 the files that were taken in. Each output gets the difference to all of its updates, at that frontier and at the times after it, which are open then.
 """
 
@@ -100,11 +101,15 @@ def rebuild(
             name: given if given.shared or given.progress is not None else given.known(manifest.inputs[name])
             for name, given in found.items()
         }
-    if request.clock.arrival:
+    refreshed = request.refreshes_all and request.forgetting is None
+    at = run_time(request.clock, manifest) if request.clock.arrival and (request.withdrawn or refreshed) else None
+    if at is not None and refreshed:
+        # All that is new arrives now: files in the place of others would else be missed until the next run.
+        found = {name: given.arriving(at) for name, given in found.items()}
+    elif request.clock.arrival:
         # What is new in a known input is the next run's; a new input has been there since the last one.
         last, later = last_time(manifest), last_time(manifest) + 1
         found = {name: given.arriving(later if name in manifest.inputs else last) for name, given in found.items()}
-    at = run_time(request.clock, manifest) if request.withdrawn and request.clock.arrival else None
     return _Migration(Rebuild(request, manifest, changes, found, time, at), state, planning, choosing).run()
 
 

@@ -28,7 +28,7 @@ class Rebuild:
     found: dict[str, InputFiles]
     time: Schema
     at: int | None = None
-    """The time at which files are withdrawn, where that is a run's."""
+    """The time of a run at which files are withdrawn, or all is taken in anew: under the clock of arrivals."""
 
     @cached_property
     def secret(self) -> bytes:
@@ -45,7 +45,7 @@ class Rebuild:
 
     @cached_property
     def upper(self) -> Frontier:
-        """The frontier at which all is done: that of the state, an earlier one, or just after the time at which files are withdrawn."""
+        """The frontier at which all is done: that of the state, an earlier one, or just after the time of the run that withdraws files or takes all in anew."""
         if self.request.reopened is not None:
             return self.request.reopened
         return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])

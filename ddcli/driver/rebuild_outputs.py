@@ -34,7 +34,7 @@ def correct_side_logs(
 ) -> None:
     """Have all side logs say what is so now; those of inputs where these are taken in `anew`, or something is taken back."""
     aside, times = error_directory(rebuild.request), rebuild.upper.elements
-    if rebuild.request.withdrawn or rebuild.reopens:
+    if rebuild.request.withdrawn or rebuild.reopens or rebuild.request.refreshes_all:  # all of it is computed
         errors.correct(transaction, aside, rebuild.opened, (rebuild.manifest.upper, times), called)
     else:
         errors.write(transaction, aside, (times, times), f"-{rebuild.changes.plan.fingerprint}")
