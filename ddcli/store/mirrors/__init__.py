@@ -1,6 +1,7 @@
 """Tables of other programs, mirrored in a state: what each of their versions changed, as a change log that a run reads like any other.
 
 * cancellation: what differs between files that a table had and those that it has instead
+* column_chunks: columns of Parquet files that are equal by their bytes
 * connections: connections to servers of databases
 * database: what a query of a database returns now and did not before
 * delta: what the versions of a table of Delta Lake changed

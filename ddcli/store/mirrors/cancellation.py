@@ -7,21 +7,25 @@ No row is taken for another one because their hashes are equal. What none of thi
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
 
 from ddcli.engine.kernels.pairing import deal, pair
 from ddcli.store.mirrors import partition
+from ddcli.store.mirrors.column_chunks import equal_columns, partners
 from ddcli.store.mirrors.file_order import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.store.mirrors.file_order import FileRows, Place
 
+T = TypeVar("T")
+R = TypeVar("R")
 DIFF = "_diff"
 """The column of a row's diff."""
 FEW = 4
@@ -30,6 +34,8 @@ SAMPLE = 256
 """Rows that are looked at before all are compared place by place, or paired by one column."""
 GROWN, FEWEST = 2, 1 << 17
 """Rows that are left are compared again when there are so many times as many as then, and some more."""
+AHEAD = 2
+"""Pairs of pieces that are compared while the rows of one are taken."""
 TOGETHER = 14
 """Hashes that are paired together are as many as this power of two, or fewer."""
 SPREAD = np.int64(-7046029254386353131)
@@ -39,11 +45,21 @@ SPREAD = np.int64(-7046029254386353131)
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have.
 
-    While rows are compared the next file of each side is read.
+    While rows are compared the next file of each side is read. Pieces of which columns are equal by their bytes come first: of those only what
+    is different is read whole.
     """
     with ThreadPoolExecutor(2, "dd-table") as threads:
-        waiting = [_Waiting(placed, threads) for placed in in_order(gone, new)]
         sides = (_ComparedRows(-1), _ComparedRows(1))
+        pairs = _rewritten(gone, new, threads)
+        for found in _ahead(_changed, pairs, threads):
+            for side, rows in zip(sides, found, strict=True):
+                side.keep(rows)
+            if sum(side.kept for side in sides) > partition.HELD // 2:
+                for side in sides:
+                    yield from side.release()
+        paired = {id(piece) for pair in pairs for piece in pair[:2]}
+        gone, new = ([piece for piece in side if id(piece) not in paired] for side in (gone, new))
+        waiting = [_Waiting(placed, threads) for placed in in_order(gone, new)]
         compared = 0
         at = _behind(waiting, sides)
         while at is not None:
@@ -67,6 +83,46 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
                 compared = 0
         for side in sides:
             yield from side.release()
+
+
+def _rewritten(
+    gone: Sequence[FileRows], new: Sequence[FileRows], threads: ThreadPoolExecutor
+) -> list[tuple[FileRows, FileRows, list[str]]]:
+    """Return pieces of files that are gone with those that they were rewritten to, and the columns that both have by their bytes, where these are any."""
+    pairs = [
+        (gone[at], new[other]) for at, other in partners(*([[*each.marks()] for each in side] for side in (gone, new)))
+    ]
+    found = threads.map(lambda pair: equal_columns(*(each.columns.chunks for each in pair if each.columns)), pairs)
+    return [(*pair, same) for pair, same in zip(pairs, found, strict=True) if same]
+
+
+def _changed(pair: tuple[FileRows, FileRows, list[str]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of two pieces that are not equal to those at their places in the other one; what the columns have that are `same` is read once."""
+    left, right = (each.columns for each in pair[:2])
+    assert left is not None, "it has columns"
+    assert right is not None, "it has columns"
+    others, same = ([name for name in left.names if (name in pair[2]) == each] for each in (False, True))
+    if not others:
+        return pl.DataFrame(), pl.DataFrame()
+    ours, theirs = left.read(others), right.read(others)
+    apart = _apart(ours, theirs)
+    ours, theirs = ours.filter(apart), theirs.filter(apart)
+    if ours.is_empty():
+        return ours, theirs
+    shared = left.read(same).filter(apart).get_columns() if same else []
+    ours, theirs = ours.hstack(shared).select(left.names), theirs.hstack(shared).select(left.names)
+    return (ours, theirs) if ours.height * FEW <= len(apart) else different(ours, theirs)  # in another order
+
+
+def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor) -> Iterator[R]:
+    """Yield what is done of each, in order; some are done ahead."""
+    waiting = deque[Future[R]]()
+    for each in given:
+        waiting.append(threads.submit(do, each))
+        if len(waiting) > AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 class _Waiting:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time as clock
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from os import SEEK_END
 from pathlib import Path
@@ -21,6 +20,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import DIFF, remainder
+from ddcli.store.mirrors.column_chunks import PieceColumns
 from ddcli.store.mirrors.delta_commits import read_commit, tip_of
 from ddcli.store.mirrors.file_order import FileRows, pieces_of
 from ddcli.store.mirrors.mirror import UnknownChange
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ddcli.store.mirrors.delta_commits import DataFile, DeltaCommit
+    from ddcli.store.mirrors.file_order import RowGroupRange
     from ddcli.store.mirrors.mirror import Mark
 
 CHANGE = "_change_type"
@@ -132,20 +133,25 @@ class DeltaSource(TableSource):
 
     def _marked(self, before: tuple[DataFile, int], after: tuple[DataFile, int]) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file that only one of two deletion vectors deletes."""
-        frame = self._read(before[0], [])
+        frame = self._read(before[0])
         old, new = (self._left(*each, frame.height) for each in (before, after))
         diff = (new.cast(pl.Int64) - old.cast(pl.Int64)).alias(DIFF)
         yield frame.with_columns(diff).filter(pl.col(DIFF) != 0)
 
     def _pieces(self, file: DataFile, known: int) -> list[FileRows]:
         found, partition = pieces_of(self._path(file)), dict(file.partition)
-        if file.deleted or len(found) < 2:
+        if file.deleted or not found:
             least, largest = (found[0].least, found[0].largest) if found else ({}, {})
             return [FileRows(lambda: [self._file(file, known)], partition | least, partition | largest)]
-        return [
-            FileRows(partial(self._part, file, part.start, part.rows), partition | part.least, partition | part.largest)
-            for part in found
-        ]
+        return [self._piece(file, part) for part in found]
+
+    def _piece(self, file: DataFile, part: RowGroupRange) -> FileRows:
+        def read(columns: Sequence[str]) -> pl.DataFrame:
+            return self._read(file, columns, part.start, part.rows)
+
+        partition = dict(file.partition)
+        columns = PieceColumns([*self.columns], read, part.chunks) if part.chunks is not None else None
+        return FileRows(lambda: [read([*self.columns])], partition | part.least, partition | part.largest, columns)
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         for uri in self._table.file_uris():
@@ -156,7 +162,7 @@ class DeltaSource(TableSource):
 
     def _file(self, file: DataFile, version: int) -> pl.DataFrame:
         """Return the rows of a data file that it has in a version."""
-        frame = self._read(file, [])
+        frame = self._read(file)
         return frame.filter(self._left(file, version, frame.height)) if file.deleted else frame
 
     def _left(self, file: DataFile, version: int, rows: int) -> pl.Series:
@@ -169,7 +175,7 @@ class DeltaSource(TableSource):
         return pl.concat([kept, pl.repeat(True, rows - len(kept), dtype=pl.Boolean, eager=True)])
 
     def _feed(self, file: DataFile) -> pl.DataFrame:
-        frame = self._read(file, [CHANGE])
+        frame = self._read(file, [*self.columns, CHANGE])
         strange = set(frame[CHANGE].unique()) - CHANGES.keys()
         if strange:
             problem = f"the table's change feed has a change '{strange.pop()}'"
@@ -177,18 +183,18 @@ class DeltaSource(TableSource):
         diff = pl.col(CHANGE).replace_strict(CHANGES, return_dtype=pl.Int64).alias(DIFF)
         return frame.select(*self.columns, diff)
 
-    def _part(self, file: DataFile, start: int, rows: int) -> list[pl.DataFrame]:
-        return [self._read(file, [], start, rows)]
-
-    def _read(self, file: DataFile, more: Sequence[str], start: int = 0, rows: int | None = None) -> pl.DataFrame:
+    def _read(
+        self, file: DataFile, columns: Sequence[str] | None = None, start: int = 0, rows: int | None = None
+    ) -> pl.DataFrame:
         """Return the rows of a data file, or some of them: columns that it hasn't are those of its partition, or younger than it."""
         path = self._path(file)
         try:
             with path.open("rb") as opened:
                 scan = pl.scan_parquet(opened, glob=False, hive_partitioning=False)
                 found = scan.collect_schema()
-                columns = [self._column(file, name, found.get(name)) for name in self.columns]
-                return scan.slice(start, rows).with_columns(columns).select(*self.columns, *more).collect()
+                names = [*self.columns] if columns is None else columns
+                known = [self._column(file, name, found.get(name)) for name in names if name in self.columns]
+                return scan.slice(start, rows).with_columns(known).select(names).collect()
         except FileNotFoundError:
             raise UnknownChange from None
         except (OSError, *READ_ERRORS) as error:

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.dataclass import dataclass
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.mirrors.column_chunks import chunks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
+
+    from ddcli.store.mirrors.column_chunks import PieceChunks, PieceColumns
 
 PIECE = 1 << 18
 """Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
@@ -36,6 +39,14 @@ class FileRows:
     read: Callable[[], Iterable[pl.DataFrame]]
     least: Mapping[Any, Any]
     largest: Mapping[Any, Any] = field(default_factory=dict)
+    columns: PieceColumns | None = None
+    """Its columns, where these can be compared by their bytes."""
+
+    def marks(self) -> Iterator[Any]:
+        """Yield what a column of it has in common with the column of the same bytes of another file, and with few else."""
+        if self.columns is not None:
+            for name, each in self.columns.chunks.columns.items():
+                yield name, each.kind, each.sizes, self.least.get(name), self.largest.get(name)
 
 
 def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
@@ -77,12 +88,16 @@ def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
 
 
 class RowGroupRange(NamedTuple):
-    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least and the largest values of their first columns."""
+    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least and the largest values of their first columns.
+
+    Of a file here also where their columns lie.
+    """
 
     start: int
     rows: int
     least: dict[str, Any]
     largest: dict[str, Any]
+    chunks: PieceChunks | None = None
 
 
 def pieces_of(path: Path) -> list[RowGroupRange]:
@@ -95,7 +110,9 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
     except (OSError, ArrowException):
         return []  # who reads its rows says what is wrong
     found: list[RowGroupRange] = []
-    for group in map(footer.row_group, range(footer.num_row_groups)):
+    groups: list[list[int]] = []
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
         least, largest = dict[str, Any](), dict[str, Any]()
         for column in map(group.column, range(min(group.num_columns, FIRST))):
             known = column.statistics
@@ -111,7 +128,11 @@ def pieces_of(path: Path) -> list[RowGroupRange]:
                     name: max(largest.get(name, value), value) for name, value in {**largest, **last.largest}.items()
                 }
             found.append(RowGroupRange(last.start, last.rows + group.num_rows, least, largest))
+            groups[-1].append(at)
         else:
             start = found[-1].start + found[-1].rows if found else 0
             found.append(RowGroupRange(start, group.num_rows, least, largest))
-    return found
+            groups.append([at])
+    if isinstance(path, ObjectPath):
+        return found
+    return [each._replace(chunks=chunks_of(path, footer, own)) for each, own in zip(found, groups, strict=True)]

@@ -121,8 +121,8 @@ class IcebergSource(TableSource):
         yield from remainder(*sides)
 
     def _piece(self, task: FileScanTask) -> FileRows:
-        bounds = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
-        return FileRows(lambda: self._file(task), *bounds)
+        least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
+        return FileRows(lambda: self._file(task), least, largest)
 
     def _bounds(self, found: Mapping[int, bytes] | None) -> dict[int, Any]:
         """Return values that a manifest has of columns, by the columns' numbers, as far as these are the table's."""
