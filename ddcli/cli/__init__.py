@@ -2,6 +2,7 @@
 
 * annotations: errors as GitHub workflow commands
 * arguments: pipeline files and names as arguments, with shell completion
+* bytecode: the bytecode of imported modules, kept in one file
 * check: `dd check`
 * columns: columns and types in options
 * completion: `dd completion`

@@ -95,7 +95,7 @@ class Records:
     def done(self, summary: RunSummary) -> None:
         """Record a run that came to its end."""
         self._write(exit_code=0, summary=summary.to_json())
-        self._append(summary.markdown())
+        self._append(summary.markdown)
 
     def skipped(self, why: str) -> None:
         """Record that this run was skipped, as another holds the state."""
@@ -105,7 +105,7 @@ class Records:
         """Record a run that failed, or was interrupted."""
         self._write(exit_code=exit_code, error=error_values(error, exit_code))
         if isinstance(error, DdError):
-            self._append([f"### {self.pipeline.stem}: failed", "", "```text", *error.lines(), "```"])
+            self._append(lambda: [f"### {self.pipeline.stem}: failed", "", "```text", *error.lines(), "```"])
 
     def _write(self, exit_code: int, **facts: Any) -> None:
         now = datetime.now(UTC)
@@ -118,10 +118,10 @@ class Records:
         self.began = now
         self.put(tree | {"summary": None, "skipped": None, "error": None} | facts)
 
-    def _append(self, lines: list[str]) -> None:
-        """Add lines to the page that GitHub shows of the workflow's run."""
+    def _append(self, made: Callable[[], list[str]]) -> None:
+        """Add lines to the page that GitHub shows of the workflow's run, where there is one."""
         page = os.environ.get("GITHUB_STEP_SUMMARY")
-        if in_actions() and page and lines:
+        if in_actions() and page and (lines := made()):
             with Path(page).open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n\n")
 

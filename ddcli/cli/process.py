@@ -6,8 +6,10 @@ import atexit
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
+from ddcli.cli.bytecode import use_kept
 from ddcli.cli.deferred import defer
 
 OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -25,6 +27,7 @@ def run_and_leave() -> NoReturn:
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
     defer()
+    kept = use_kept()
     from ddcli.cli.main import main  # not before: it imports much
 
     try:
@@ -33,7 +36,10 @@ def run_and_leave() -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     atexit._run_exitfuncs()  # noqa: SLF001 - the interpreter's own call, which `os._exit` leaves out; there is no public one
-    os._exit(flushed() or code)
+    code = flushed() or code
+    with suppress(Exception, KeyboardInterrupt):  # it is for later commands: this one is done
+        kept.keep()
+    os._exit(code)
 
 
 def flushed() -> int:

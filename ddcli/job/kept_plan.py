@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.jit.ownership import is_own, unsealed, write_whole
+from ddcli.engine.jit.ownership import is_own, make_room, unsealed, write_whole
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import UsageError
 from ddcli.job import object_table
@@ -141,17 +141,8 @@ def _understood(path: Path, text: str, data: bytes) -> KeptPlan:
 def _write(place: Path, body: bytes) -> None:
     """Write a file in one step: readers see all of it or nothing. Raises OSError."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _forget(place.parent)
+    make_room(place.parent, MOST)
     write_whole(place, body)
-
-
-def _forget(folder: Path) -> None:
-    """Remove the files that were written longest ago, where there are too many."""
-    files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
-    if len(files) >= MOST:
-        files.sort(key=lambda entry: entry.stat().st_mtime_ns)
-        for entry in files[: len(files) - MOST * 3 // 4]:
-            Path(entry.path).unlink(missing_ok=True)
 
 
 def _place(path: Path) -> Path:

@@ -67,6 +67,15 @@ def write_whole(path: Path, body: bytes) -> None:
         raise
 
 
+def make_room(folder: Path, most: int) -> None:
+    """Remove the files of a directory that were written longest ago, where there are as many as there may be."""
+    files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+    if len(files) >= most:
+        files.sort(key=lambda entry: entry.stat().st_mtime_ns)
+        for entry in files[: len(files) - most * 3 // 4]:
+            Path(entry.path).unlink(missing_ok=True)
+
+
 def unsealed(data: bytes) -> bytes | None:
     """Return what is behind the digest, None where the digest is of something else."""
     body = data[DIGEST:]
