@@ -131,6 +131,7 @@ def _no_waiting_for_the_disk():
     """Leave out what makes files outlive a power cut: waiting for the disk would be much of the tests' time. So would threads that wait side by side."""
     patch = pytest.MonkeyPatch()
     patch.setattr(os, "fsync", lambda _file: None)
+    patch.setattr(os, "sync", lambda: None)
     patch.setattr(gate, "MANY", sys.maxsize)  # but in tests of crashes
     yield
     patch.undo()
