@@ -21,6 +21,7 @@ from unittest import mock
 import click
 import polars as pl
 
+from ddcli.cli import deferred
 from ddcli.cli.main import cli, main
 from ddcli.engine import secret
 from tests.secret import SECRET
@@ -265,6 +266,28 @@ def same_environment():
         for name, value in before.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value
+
+
+LIST_MODULES = """
+import os, sys
+from pathlib import Path
+leave = os._exit
+def told(code):
+    Path("modules").write_text(chr(10).join(sys.modules))
+    leave(code)
+os._exit = told
+from ddcli.cli.coreutils import main
+main()
+"""
+
+
+def imported_by(folder, *arguments):
+    """Run a command in `folder` as users have it, in a process of its own; return the modules that it imported, without those that something stands in for."""
+    command = [sys.executable, "-c", LIST_MODULES, *map(str, arguments)]
+    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=300)
+    found = set((folder / "modules").read_text().split())
+    (folder / "modules").unlink()
+    return found - deferred.PARTS.keys()
 
 
 def programs(folder):

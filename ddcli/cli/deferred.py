@@ -1,7 +1,8 @@
 """Parts of libraries that hardly any command has a use for: a stand-in is there until something is first asked of one.
 
 A library imports its parts whether they are used or not: of the time that polars takes, a sixth is for Iceberg, which imports what reads packages'
-metadata, e-mail and archives; sqlglot takes a quarter of its time for the same, in case a dialect comes as a plugin. Only a process of ours does without, never a program that uses us as a library.
+metadata, e-mail and archives; sqlglot takes a quarter of its time for the same, in case a dialect comes as a plugin. pyiceberg imports pyarrow's datasets, and these pandas
+where it is installed. Only a process of ours does without, never a program that uses us as a library.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ PARTS = {
     "polars.io.iceberg": frozenset({"scan_iceberg", "delete_iceberg"}),
     "polars.io.lance": frozenset({"scan_lance"}),
     "polars.io.pyarrow_dataset": frozenset({"scan_pyarrow_dataset"}),
+    "pyarrow.compute": frozenset[str](),
+    "pyarrow.dataset": frozenset[str](),
+    "pyiceberg.expressions.parser": frozenset[str](),
     "numpy.linalg": frozenset({"matrix_power", "eigvals", "inv", "lstsq"}),
     "numpy._core._add_newdocs": frozenset[str](),
     "importlib.metadata": frozenset({"entry_points"}),

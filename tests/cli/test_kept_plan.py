@@ -5,17 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import ddcli.plan.build
-from ddcli.cli import deferred
 from ddcli.driver.run import run
 from ddcli.engine.jit import ownership
 from ddcli.errors import DdError, UsageError
@@ -26,6 +22,7 @@ from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations, plan
 from ddcli.spec import load_spec, model
 from ddcli.spec.document import parse_spec
+from tests.harness import imported_by
 
 PIPELINE = """
 dd: 1
@@ -202,28 +199,14 @@ HEAVY = [
     "ddcli.driver.execute",
 ]
 """What a run with nothing new has no use for either."""
-LIST_MODULES = """
-import os, sys
-from pathlib import Path
-leave = os._exit
-def told(code):
-    Path("modules").write_text(chr(10).join(sys.modules))
-    leave(code)
-os._exit = told
-from ddcli.cli.coreutils import main
-main()
-"""
 
 
-def test_a_warm_run_imports_only_what_it_uses(tmp_path, root):
+def test_a_warm_run_imports_only_what_it_uses(tmp_path):
     """By the names of modules, in a process of its own; how long that takes is for benchmarks."""
     (tmp_path / "p.yaml").write_text(PIPELINE)
 
     def modules():
-        env = os.environ | {"PYTHONPATH": str(root)}
-        command = [sys.executable, "-c", LIST_MODULES, "run", "p.yaml", "-q"]
-        subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=300)
-        return set((tmp_path / "modules").read_text().split()) - deferred.PARTS.keys()  # of these there are stand-ins
+        return imported_by(tmp_path, "run", "p.yaml", "-q")
 
     def used(found, unwanted):
         return {name for name in found if any(name == each or name.startswith(f"{each}.") for each in unwanted)}

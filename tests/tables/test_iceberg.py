@@ -18,6 +18,7 @@ from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
 from ddcli.store.mirrors.iceberg import IcebergSource
 from tests.draws import SEED, many
+from tests.harness import imported_by
 from tests.tables.histories import IcebergHistory, properties_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
@@ -44,6 +45,18 @@ def table(tmp_path):
     for row in [(1, "a"), (2, "b"), (3, "c")]:
         found.append(pl.DataFrame([row], ["k", "v"], orient="row").to_arrow())
     return catalog.load_table("shop.orders")
+
+
+def test_a_command_imports_what_its_tables_need(tmp_path, table):
+    """Nothing but rows that a delete names is read through pyarrow's datasets, which import pandas where it is installed."""
+    file = pipeline(tmp_path)
+    unused = {"pandas", "pyarrow._dataset", "pyparsing"}
+    imported_by(tmp_path, "run", file.name)
+    assert unused & imported_by(tmp_path, "run", file.name) == set()
+    table.append(pl.DataFrame([(4, "d")], ["k", "v"], orient="row").to_arrow())
+    table.delete("k = 2")
+    imported_by(tmp_path, "run", file.name)
+    assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (4, "d")])
 
 
 @pytest.mark.parametrize("seed", range(many(5)))
