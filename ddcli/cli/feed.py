@@ -71,7 +71,7 @@ def command(
     them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached with them.
 
     JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files, passed}], `files` being those still to
-    come; a consumer is `passed` if some of them were summed up: it ends with 4 until it is dropped. With --follow one such object a line.
+    come; a consumer is `passed` if some of them were summed up, or all was written anew: it ends with 4 until it is dropped. With --follow one such object a line.
 
     \b
     Examples:
@@ -155,7 +155,7 @@ def _list(feed: OutputFeed, output: RowFormat) -> None:
         say(json_text(facts))
         return
     rows = [
-        (str(one["consumer"]), str(one["acknowledged"]), "passed: --drop it" if one["passed"] else str(one["files"]))
-        for one in facts
+        (one.name, str(one.acknowledged), f"{passed[one.name]}: --drop it" if one.name in passed else str(files))
+        for one, files in feed.consumers()
     ]
     say(*in_columns([("consumer", "acknowledged", "files to come"), *rows], right=(1, 2)))

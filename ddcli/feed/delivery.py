@@ -72,16 +72,26 @@ class OutputFeed:
         return found
 
     def consumers(self) -> list[tuple[Consumer, int]]:
-        """Return the consumers of this output, each with how many files it has still to get."""
+        """Return the consumers of this output, each with how many files it has still to get; of one that must begin anew these are all."""
         _, output = self._newest()
-        mine = [each for each in read_consumers(self.state) if each.log == output.log]
-        return [(each, len(_later(output.files, each.acknowledged))) for each in mine]
+        mine = [each for each in read_consumers(self.state) if self._concerns(each, output)]
+        now = {each.name for each in mine if each.log == output.log}
+        return [
+            (each, len(_later(output.files, each.acknowledged if each.log == output.log else 0)))
+            for each in mine
+            if each.log == output.log or (each.acknowledged and each.name not in now)
+        ]
 
-    def passed(self) -> frozenset[str]:
-        """Return the names of the consumers that lack what was summed up since: they are refused, and must begin anew."""
+    def passed(self) -> dict[str, str]:
+        """Return why consumers are refused, and must begin anew, by their names: what they lack was summed up, or all was written anew."""
         _, output = self._newest()
         first = next(iter(output.files), None)
-        return frozenset(each.name for each, _ in self.consumers() if is_passed(first, each.acknowledged))
+        anew = {each.name: "written anew" for each, _ in self.consumers() if each.log != output.log}
+        return anew | {
+            each.name: "passed"
+            for each, _ in self.consumers()
+            if each.name not in anew and is_passed(first, each.acknowledged)
+        }
 
     def deliver(self, consumer: str) -> Delivery:
         """Return what changed since a consumer last acknowledged, and note that it was offered.

@@ -10,6 +10,7 @@ from ddcli.feed.parquet_target import ParquetFeed
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def check_table(text: str, table: str) -> None:
 def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:
     """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database.
 
-    A name with the ending of a file of tables means no directory, and is refused. No target may lie in the directory of an output, which has the files of its pipeline and no others.
+    A name with the ending of a file of tables means no directory, and is refused. No target may lie in the directory of an output, or of a state: those have the files of their pipelines
+    and no others.
     """
     if not text:
         raise UsageError("--into is empty", hint=f"name a directory, or a database: {ENDINGS}")
@@ -52,6 +54,12 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
         if (folder / PROGRESS).exists():
             raise UsageError(
                 f"the target is in a directory of an output, '{folder}': the pipeline would refuse files of others there",
+                place=text,
+                hint="deliver to another place",
+            )
+        if any(MANIFEST.fullmatch(each.name) for each in (folder / "manifest").glob("*.json")):
+            raise UsageError(
+                f"the target is in a state, '{folder}', which has files of its own only",
                 place=text,
                 hint="deliver to another place",
             )

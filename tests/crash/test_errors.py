@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddcli.errors import EngineError, StateError
+from ddcli.store.files.gate import Files
 from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import reshard_state, verify
@@ -110,3 +111,13 @@ def test_a_disk_that_takes_a_little_at_a_time(stage, tmp_path, monkeypatch):
         patch.setattr(Path, "open", little_at_a_time(700))
         shop.run()
     assert shop.settled() == stage.after
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_who_may_not_write_is_not_asked_to_free_space(tmp_path, number):
+    def refused():
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(EngineError) as failed:
+        Files().do("write", tmp_path / "a", refused)
+    assert failed.value.hint == "nothing of this run is visible; run as somebody who may write there"

@@ -197,6 +197,7 @@ def test_what_makes_no_sense_is_refused(fed, arguments, problem):
     result = fed(*FEED, *arguments)
     assert result.code == 2
     assert problem in result.err
+    assert "not offered" not in problem or "its offers: 0-1\n" in result.err
     assert fed("feed", "out/totals").code == 2
     assert [each.acknowledged for each in read_consumers(fed.folder / ".dd/orders")] == [0]
 
@@ -221,6 +222,13 @@ def test_an_output_that_was_written_anew_asks_its_consumers_to_begin_anew(fed):
         refused = fed(*FEED, *arguments)
         assert refused.code == 4
         assert "written anew since consumer 'mail' got it" in refused.err
+    fed("feed", "out/totals", "--consumer", "late")
+    assert fed("feed", "out/totals", "--list").out.splitlines()[1:] == [
+        "late                 0                        1",
+        "mail                 1  written anew: --drop it",
+    ]
+    listed = json.loads(fed("feed", "out/totals", "--list", "-o", "json").out)
+    assert [each["passed"] for each in listed] == [False, True]
     assert fed(*FEED, "--drop").code == 0
     assert csv(fed)[0] == ["north,1,5,1", "south,1,7,1"]
 

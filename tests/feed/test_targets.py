@@ -354,3 +354,14 @@ def test_no_target_lies_in_the_directory_of_an_output(orders, target):
     assert sorted(each.name for each in (orders.folder / "out/totals").iterdir()) == before
     assert "mail" not in orders("feed", "out/totals", "--list").out
     assert orders("run", "orders.yaml", "--quiet").code == 0
+
+
+@pytest.mark.parametrize("target", [".dd/orders", ".dd/orders/changes", ".dd/orders/registers/changes.db"])
+def test_no_target_lies_in_a_state(orders, target):
+    """Nobody else's file belongs there: `dd reset` would remove it, or refuse to."""
+    orders("run", "orders.yaml", "--quiet")
+    refused = orders("feed", "out/totals", "--consumer", "mail", "--into", target)
+    assert (refused.code, refused.out) == (2, "")
+    assert "the target is in a state, '" in refused.err
+    assert "mail" not in orders("feed", "out/totals", "--list").out
+    assert orders("state", "verify", "orders.yaml").code == 0

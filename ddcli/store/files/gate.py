@@ -10,6 +10,7 @@ import mmap
 import os
 import zlib
 from contextlib import suppress
+from errno import EACCES, EPERM, EROFS
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,8 @@ Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 INVISIBLE = "nothing of this run is visible; free space or fix the disk, then run again"
 """What to do about a file that can't be written: whoever writes it commits later."""
+FORBIDDEN = "nothing of this run is visible; run as somebody who may write there"
+"""The same about a file that the user has no right to write."""
 TEMPORARY = ".dd-tmp"
 """The suffix of every file that nobody may read yet."""
 
@@ -85,7 +88,7 @@ class Files:
             raise EngineError(
                 f"cannot {operation} the file: {error.strerror or error}",
                 place=str(path),
-                hint=INVISIBLE,
+                hint=FORBIDDEN if error.errno in (EACCES, EPERM, EROFS) else INVISIBLE,
             ) from error
 
     def make_directory(self, path: Path) -> list[Path]:

@@ -79,7 +79,7 @@ class Consumer:
         if since > self.acknowledged or position not in self.offered:
             raise UsageError(
                 f"consumer '{self.name}' was not offered {token(since, position)}",
-                hint=f"its offers: {', '.join(token(since, each) for each in self.offered) or 'none'}",
+                hint=f"its offers: {', '.join(token(self.acknowledged, each) for each in self.offered) or 'none'}",
             )
         later = tuple(each for each in self.offered if each > position)
         return replace(self, acknowledged=position, before=since, offered=later)
