@@ -248,10 +248,36 @@ class Doing:
                     for at, tokens in found.items():
                         for token in tokens:
                             self._send(at.place, at.shard, token, at.rounds)
+                case "rounds":
+                    self._rounds(leg)
                 case "whole" | "rest":
                     self._go_through(leg, found)
                 case _:
                     assert leg.action in ("seal", "end")
+
+    def _rounds(self, leg) -> None:
+        """Do the rounds of a loop of one stage and one shard, the first one first; what waits for the others waits again."""
+        bound = self.world.nest.loop(leg.path).limit.bound
+        while True:
+            found, called = self.schedule.taken(leg.path, leg.rounds)
+            now = min([number for each in (found, called) for number, some in each.items() if some], default=None)
+            if now is None or (bound is not None and now >= bound):
+                return
+            for number in found.keys() - {now}:
+                for at, tokens in found[number].items():
+                    for token in tokens:
+                        self.schedule.add(at, token)
+            for number in called.keys() - {now}:
+                for wake in called[number]:
+                    self.schedule.wake(wake)
+            self.go(
+                [
+                    (
+                        leg._replace(action="stage", rounds=(*leg.rounds, now), due=tuple(called.get(now, ()))),
+                        found.get(now, {}),
+                    )
+                ]
+            )
 
     def _note(self, leg) -> None:
         """Refuse a round that comes after a later one of its loop."""

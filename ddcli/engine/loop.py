@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import RowCounts
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.places import Deltas, Handle
-    from ddcli.engine.rounds import Rounds
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import Text
@@ -116,9 +115,9 @@ class LoopScope:
             for shard in entry.arranged:
                 shard.restart()
 
-    def fed_back(self, deltas: Deltas, rounds: Rounds) -> Deltas | None:
-        """Return what a variable's result is to it in the next round, `rounds`. What cancels is dropped: else it might go round for ever."""
-        if rounds[-1] % GATHERING == 0:
+    def fed_back(self, deltas: Deltas, number: int) -> Deltas | None:
+        """Return what a variable's result is to it in the next round, of this number. What cancels is dropped: else it might go round for ever."""
+        if number % GATHERING == 0:
             deltas = self.scope.gathered(deltas)
         later, rows = [], 0
         for delta in deltas:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections import defaultdict
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.engine import kernels
 from ddcli.engine.heap import Heap
@@ -79,6 +79,14 @@ def _filled(fed: Mapping[int, Delta | Deltas], count: int) -> Iterator[tuple[int
             yield index, deltas
 
 
+class WaitingRound(NamedTuple):
+    """What waits for a round of a loop of one shard, by place: updates, those that the places gave earlier, and who is called."""
+
+    given: dict[int, list[Delta]]
+    late: dict[int, list[Delta]]
+    due: set[int]
+
+
 class Resident:
     """A nest that is stepped once, or a loop of it. What it begins with, and what waits when it is done, is in its `schedule`."""
 
@@ -119,6 +127,8 @@ class Resident:
                 self._stage(leg, found)
             elif action == "seal":
                 self.seal(path, rounds)
+            elif action == "rounds":
+                self._rounds(path, rounds)
             elif action == "enter":
                 self._enter(path, rounds, found)
             else:
@@ -244,6 +254,11 @@ class Resident:
         if not path:
             self._outputs[index].append([*deltas])  # what waits for others is taken out of their list
             return
+        for place, back in self._turned(path, index, deltas, rounds):
+            self.schedule.add(Address((*path, place), HERE, 0, (*rounds[:-1], rounds[-1] + 1)), back)
+
+    def _turned(self, path: Path, index: int, deltas: Deltas, rounds: Rounds) -> Iterator[tuple[int, Deltas]]:
+        """Have what a place of a loop gave leave it; yield what comes back in the next round, with the place where."""
         loop = self.nest.loop(path)
         if index in loop.leaving:
             left = self._left[path].setdefault(index, [])
@@ -252,10 +267,59 @@ class Resident:
                 shard.add(delta.updates)
         if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
             loop.check_settled({index: deltas})
-        later = (*rounds[:-1], rounds[-1] + 1)
         for variable in loop.variables:
-            if variable.result.index == index and (back := loop.fed_back(deltas, later)):
-                self.schedule.add(Address((*path, variable.place.index), HERE, 0, later), back)
+            if variable.result.index == index and (back := loop.fed_back(deltas, rounds[-1] + 1)):
+                yield variable.place.index, back
+
+    def _rounds(self, path: Path, outer: Rounds) -> None:
+        """Do all rounds of a loop of one stage and one shard. Most are of few rows, which take less time than legs for them would."""
+        scope, bound = self.nest.scopes[path], self.nest.loop(path).limit.bound
+        (stage,) = scope.stages
+        waiting = self._waiting(path, outer)
+        while waiting:
+            now = min(waiting)
+            if bound is not None and now >= bound:
+                break
+            given, late, due = waiting.pop(now)
+            interval = self.interval.at((*outer, now))
+            here = {index: summed(given.pop(index)) for index in [*given]}
+            held = {index: summed(late.pop(index)) for index in [*late]}
+            found = scope.through(stage, 0, here, held, due, interval)
+            for index, delta in found.found.items():
+                for place, (back,) in self._turned(path, index, [delta], interval.rounds):
+                    waiting[now + 1].given[place].append(back)
+            for index, rounds in found.wakes:
+                if rounds[:-1] == outer:
+                    waiting[rounds[-1]].due.add(index)
+                else:
+                    self.schedule.wake(Wake((*path, index), rounds, 0))
+            for index, rounds, delta in found.later:
+                if rounds[:-1] == outer:
+                    waiting[rounds[-1]].late[index].append(delta)
+                else:
+                    self.schedule.add(Address((*path, index), LATE, 0, rounds), [delta])
+            for index in found.stepped:
+                scope.seal(index, interval)
+            if scope.counted:
+                scope.turns.turn(now, found.rows)
+
+    def _waiting(self, path: Path, outer: Rounds) -> defaultdict[int, WaitingRound]:
+        """Return what waits in a loop of one shard in some rounds around, by its own round: the schedule has it no more."""
+        waiting = defaultdict[int, WaitingRound](lambda: WaitingRound(defaultdict(list), defaultdict(list), set()))
+        found, called = self.schedule.taken(path, outer)
+        for number, each in found.items():
+            round_ = waiting[number]
+            while each:
+                at, parts = each.popitem()
+                indices = [at.place[-1]]
+                if at.place[:-1] != path:
+                    indices = [place[-1] for place, origin in self.nest.arriving(path) if origin == at.place]
+                for index in indices:
+                    (round_.late if at.what == LATE else round_.given)[index] += [delta for (delta,) in parts]
+        for number, wakes in called.items():
+            # Where an arrangement enters, its updates are all that there is to do.
+            waiting[number].due.update(wake.place[-1] for wake in wakes if wake.place not in self.nest.origins)
+        return waiting
 
     def _end(self, path: Path, outer: Rounds) -> None:
         """End a loop in some rounds of those around: what has left it comes to its ports."""

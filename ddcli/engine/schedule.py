@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 """Updates that wait somewhere."""
 
-Action = Literal["stage", "enter", "sum", "seal", "whole", "rest", "end"]
-"""A stage for some shards; what begins a loop for them, sums up its variables, ends a round, ends it; a loop, or its rest, for all."""
+Action = Literal["stage", "enter", "sum", "seal", "rounds", "whole", "rest", "end"]
+"""A stage for some shards; what begins a loop for them, sums up its variables, ends a round, is all of its rounds, ends it; a loop, or its rest, for all."""
 
 
 WITHIN = ("whole", "rest", "end")
@@ -109,22 +109,15 @@ class Schedule(Generic[P]):
             yield from self._enter(path, outer)
         bound = self.nest.loop(path).limit.bound
         stages = self.nest.scopes[path].stages
-        # All that waits in a round is for its only stage: asked for each round, so that is made short.
-        alone = not self.little and len(stages) == 1
-        wakes, moving = self._wakes[path], self._moving[path]
-        while (now := self._next(path, outer)) is not None:
+        # All that waits in a round is for its only stage: who does the rounds needs nobody to say which.
+        alone = not self.little and self.nest.is_single(path)
+        if alone:
+            yield Leg("rounds", path, outer, 0, self._every), {}
+        while not alone and (now := self._next(path, outer)) is not None:
             if bound is not None and now >= bound:
                 self._drop(path, outer)
                 break
             rounds = (*outer, now)
-            if alone:
-                due, found = tuple(wakes.pop(rounds, ())), moving.pop(rounds, None) or {}
-                yield (
-                    Leg("stage", path, rounds, 0, self._every, due),
-                    found if now else found | self._arrived(path, outer),
-                )
-                yield Leg("seal", path, rounds), {}
-                continue
             if self.little:
                 # Only after the arrangements that enter: they exist from round 0 on.
                 if now and self._is_little(path, rounds):
@@ -206,6 +199,15 @@ class Schedule(Generic[P]):
         return leg, moving | given | self._keeps(path)
 
     # --- what waits -----------------------------------------------------------------------------------------------
+
+    def taken(self, path: Path, outer: Rounds) -> tuple[dict[int, Found[P]], dict[int, set[Wake]]]:
+        """Return what waits in a loop in some rounds around, and what is to be called, by the loop's own round; it waits no more."""
+        moving, wakes = self._moving[path], self._wakes[path]
+        found = {rounds[-1]: moving.pop(rounds) for rounds in [*moving] if rounds[:-1] == outer}
+        called = {rounds[-1]: wakes.pop(rounds) for rounds in [*wakes] if rounds[:-1] == outer}
+        if (0 in found or 0 in called) and (arrived := self._arrived(path, outer)):
+            found[0] = found.get(0, {}) | arrived
+        return found, called
 
     def left(self) -> tuple[Found[P], set[Wake]]:
         """Return all that waits, and what is to be called."""

@@ -120,7 +120,12 @@ class Nest:
     @cached_property
     def is_flat(self) -> bool:
         """Whether all of it is one stage of one shard."""
-        return len(self.scopes) == 1 and len(self.scope.stages) == 1 and self.scope.workers.count == 1
+        return len(self.scopes) == 1 and self.is_single(())
+
+    def is_single(self, path: Path) -> bool:
+        """Say whether a scope has one stage and one shard: then what waits in it waits for both."""
+        scope = self.scopes[path]
+        return len(scope.stages) == 1 and scope.workers.count == 1
 
     def beginning(self, path: Path) -> list[tuple[int, Operator]]:
         """Return the operators of a scope that do something when an interval begins, each with its place."""
