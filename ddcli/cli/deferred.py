@@ -11,76 +11,212 @@ import importlib
 import os
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from threading import Lock
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SERIES = {
+    "array": "ArrayNameSpace",
+    "binary": "BinaryNameSpace",
+    "categorical": "CatNameSpace",
+    "datetime": "DateTimeNameSpace",
+    "ext": "ExtensionNameSpace",
+    "list": "ListNameSpace",
+    "map": "MapNameSpace",
+    "plotting": "SeriesPlot",
+    "string": "StringNameSpace",
+    "struct": "StructNameSpace",
+}
 PARTS = {
+    **{f"polars.series.{module}": frozenset({name}) for module, name in SERIES.items()},
+    "polars.catalog.unity": frozenset({"Catalog"}),
+    "polars.convert.normalize": frozenset({"json_normalize"}),
+    "polars.dataframe._html": frozenset({"NotebookFormatter"}),
+    "polars.dataframe.plotting": frozenset({"DataFramePlot"}),
+    "polars.io.arrow_c_stream": frozenset({"scan_arrow_c_stream"}),
+    "polars.io.avro": frozenset({"read_avro"}),
+    "polars.io.clipboard": frozenset({"read_clipboard"}),
+    "polars.io.csv": frozenset({"read_csv", "scan_csv"}),
     "polars.io.database": frozenset({"read_database", "read_database_uri"}),
     "polars.io.delta": frozenset({"read_delta", "scan_delta"}),
+    "polars.io.external_reader": frozenset[str](),
+    "polars.io.external_reader.api": frozenset({"scan_external_reader"}),
     "polars.io.iceberg": frozenset({"scan_iceberg", "delete_iceberg"}),
+    "polars.io.ipc": frozenset({"read_ipc", "read_ipc_schema", "read_ipc_stream", "scan_ipc"}),
+    "polars.io.json": frozenset({"read_json"}),
     "polars.io.lance": frozenset({"scan_lance"}),
+    "polars.io.lines": frozenset({"read_lines", "scan_lines"}),
+    "polars.io.ndjson": frozenset({"read_ndjson", "scan_ndjson"}),
     "polars.io.pyarrow_dataset": frozenset({"scan_pyarrow_dataset"}),
+    "polars.io.scan_options": frozenset({"ScanCastOptions"}),
+    "polars.io.spreadsheet": frozenset({"read_excel", "read_ods"}),
+    "polars.sql": frozenset({"SQLContext", "sql"}),
     "pyarrow.compute": frozenset[str](),
     "pyarrow.dataset": frozenset[str](),
     "pyiceberg.expressions.parser": frozenset[str](),
     "numpy.linalg": frozenset({"matrix_power", "eigvals", "inv", "lstsq"}),
     "numpy._core._add_newdocs": frozenset[str](),
     "importlib.metadata": frozenset({"entry_points"}),
+    "pickle": frozenset[str](),
+    "subprocess": frozenset[str](),
+    "tempfile": frozenset[str](),
+    "tokenize": frozenset[str](),
+    "urllib.parse": frozenset({"quote_from_bytes", "unquote"}),
     "sqlglot.diff": frozenset({"diff"}),
 }
-"""Each part, and the functions in it that its library takes out to offer them, which are not called before a person does."""
-PATH = "__path__"
-"""What is asked of a package by whoever imports something within it."""
+"""Each part, and the functions and classes in it that its library takes out to offer them, which nothing is asked of before a person does."""
+EAGER = "polars"
+"""The library that describes the signatures of five hundred of its functions while it is imported."""
+_taking = Lock()
+
+
+class Offered:
+    """A function or a class of a part: the part is imported when it is called, or anything is asked of it. No exception can be one."""
+
+    def __init__(self, part: Deferred, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = part.__name__
+        self._part = part
+
+    def _real(self) -> Any:
+        return getattr(self._part._load(), self.__name__)  # noqa: SLF001 - the two are one
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._real()(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # who only looks around finds nothing
+        return getattr(self._real(), name)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._real())
+
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return issubclass(subclass, self._real())
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        return (self._real(),)
+
+    def __getitem__(self, item: object) -> Any:
+        return self._real()[item]
+
+    def __or__(self, other: object) -> Any:
+        return self._real() | other
+
+    def __ror__(self, other: object) -> Any:
+        return other | self._real()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._real()
+        return taken, (self.__module__, self.__name__)
+
+
+def taken(part: str, name: str) -> Any:
+    """Return a function or a class of a part, as what was pickled of it is."""
+    return getattr(importlib.import_module(part), name)
 
 
 class Deferred(ModuleType):
-    """A module that is imported when anything but those functions is asked of it, or one of them is called."""
+    """A module that is imported when anything but what it offers is asked of it, or anything of that."""
 
-    def __init__(self, name: str, functions: frozenset[str]) -> None:
+    def __init__(self, name: str, left: dict[str, frozenset[str]]) -> None:
         super().__init__(name, "A module that nobody has needed yet.")
-        self.__spec__ = ModuleSpec(name, None)  # who asks whether there is such a module finds it
-        self._functions = functions
+        self._left, self._offered = left, left[name]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a function that imports the module when it is called, or what the module has of this name."""
-        if name == PATH and (found := self._folders()):
-            return found
+        """Return a function or a class that imports the module when something is asked of it, or what the module has of this name."""
         if name.startswith("__"):
             raise AttributeError(name)  # who only looks around finds nothing
-        if name not in self._functions:
-            return getattr(self._load(), name)
-
-        def called(*arguments: Any, **options: Any) -> Any:
-            return getattr(self._load(), name)(*arguments, **options)
-
-        called.__name__ = called.__qualname__ = name
-        return called
-
-    def _folders(self) -> list[str]:
-        """Return where the modules within lie, none where this is no package. Whoever asks finds the stand-in in the package around it from then on."""
-        around, _, last = self.__name__.rpartition(".")
-        package = sys.modules[around]
-        if last not in vars(package):
-            setattr(package, last, self)
-        folders = (os.path.join(folder, last) for folder in package.__path__)  # noqa: PTH118 - as the import system has it
-        return [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112 - the same
+        if name in self._offered and self.__name__ in self._left:
+            return Offered(self, name)
+        return getattr(self._load(), name)
 
     def _load(self) -> ModuleType:
         """Return the module, imported once, with the modules within that were imported before."""
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+        with _taking:
+            if self._left.pop(self.__name__, None) is not None:
+                sys.modules.pop(self.__name__, None)
         module = importlib.import_module(self.__name__)
-        for name, within in vars(self).items():
+        for name, within in tuple(vars(self).items()):
             if isinstance(within, ModuleType):
                 vars(module).setdefault(name, within)
         return module
 
 
+class Parts:
+    """A finder that has a stand-in made of each part that is there, for `sys.meta_path`; of a part that somebody needed it finds nothing any more."""
+
+    def __init__(self) -> None:
+        self.left = dict(PARTS)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how the stand-in of a part is made; None of all other modules."""
+        if name == EAGER:
+            describe_late()
+        if name not in self.left:
+            return None
+        folders: list[str] = []
+        if path is not None:
+            places = [os.path.join(around, name.rpartition(".")[2]) for around in path]  # noqa: PTH118 - as the import system has it
+            folders = [place for place in places if os.path.isfile(os.path.join(place, "__init__.py"))]  # noqa: PTH113, PTH118 - the same
+            if not folders and not any(os.path.isfile(f"{place}.py") for place in places):  # noqa: PTH113 - the same
+                return None  # another version of the library, or one in an archive
+        found = ModuleSpec(name, self, is_package=bool(folders))  # type: ignore[arg-type]
+        if folders:
+            found.submodule_search_locations = folders[:1]
+        return found
+
+    def create_module(self, spec: ModuleSpec) -> Deferred:
+        return Deferred(spec.name, self.left)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave a stand-in as it is."""
+
+
+def describe_late() -> None:
+    """Have `inspect.signature` describe a function when somebody looks at what it returned: a library that wraps its functions keeps it of each."""
+    import inspect
+
+    describe = inspect.signature
+    if describe.__module__ == __name__:
+        return
+
+    class LateSignature(inspect.Signature):
+        """A signature that is worked out when it is looked at."""
+
+        __slots__ = ("function",)
+        function: FunctionType
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in inspect.Signature.__slots__:
+                raise AttributeError(name)
+            found = describe(self.function)
+            for each in inspect.Signature.__slots__:
+                setattr(self, each, getattr(found, each))
+            return getattr(self, name)
+
+        def __reduce__(self) -> Any:
+            parameters = list(self.parameters.values())
+            return inspect.Signature(parameters, return_annotation=self.return_annotation).__reduce__()
+
+    def signature(obj: Any, **options: Any) -> inspect.Signature:
+        """Return the signature of anything callable, as `inspect.signature` of the standard library does."""
+        if type(obj) is not FunctionType or options:
+            return describe(obj, **options)
+        late = LateSignature.__new__(LateSignature)
+        late.function = obj  # type: ignore[assignment]
+        return late
+
+    inspect.signature = signature
+
+
 def defer() -> None:
-    """Put the stand-ins into the place of parts that are not imported yet."""
-    for name, functions in PARTS.items():
-        if name not in sys.modules:
-            sys.modules[name] = Deferred(name, functions)
-            around, _, last = name.rpartition(".")
-            if around in sys.modules:  # as an import would have it
-                setattr(sys.modules[around], last, sys.modules[name])
+    """Have stand-ins made of parts that are not imported yet."""
+    if not any(isinstance(finder, Parts) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Parts())

@@ -9,7 +9,6 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from ddcli.cli.bytecode import use_kept
 from ddcli.cli.deferred import defer
 
 OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -27,8 +26,10 @@ def run_and_leave() -> NoReturn:
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
     defer()
+    from ddcli.cli.bytecode import use_kept  # not before: they import parts that may wait
+
     kept = use_kept()
-    from ddcli.cli.main import main  # not before: it imports much
+    from ddcli.cli.main import main
 
     try:
         main()

@@ -1,15 +1,23 @@
 """Stand-ins for parts of libraries: whoever needs a part gets it, in whatever way it is asked for."""
 
+import copy
 import importlib.util
+import inspect
+import json
+import os
+import pickle
+import subprocess
 import sys
+from threading import Barrier, Thread
 
 import pytest
 
 from ddcli.cli import deferred
 
 FILES = {
-    "__init__.py": "from lib.part import act, tidy\n",
-    "part/__init__.py": "from lib.part.inner import VALUE\nIMPORTED = True\ndef act(n, *, by=2): return n * by + VALUE\ndef tidy(): return act\nclass Kind: pass\n",
+    "__init__.py": "from lib.part import Kind, act, tidy\n",
+    "part/__init__.py": "from lib.part.inner import VALUE\nIMPORTED = True\ndef act(n, *, by=2): return n * by + VALUE\ndef tidy(): return act\nclass Kind:\n    WORD = 'kind'\n    def __class_getitem__(cls, item): return item\n",
+    "alone.py": "def alone(): return 'alone'\nHERE = True\n",
     "part/inner.py": "VALUE = 1\n",
     "part/beside.py": "import lib.part.inner\ndef value(): return lib.part.inner.VALUE\n",
 }
@@ -22,10 +30,16 @@ def lib(tmp_path, monkeypatch):
         (tmp_path / "lib" / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / "lib" / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(deferred, "PARTS", {"lib.part": frozenset({"act", "tidy"})})
+    parts = {
+        "lib.part": frozenset({"act", "tidy", "Kind"}),
+        "lib.alone": frozenset({"alone"}),
+        "lib.absent": frozenset({"a"}),
+    }
+    monkeypatch.setattr(deferred, "PARTS", parts)
     before = set(sys.modules)
     deferred.defer()
     yield importlib.import_module("lib")
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, deferred.Parts)]
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
@@ -75,11 +89,164 @@ def test_modules_within_are_imported_before_and_after(lib):
     assert beside.value() == 1
 
 
+def test_a_class_that_nobody_uses_imports_nothing_and_is_that_of_the_part_else(lib):
+    offered = lib.Kind
+    assert waits()
+    assert offered.__name__ == "Kind"
+    assert not hasattr(offered, "__wrapped__")
+    made = offered()
+    real = sys.modules["lib.part"].Kind
+    assert type(made) is real
+    assert isinstance(made, offered)
+    assert not isinstance(1, offered)
+    assert issubclass(real, offered)
+    assert not issubclass(int, offered)
+    assert offered.WORD == "kind"
+    assert offered[int] is int
+    assert (offered | None) == (real | None)
+    assert (None | offered) == (None | real)
+    assert pickle.loads(pickle.dumps(offered)) is real  # noqa: S301 - our own
+    assert copy.copy(offered) is real
+
+    class Below(offered):
+        pass
+
+    assert Below.__mro__[1] is real
+    with pytest.raises(AttributeError, match="nothing"):
+        offered.nothing  # noqa: B018 - what is asked for
+
+
+@pytest.mark.parametrize(
+    "use", ["isinstance(1, lib.Kind)", "issubclass(int, lib.Kind)", "lib.Kind.WORD", "lib.Kind[1]", "lib.Kind | None"]
+)
+def test_whatever_is_asked_of_a_class_imports_the_part(lib, use):
+    assert waits()
+    eval(use)  # noqa: S307 - one of the above
+    assert not waits()
+
+
+def test_a_module_of_a_package_and_one_that_is_not_there(lib):
+    import lib.alone
+
+    assert isinstance(lib.alone, deferred.Deferred)
+    assert lib.alone.HERE
+    assert importlib.import_module("lib.alone").alone() == lib.alone.alone() == "alone"
+    with pytest.raises(ModuleNotFoundError):
+        import lib.absent
+
+
+def test_threads_that_need_a_part_at_once_all_get_it(lib):
+    found, barrier = [], Barrier(8)
+
+    def need():
+        barrier.wait()
+        found.append((lib.act(3), sys.modules["lib.part"].IMPORTED, isinstance(lib.Kind(), lib.Kind)))
+
+    threads = [Thread(target=need) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(7, True, True)] * 8
+
+
 def test_what_stands_in_for_parts_of_the_libraries_that_are_installed(lib, monkeypatch):
-    """Their names are those of functions, and of modules that others take nothing else from."""
+    """Their names are those of functions and classes, of no exception, and of modules that others take nothing else from."""
     monkeypatch.undo()
-    for name, functions in deferred.PARTS.items():
+    for name, offered in deferred.PARTS.items():
         module = importlib.import_module(name)
-        for each in functions:
-            assert callable(getattr(module, each))
-            assert not isinstance(getattr(module, each), type)
+        for each in offered:
+            found = getattr(module, each)
+            assert callable(found)
+            assert not (isinstance(found, type) and issubclass(found, BaseException))
+
+
+def in_a_process(text, root):
+    """Return what a Python prints, as JSON."""
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    found = subprocess.run([sys.executable, "-c", text], env=environment, check=True, capture_output=True, text=True)
+    return json.loads(found.stdout)
+
+
+USED = """
+import io, json, sys
+from ddcli.cli.deferred import PARTS, Deferred, defer
+defer()
+import numpy as np, polars as pl
+waiting = [name for name in PARTS if type(sys.modules.get(name)) is Deferred]
+frame, found = pl.DataFrame({"a": [1, 2], "b": ["x", "yy"]}), {}
+for form in ("parquet", "csv", "ipc", "avro", "json", "ndjson"):
+    file = io.BytesIO()
+    getattr(frame, "write_" + form)(file)
+    file.seek(0)
+    found[form] = getattr(pl, "read_" + form)(file).equals(frame)
+    if form != "avro" and form != "json":
+        file.seek(0)
+        found["scan " + form] = getattr(pl, "scan_" + form)(file).collect().equals(frame)
+found["sql"] = pl.SQLContext(t=frame).execute("select a from t where b = 'x'").collect().item() == 1
+found["str"] = frame["b"].str.len_chars().to_list() == [1, 2]
+found["list"] = pl.Series([[1, 2]]).list.len().to_list() == [2]
+found["struct"] = frame.to_struct("s").struct.fields == ["a", "b"]
+found["dt"] = pl.Series([0]).cast(pl.Date).dt.year().item() == 1970
+found["html"] = "<table" in frame._repr_html_()
+found["cast"] = type(pl.ScanCastOptions()).__name__ == "ScanCastOptions"
+found["normalize"] = pl.json_normalize([{"a": {"b": 1}}]).columns == ["a.b"]
+found["inverse"] = bool((np.linalg.inv(np.eye(2)) == np.eye(2)).all())
+print(json.dumps([waiting, found, [name for name in PARTS if name.startswith("polars") and name not in sys.modules]]))
+"""
+
+
+def test_what_a_process_of_ours_does_without_is_there_when_it_is_used(root):
+    waiting, found, unknown = in_a_process(USED, root)
+    assert len(waiting) > 30
+    assert found == dict.fromkeys(found, True)
+    assert not unknown, "this version of polars has all that we name"
+
+
+def test_a_program_that_uses_us_as_a_library_has_no_stand_ins(root):
+    text = """
+import json, sys, inspect
+before = inspect.signature
+import ddcli.api, ddcli.driver.run, ddcli.driver.execute
+found = [name for name, module in sys.modules.items() if type(module).__module__.startswith("ddcli")]
+print(json.dumps([found, [type(each).__module__ for each in sys.meta_path], inspect.signature is before]))
+"""
+    found, finders, same = in_a_process(text, root)
+    assert not found
+    assert not any(each.startswith("ddcli") for each in finders)
+    assert same
+
+
+def test_signatures_that_are_described_late_are_those_of_the_standard_library(monkeypatch):
+    plain = inspect.signature
+    monkeypatch.setattr(inspect, "signature", plain)
+    deferred.describe_late()
+
+    def function(a: int, /, b, *rest: str, c=3, **more: float) -> list[int]: ...
+
+    class Some:
+        def method(self, x, y=1): ...
+
+    for each in (function, Some().method, Some, Some.method, len, lambda: 0, int.__add__):
+        late, meant = inspect.signature(each), plain(each)
+        assert isinstance(late, inspect.Signature)
+        assert late == meant
+        assert str(late) == str(meant)
+        assert hash(inspect.signature(each)) == hash(meant)
+        assert inspect.signature(each).replace(return_annotation=int) == meant.replace(return_annotation=int)
+        assert pickle.loads(pickle.dumps(inspect.signature(each))) == meant  # noqa: S301 - our own
+        assert copy.deepcopy(inspect.signature(each)) == meant
+    bound = inspect.signature(function).bind(1, 2, "x", d=4.0)
+    assert bound.arguments == {"a": 1, "b": 2, "rest": ("x",), "more": {"d": 4.0}}
+
+    def wrapper(*arguments): ...
+
+    wrapper.__signature__ = inspect.signature(function)
+    assert inspect.signature(wrapper) == plain(wrapper) == plain(function)
+    with pytest.raises(TypeError):
+        inspect.signature(1)
+    with pytest.raises(AttributeError):
+        inspect.signature(function).nothing  # noqa: B018 - what is asked for
+    replaced = inspect.signature
+    deferred.describe_late()
+    assert inspect.signature is replaced
