@@ -8,6 +8,7 @@ it as ever. Only a process of ours does so, never a program that uses us as a li
 
 from __future__ import annotations
 
+import _imp
 import marshal
 import mmap
 import os
@@ -72,6 +73,7 @@ class KeptLoader(SourceFileLoader):
         with suppress(*WRONG):
             if crc32(self.part) == self.checksum:
                 code: CodeType = marshal.loads(self.part)  # noqa: S302 - nobody else could write it
+                _imp._fix_co_filename(code, self.path)  # type: ignore[attr-defined]  # noqa: SLF001 - as Python does where a file was compiled elsewhere
                 return code
         return super().get_code(fullname)
 

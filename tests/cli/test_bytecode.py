@@ -4,6 +4,7 @@ import importlib
 import importlib.resources
 import inspect
 import os
+import py_compile
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -85,6 +86,16 @@ def test_modules_that_are_kept_are_what_they_were(lib):
     assert inspect.getsource(part.act) == "def act(): return VALUE\n"
     assert importlib.resources.files("pack").joinpath("text").read_text() == "a text"
     assert importlib.reload(part) is part
+
+
+def test_functions_are_of_their_file_wherever_it_was_compiled(lib, cache):
+    for file in cache.iterdir():
+        file.unlink()
+    py_compile.compile(str(lib.folder / "pack/part.py"), dfile="elsewhere/part.py", doraise=True)
+    for kept in (False, True):
+        (part,) = lib.command("pack.part", *NAMES)[:1]
+        assert is_kept(part) == kept
+        assert part.act.__code__.co_filename == part.__file__
 
 
 def test_a_module_whose_source_has_changed_is_that_of_the_source(lib):
