@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ddcli.driver.tables import errors_at_tables, followed, mirrored, tables_as_now
+from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.errors import EngineError
@@ -154,7 +154,7 @@ def run(
                     summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
                 progress.end()
-        summary = _keep_logs(request, opened, summary)
+        summary = _compacted(request, opened, summary)
         if opened and opened.manifest:
             archive(request.spec, request.base, opened.manifest, opened.files)
         if opened and opened.manifest and wanted:
@@ -223,9 +223,13 @@ def _reopening(request: Request, manifest: Manifest | None, time: str) -> Reques
     return reopening(request, manifest, time)
 
 
-def _keep_logs(request: Request, state: State | None, summary: RunSummary) -> RunSummary:
-    """Sum up what is old in the outputs' logs; return the summary with that. The module that does it is imported only if the file has a `keep`."""
-    if state is not None and summary.changed and any(each.keep for each in request.spec.outputs.values()):
+def _compacted(request: Request, state: State | None, summary: RunSummary) -> RunSummary:
+    """Join small files of mirrors, and sum up what is old in the outputs' logs; return the summary with that. Modules that do it are imported only if they have to."""
+    if state is None or not summary.changed:
+        return summary
+    if request.spec.tables:
+        join_mirrors(request, state)
+    if any(each.keep for each in request.spec.outputs.values()):
         from ddcli.driver.keep import keep_logs
 
         return replace(summary, claims=keep_logs(request, state))

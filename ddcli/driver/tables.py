@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -9,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, InputError
-from ddcli.store.tables.file_identity import PUT_BACK
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.tables.file_identity import PUT_BACK, fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.job.request import Request
     from ddcli.store.state.directory import State
+    from ddcli.store.state.entries import InputFile
 
 
 def mirrored(request: Request, state: State) -> Request:
@@ -25,6 +28,48 @@ def mirrored(request: Request, state: State) -> Request:
     from ddcli.job.tables import mirror_tables
 
     return replace(request, spec=mirror_tables(request.spec, request.base, request.state, state.files, state.manifest))
+
+
+def join_mirrors(request: Request, state: State) -> None:
+    """Make one of the small files of mirrors, where there are many that were taken in wholly, and commit that."""
+    manifest = state.manifest
+    if manifest is None or isinstance(state.directory, ObjectPath):
+        return
+    from ddcli.store.mirrors.joint_updates import FILES, due, joint_updates
+    from ddcli.store.mirrors.mirror import mirror_of, read_mark, settle
+
+    inputs = dict(manifest.inputs)
+    with state.begin() as transaction:
+        for name in request.spec.tables:
+            directory = mirror_of(state.directory, name)
+            mark = read_mark(directory)
+            if name not in inputs or mark is None or len(inputs[name].files) < FILES:
+                continue
+            # Those of the last addition stay: whoever settles the mirror gives them their names, if they still have others.
+            files = sorted(inputs[name].files, key=lambda file: file.path)
+            older = [file for file in files if file.path not in mark.files]
+            last = older[len(older) - due([file.size for file in older]) :]
+            if not last or not all(_is_taken(file, arrives=request.clock.arrival) for file in last):
+                continue
+            addition, _, part = last[-1].path.removesuffix(".parquet").partition("-")
+            path = directory / f"{addition}-{int(part) + 1:04d}.parquet"
+            data = joint_updates([(directory / file.path, file.at) for file in last])
+            transaction.add_output(path, data, first=True)
+            for file in last:
+                transaction.retire(directory / file.path)
+            content = fingerprint_of(io.BytesIO(data), len(data))
+            joint = replace(last[-1], path=path.name, size=len(data), fingerprint=content)
+            others = [file for file in files if file not in last]
+            inputs[name] = replace(inputs[name], files=tuple(sorted([*others, joint], key=lambda file: file.path)))
+        if inputs != manifest.inputs:
+            transaction.commit(replace(manifest, inputs=inputs))
+            for name in request.spec.tables:
+                settle(mirror_of(state.directory, name), state.files)
+
+
+def _is_taken(file: InputFile, *, arrives: bool) -> bool:
+    """Say whether all rows of a file of a mirror are in the state, and none was put aside."""
+    return file.done and file.since is None and not file.withdrawn and (file.at is not None) == arrives
 
 
 @contextmanager

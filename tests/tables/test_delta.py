@@ -451,20 +451,3 @@ def test_sql_and_why(shop):
     assert shop(*ask).out.split() == ["v", "c"]
     assert shop(*ask, "--as-of", "latest").out.split() == ["v", "c", "new"]
     assert "tables/orders/" in shop("why", "p.yaml", "orders", "k=1").out
-
-
-def test_what_is_kept_of_many_versions(tmp_path):
-    """Each version that changes a row costs one file with this row, and the manifest doesn't grow with them."""
-    write_deltalake(str(tmp_path / "table"), pl.DataFrame({"k": range(300), "v": ["a"] * 300}))
-    file = pipeline(tmp_path)
-    run(file)
-    sizes, manifests = [], []
-    for version in range(1, 121):
-        DeltaTable(str(tmp_path / "table")).update(predicate=f"k = {version}", updates={"v": "'b'"})
-        run(file)
-        sizes.append([path.stat().st_size for path in (tmp_path / ".dd/p/tables/orders").glob("*.parquet")])
-        manifests.append(max((tmp_path / ".dd/p/manifest").glob("*.json")).stat().st_size)
-    assert [len(each) for each in sizes] == [*range(2, 122)]
-    assert sum(sizes[-1]) - sum(sizes[59]) <= 1.1 * (sum(sizes[59]) - sum(sizes[0]))
-    assert max(manifests[60:]) < 1.2 * max(manifests[:60])
-    assert read_log(tmp_path / "out", as_of="latest").filter(v="b").height == 120

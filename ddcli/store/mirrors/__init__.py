@@ -11,6 +11,7 @@
 * file_order: the order in which files are compared
 * file_stamp: what changes with a database in a file, or with a file that is put in place whole
 * iceberg: what the snapshots of a table of Iceberg changed
+* joint_updates: small files of a mirror that become one
 * mirror: the files of a mirror, and how far it goes
 * mysql_reader: what a query of MySQL returns
 * partition: rows in parts that are compared one by one

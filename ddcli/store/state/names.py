@@ -127,7 +127,7 @@ def renaming(source: Any, target: Any) -> tuple[str, str]:
     '../out/updates-0-1.parquet'
     """
     (before, _, waiting), (directory, _, name) = path_of(source).rpartition("/"), path_of(target).rpartition("/")
-    if UPDATES.fullmatch(waiting):
+    if (BATCH if MIRROR.fullmatch(directory) else UPDATES).fullmatch(waiting):
         named(WAITING, name)
     else:
         named(WAITING, waiting), named(BATCH if MIRROR.fullmatch(directory) else OF_OUTPUT, name)
