@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
@@ -39,19 +39,18 @@ from ddcli.expressions.types import Type
 from ddcli.plan import physical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
-    from ddcli.engine.operators.base import Delta, Operator, TakenLanes
+    from ddcli.engine.operators.base import Delta, Operator
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
-    from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.operators.running_windows import RunningWindow
     from ddcli.engine.pool import Pool
-    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import DdError
@@ -60,52 +59,22 @@ if TYPE_CHECKING:
 INT64 = Type("int64")
 
 
-@dataclass(frozen=True, slots=True)
-class _OverflowReporter:
-    """A reduction whose overflow is reported in the words of the pipeline file: the engine knows no columns."""
+def _reporting(
+    operator: Group | Local | RunningWindow,
+    node: physical.Accumulate | physical.Group | physical.WindowedGroup,
+    pool: Pool,
+) -> Operator:
+    """Have a reduction report its overflow in the words of the pipeline file: the engine knows no columns."""
+    step = operator.step
 
-    operator: Group | Local | RunningWindow
-    node: physical.Accumulate | physical.Group | physical.WindowedGroup
-    pool: Pool
-    shared: ClassVar[bool] = False
-
-    @property
-    def wakes(self) -> list[Rounds]:
-        return self.operator.wakes
-
-    @property
-    def seals(self) -> bool:
-        return self.operator.seals
-
-    @property
-    def traces(self) -> Sequence[Trace]:
-        return self.operator.traces
-
-    @property
-    def rows_read(self) -> int:
-        return self.operator.rows_read
-
-    @property
-    def revisiting(self) -> Revisiting | None:
-        return self.operator.revisiting
-
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        return self.operator.begin(interval)
-
-    def takes(self, width: int) -> TakenLanes | None:
-        return self.operator.takes(width)
-
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+    def reporting(deltas: Sequence[Delta], interval: Interval) -> Delta:
         try:
-            return self.operator.step(deltas, interval)
+            return step(deltas, interval)
         except SumOverflow as error:
-            raise sum_error(error, self.node, self.pool) from error
+            raise sum_error(error, node, pool) from error
 
-    def seal(self, interval: Interval) -> None:
-        self.operator.seal(interval)
-
-    def close(self, interval: Interval) -> None:
-        self.operator.close(interval)
+    operator.step = reporting  # type: ignore[method-assign]
+    return operator
 
 
 @dataclass
@@ -277,7 +246,7 @@ class Operators:
     @operator.register(physical.Accumulate)
     def _(self, node: physical.Accumulate, shard: int) -> Operator:
         reduce = reduction(node, self.times)
-        return _OverflowReporter(
+        return _reporting(
             Accumulate(
                 reduce, self.output_trace(node, node.by, shard), self.waiting(node, node.by, shard), self.scope.depth
             ),
@@ -287,9 +256,7 @@ class Operators:
 
     @operator.register(physical.Group)
     def _(self, node: physical.Group, shard: int) -> Operator:
-        return _OverflowReporter(
-            self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard)
-        )
+        return _reporting(self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard))
 
     @operator.register(physical.PythonGroup)
     def _(self, node: physical.PythonGroup, shard: int) -> Operator:
@@ -308,10 +275,10 @@ class Operators:
         pool = self.pool(shard)
         calls = window(node, pool)
         if node.reach is None or self.scope.nt > 1:
-            return _OverflowReporter(self.group(node, arranged.key, [calls], shard, chunk=TOGETHER), node, pool)
+            return _reporting(self.group(node, arranged.key, [calls], shard, chunk=TOGETHER), node, pool)
         key, values = split_layout(arranged)
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
-        return _OverflowReporter(Local(near, self.own_arranged(node, shard)), node, pool)
+        return _reporting(Local(near, self.own_arranged(node, shard)), node, pool)
 
     @operator.register(physical.RunningGroup)
     def _(self, node: physical.RunningGroup, shard: int) -> Operator:
@@ -322,14 +289,12 @@ class Operators:
         assert isinstance(arranged, physical.Arrangement)
         pool = self.pool(shard)
         if self.scope.nt > 1:
-            return _OverflowReporter(
-                self.group(node, arranged.key, [window(node, pool)], shard, chunk=TOGETHER), node, pool
-            )
+            return _reporting(self.group(node, arranged.key, [window(node, pool)], shard, chunk=TOGETHER), node, pool)
         calls = ContinuedCalls(node, pool)
         key, values = split_layout(arranged)
         running = Running(key.width, values.width, calls.order, calls)
         marks = self.trace(node, key, mark_layout(node), shard)
-        return _OverflowReporter(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
+        return _reporting(RunningWindow(running, self.own_arranged(node, shard), marks), node, pool)
 
     @operator.register(physical.AsofGroup)
     def _(self, node: physical.AsofGroup, shard: int) -> Operator:

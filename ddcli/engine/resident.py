@@ -66,8 +66,7 @@ def step_flat(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval)
     due = {index for index, operator in nest.beginning(()) if any(True for _ in operator.begin(interval))}
     found = scope.through(stage, 0, given, {}, due, interval)
     nest.close((), interval)
-    for index in found.stepped:
-        scope.seal(index, interval)
+    scope.seal(found.stepped, interval)
     return {index: [delta] for index, delta in found.found.items()}
 
 
@@ -77,6 +76,16 @@ def _filled(fed: Mapping[int, Delta | Deltas], count: int) -> Iterator[tuple[int
         deltas = given if isinstance(given, list) else [given] if count == 1 else dealt(given, count)
         if any(len(delta.updates) for delta in deltas):
             yield index, deltas
+
+
+def _alone(waiting: dict[int, list[Delta]]) -> dict[int, Delta]:
+    """Return the sum of what waits for each place, which is taken out."""
+    found = {}
+    while waiting:
+        index, parts = waiting.popitem()
+        found[index] = parts[0] if len(parts) == 1 else summed(parts)
+        del parts
+    return found
 
 
 class WaitingRound(NamedTuple):
@@ -139,9 +148,7 @@ class Resident:
         """Have the traces of operators that have stepped take in what they gave: all have read it."""
         scope = self.nest.scopes[path]
         if stepped := self._stepped[path]:
-            interval = self.interval.at(rounds)
-            for index in stepped:
-                scope.seal(index, interval)
+            scope.seal(stepped, self.interval.at(rounds))
             stepped.clear()
         if path and scope.counted:
             scope.turns.turn(rounds[-1], self._moved.pop(path, 0))
@@ -282,9 +289,7 @@ class Resident:
                 break
             given, late, due = waiting.pop(now)
             interval = self.interval.at((*outer, now))
-            here = {index: summed(given.pop(index)) for index in [*given]}
-            held = {index: summed(late.pop(index)) for index in [*late]}
-            found = scope.through(stage, 0, here, held, due, interval)
+            found = scope.through(stage, 0, _alone(given), _alone(late) if late else {}, due, interval)
             for index, delta in found.found.items():
                 for place, (back,) in self._turned(path, index, [delta], interval.rounds):
                     waiting[now + 1].given[place].append(back)
@@ -298,8 +303,7 @@ class Resident:
                     waiting[rounds[-1]].late[index].append(delta)
                 else:
                     self.schedule.add(Address((*path, index), LATE, 0, rounds), [delta])
-            for index in found.stepped:
-                scope.seal(index, interval)
+            scope.seal(found.stepped, interval)
             if scope.counted:
                 scope.turns.turn(now, found.rows)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time as clock
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.trace.spine import Trace
 
-
-K = TypeVar("K")
 
 Part = Callable[[], "np.ndarray"]
 """Some updates of a source, not read yet."""
@@ -370,14 +368,15 @@ class Scope:
                 if place.name:
                     yield place.name, place.inner.turns
 
-    def seal(self, index: int, interval: Interval) -> None:
-        """Take the updates of a place's last step into its traces."""
-        if self.counted:
-            for shard in range(self.workers.count):
-                self.seal_shard(index, shard, interval)
-        else:
-            for operator in self.places[index].shards:
-                operator.seal(interval)
+    def seal(self, indices: Iterable[int], interval: Interval) -> None:
+        """Take the updates of some places' last steps into their traces."""
+        for index in indices:
+            if self.counted:
+                for shard in range(self.workers.count):
+                    self.seal_shard(index, shard, interval)
+            else:
+                for operator in self.places[index].shards:
+                    operator.seal(interval)
 
     def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
         """Take the updates of a shard's last step into its traces."""
@@ -418,23 +417,23 @@ def _begun(
     due: Iterable[int],
     late: Iterable[int],
 ) -> int:
-    """Return the bits of the places that a shard looks at first: those that read something, or are called."""
+    """Return the bits of the places that a shard looks at first: those that read something, or are called. Take out what has no updates."""
     found, begins = 0, stage.begins
-    for index in _filled(deltas):
-        found |= begins.get(index, 0)
-    for index, _ in _filled(routed) if routed else ():
-        found |= begins[index]
+    for index in [*deltas]:
+        if len(deltas[index].updates):
+            found |= begins.get(index, 0)
+        else:  # a slice without rows would hold its memory
+            del deltas[index]
+    if routed:
+        for at in [*routed]:
+            if len(routed[at].updates):
+                found |= begins[at[0]]
+            else:
+                del routed[at]
     if due or late:
         for index in itertools.chain(due, late):
             found |= begins.get(index, 0)
     return found
-
-
-def _filled(deltas: dict[K, Delta]) -> dict[K, Delta]:
-    """Return deltas less those without updates, which are taken out: a slice without rows would hold its memory."""
-    for at in [at for at, delta in deltas.items() if not len(delta.updates)]:
-        del deltas[at]
-    return deltas
 
 
 def _all_at(updates: np.ndarray, rounds: Rounds) -> bool:

@@ -165,7 +165,7 @@ class Keeping(Stateless):
             self.trace.append(self.batch)
         else:
             self.trace.insert(self.batch, interval.upper)
-        self.drop()
+        self.batch = self._none
 
     def drop(self) -> None:
         """Let go of the batch: a slice without rows would hold its memory."""

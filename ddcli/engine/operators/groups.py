@@ -68,27 +68,22 @@ class Group(Keeping):
         return self.waiting.begin(interval) if self.waiting else ()
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        def evaluate(
-            delta: np.ndarray, output: Reader, inputs: Reader, seeds: np.ndarray | None, *, ahead: bool
-        ) -> tuple[np.ndarray, np.ndarray]:
-            upper = interval.upper.elements
-            return self.reduce.step(delta, output=output, inputs=inputs, seeds=seeds, upper=upper, ahead=ahead)
-
         updates = deltas[0].updates
-        seeds = self._due(interval)
+        seeds = self._due(interval) if self.waiting else None
         if self.revisiting:
-            self.batch, pending = self.revisiting.step(evaluate, updates, seeds, interval)
+            self.batch, pending = self.revisiting.step(self.reduce, updates, seeds, interval)
         else:
             inputs = self.arranged.trace if self.arranged else self.trace
-            self.batch, pending = evaluate(updates, self.trace, inputs, seeds, ahead=False)
+            self.batch, pending = self.reduce.step(
+                updates, output=self.trace, inputs=inputs, seeds=seeds, upper=interval.upper.elements
+            )
         if self.waiting and len(pending):
             self.waiting.exchange(interval, np.concatenate([pending, np.ones((len(pending), 1), np.int64)], axis=1))
         return Delta(self.batch, distinct=True)
 
     def _due(self, interval: Interval) -> np.ndarray | None:
         """Return rows [key | time] that were to be evaluated in this interval and these rounds."""
-        if not self.waiting:
-            return None
+        assert self.waiting is not None
         due = self.waiting.exchange(interval, self.waiting.batch[:0])
         return np.ascontiguousarray(due[:, : due.shape[1] - 1 - len(interval.rounds)]) if len(due) else None
 

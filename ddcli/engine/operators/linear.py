@@ -115,6 +115,9 @@ class Permute(Stateless):
         numbers = [lane.number if isinstance(lane, Plus) else 0 for lane in lanes]
         self._numbers = np.array([*numbers, *[0] * self.tail], np.int64) if any(numbers) else None
         self._order: np.ndarray | None = None
+        """Which lanes it takes, if none is constant or inverted: known when the width of the input is."""
+        self._same = False
+        """Whether it takes all, in their order."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
@@ -123,10 +126,12 @@ class Permute(Stateless):
         width = delta.updates.shape[1]
         keeps_all = len(self._lanes_kept) == width - self.tail
         try:
-            if self._source and self.lanes != tuple(range(width - self.tail)):
+            if self._source is not None:
                 if self._order is None:
                     self._order = np.array([*self._source, *range(width - self.tail, width)], np.int64)
-                return Delta(self._taken(delta.updates, self._order), delta.distinct and keeps_all)
+                    self._same = self.lanes == tuple(range(width - self.tail))
+                taken = delta.updates if self._same else self._taken(delta.updates, self._order)
+                return Delta(taken, delta.distinct and keeps_all)
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:
             assert self.refuse is not None

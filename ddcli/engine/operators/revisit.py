@@ -33,7 +33,7 @@ from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_first import Search
@@ -49,8 +49,15 @@ SHORT = 32
 class Evaluate(Protocol):
     """A reduction over traces without rounds."""
 
-    def __call__(
-        self, delta: Lanes, output: Reader, inputs: Reader, seeds: Lanes | None, *, ahead: bool
+    def step(
+        self,
+        delta: Lanes,
+        *,
+        output: Reader,
+        inputs: Reader,
+        seeds: Lanes | None,
+        upper: Iterable[Sequence[int]],
+        ahead: bool,
     ) -> tuple[Lanes, Lanes]:
         """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
 
@@ -82,7 +89,7 @@ class Revisiting:
         self._around: tuple[Frontier, Frontier] | None = None
         self._first, self._last = Frontier(), 0
 
-    def step(self, evaluate: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
+    def step(self, reduce: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
 
         `delta` holds the input's updates of this round, in ascending order of keys; `due` are rows [key | time] that earlier
@@ -94,8 +101,8 @@ class Revisiting:
             end = delta.shape[1] - 1 - len(rounds)
             self._note_times(delta[:, end - self.nt : end])
         called = self._scheduled.pop(rounds, [])
-        if self._few and due is None and not self._sweep and self._first:
-            earliest = self._first.elements[0][0]
+        if self._few and due is None and not self._sweep and (first := self._first.elements):
+            earliest = first[0][0]
             ahead = self._last != earliest and self._ahead(without_rounds(delta, len(rounds)), some_seeds=bool(called))
             found = self._few.step(delta, called, interval, earliest, ahead=ahead)
             if found:
@@ -108,21 +115,22 @@ class Revisiting:
             parts.append(kernels.distinct_keys(due, self.nk))
         keys = _union(parts) if len(parts) > 1 else parts[0]
         walked = None if self._sweep else self._walk.groups(keys, delta, interval, due=due is not None)
+        inputs: Reader
+        output: Reader
         if walked:
+            sweep = None
             self._schedule(walked.later)
             seeds = self._seeds(keys[walked.live], due) if called else due
-            updates, pending = evaluate(
-                delta, walked.held[-1], walked.held[0], seeds, ahead=self._ahead(delta, some_seeds=seeds is not None)
-            )
+            inputs, output = walked.held[0], walked.held[-1]
         else:
             sweep = self._sweep = self._sweep or Sweep(self.traces, interval)
             old, scheduled = sweep.move(keys, rounds)
             self._schedule(scheduled)
             seeds = self._seeds(_union([*called, *old]), due) if called or old else due
             inputs, output = sweep.working[0], sweep.working[-1]
-            updates, pending = evaluate(
-                delta, output, inputs, seeds, ahead=self._ahead(delta, some_seeds=seeds is not None)
-            )
+        ahead, upper = self._ahead(delta, some_seeds=seeds is not None), interval.upper.elements
+        updates, pending = reduce.step(delta, output=output, inputs=inputs, seeds=seeds, upper=upper, ahead=ahead)
+        if sweep:
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
@@ -167,13 +175,14 @@ class Revisiting:
             return
         every = times[:, 0].tolist() if len(times) < SHORT else (int(times.min()), int(times.max()))
         low, high = min(every), max(every)
-        self._last = max(self._last, high) if self._first else high
-        if not self._first or low < self._first.elements[0][0]:
-            self._first = Frontier([(low,)])
+        first = self._first.elements
+        self._last = max(self._last, high) if first else high
+        if not first or low < first[0][0]:
+            self._first = Frontier(((low,),))
 
     def _ahead(self, delta: Lanes, *, some_seeds: bool) -> bool:
         """Say whether some time of the interval is after the first one to be evaluated now, in totally ordered time."""
-        if self.nt > 1 or not self._first or self._last == self._first.elements[0][0]:
+        if self.nt > 1 or not self._first.elements or self._last == self._first.elements[0][0]:
             return False
         first = self._first.elements[0][0] if some_seeds else int(delta[:, -2].min(initial=NEVER))
         return self._last > first

@@ -6,7 +6,7 @@ Sealed batches are only ever replaced by their merge, which holds the same accum
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -85,8 +85,7 @@ class Trace:
     def matrices(self) -> list[np.ndarray]:
         """Return every batch whole."""
         if self._resident == len(self.batches):
-            batches = cast("list[MemoryBatch]", self.batches)
-            return [batch.updates for batch in batches] + self._runs
+            return [batch.updates for batch in self.batches] + self._runs  # type: ignore[attr-defined]
         return [batch.matrix() for batch in self.batches] + self._runs
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
