@@ -136,7 +136,7 @@ def assemble(
             result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
             layout = result.outputs[name] = Layout(node.schema)
-            if owned(node) is not None:
+            if owned(node, scope.nt) is not None:
                 result.owned.add(name)
             elif parted and scope.workers.count > 1:
                 parts = [Consolidate() for _ in pools]

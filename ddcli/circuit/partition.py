@@ -21,23 +21,26 @@ it is what its lanes were. None where nothing is known."""
 
 
 @singledispatch
-def owned(node: Node) -> Owned:  # noqa: ARG001 - what knows of its input is registered below
-    """Return the columns by which the records of a node are in shards: all of them are in the record, so equal ones are together."""
+def owned(node: Node, times: int) -> Owned:  # noqa: ARG001 - what knows of its input is registered below
+    """Return the columns by which the records of a node are in shards: all of them are in the record, so equal ones are together.
+
+    Times have so many coordinates.
+    """
     return None
 
 
 @owned.register(physical.Arrangement)
-def _(node: physical.Arrangement) -> Owned:
+def _(node: physical.Arrangement, _times: int) -> Owned:
     return _typed(node, node.key)
 
 
 @owned.register(physical.UpsertTable | physical.SnapshotTable)
-def _(node: physical.UpsertTable | physical.SnapshotTable) -> Owned:
+def _(node: physical.UpsertTable | physical.SnapshotTable, _times: int) -> Owned:
     return _typed(node, node.key or node.schema)
 
 
 @owned.register(physical.Accumulate)
-def _(node: physical.Accumulate) -> Owned:
+def _(node: physical.Accumulate, _times: int) -> Owned:
     return _typed(node, node.by)
 
 
@@ -49,20 +52,22 @@ def _(node: physical.Accumulate) -> Owned:
     | physical.WindowedGroup
     | physical.Multiplicity
 )
-def _(node: Node) -> Owned:
+def _(node: Node, times: int) -> Owned:
     # A reduction leaves its groups where its arrangement has them, and has them among its columns.
-    return owned(node.inputs[0])
+    return owned(node.inputs[0], times)
 
 
 @owned.register(
     physical.WatchedRecords | physical.Consolidated | physical.Show | physical.Delay | physical.StandingRecord
 )
-def _(node: Node) -> Owned:
+def _(node: Node, _times: int) -> Owned:
     return _typed(node, node.schema)
 
 
 @owned.register(physical.EquiJoin)
-def _(node: physical.EquiJoin) -> Owned:
+def _(node: physical.EquiJoin, times: int) -> Owned:
+    if times > 1:  # its updates wait for their times, in shards by all of its columns
+        return _typed(node, node.schema)
     left, right = node.inputs
     assert isinstance(left, physical.Arrangement)
     assert isinstance(right, physical.Arrangement)
@@ -74,8 +79,8 @@ def _(node: physical.EquiJoin) -> Owned:
 
 
 @owned.register(physical.Linear)
-def _(node: physical.Linear) -> Owned:
-    columns = owned(node.inputs[0])
+def _(node: physical.Linear, times: int) -> Owned:
+    columns = owned(node.inputs[0], times)
     for step in node.steps:
         if columns is None:
             return None
@@ -93,14 +98,14 @@ def _(node: physical.Linear) -> Owned:
 
 
 @owned.register(physical.OrderLanes)
-def _(node: physical.OrderLanes) -> Owned:
-    return owned(node.inputs[0])
+def _(node: physical.OrderLanes, times: int) -> Owned:
+    return owned(node.inputs[0], times)
 
 
 @owned.register(physical.SignedSum)
-def _(node: physical.SignedSum) -> Owned:
+def _(node: physical.SignedSum, times: int) -> Owned:
     # Equal records may come of different inputs, so these must lie in shards by the same columns.
-    first, *others = [owned(child) for child in node.inputs]
+    first, *others = [owned(child, times) for child in node.inputs]
     return first if all(other == first for other in others) else None
 
 

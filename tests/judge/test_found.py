@@ -9,6 +9,7 @@ import pytest
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.memory import judge_in_memory
+from tests.judge.sizes import cut
 
 HEAD = (
     "dd: 1\nname: found\ninputs:\n  p: {path: in/p/, columns: {k: int64, v: 'int64', s: string, m: 'decimal(6, 2)'}}\n"
@@ -72,3 +73,22 @@ outputs: {c: out/c/}
 """
     updates = (((1, 1), (0, 0, 1), 1), ((1, 1), (1, 2, 0), -2))
     judge_in_memory(Case(text, (Run((Arrival("p", updates),)),)), finely=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_join_of_two_coordinates_returns_is_brought_together(seed, tmp_path):
+    """It waits for its time in shards by all of its columns: without those by which it was filtered, equal records of an output were in several, and written as often."""
+    text = """\
+dd: 1
+name: found
+inputs:
+  p: {path: in/p/, time: [x, y], columns: {k: int64, v: int64}}
+  q: {path: in/q/, time: [x, y], columns: {k: int64, w: int64}}
+collections:
+  c: {from: p, apply: [{join: {with: q, 'on': [k]}}, {filter: v <> w}, {map: {k: k}}]}
+outputs: {c: out/c/}
+"""
+    left = tuple(((k, 9), (0, 0), 1) for k in range(3))
+    right = tuple(((k, w), (0, 0), 1) for k in range(3) for w in range(5))
+    with cut(2, seed):
+        judge(Case(text, (Run((Arrival("p", left), Arrival("q", right))),)), tmp_path)
