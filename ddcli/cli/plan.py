@@ -23,7 +23,8 @@ WORK = 10
 def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
     """Show the work of a run of PIPELINE: files and rows to read; and if the file has changed, which arrangements
     are kept and which are built anew, why, which outputs change, which operators have a worse class of work (see `dd explain`), and
-    what the plan has chosen, with the figures by which it has: columns and filters, the order of joins, delta joins, what is shared, and what is kept apart.
+    what the plan has chosen, with the figures by which it has: columns and filters, the order of joins, delta joins, what is shared, what is kept once in the place of what
+    filters leave of it, and what is kept apart.
 
     Computes nothing, changes nothing, takes no lock. `rows` is an upper bound where files hold rows of other times, too.
 
@@ -31,7 +32,7 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
           again_files, again_bytes}}, kept | built | dropped: [{of, rows, bytes, why: [TEXT], estimated}],
           outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}, worsened: [TEXT], inferred: {NAME: TEXT},
-          choices: [{kind: "columns" | "filter" | "join order" | "delta join" | "shared" | "apart", at, chosen, why}]}
+          choices: [{kind: "columns" | "filter" | "join order" | "delta join" | "shared" | "kept once" | "apart", at, chosen, why}]}
 
     \b
     Examples:

@@ -14,6 +14,7 @@
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
 * join: the columns that a join pairs and returns
+* kept_sides: filters asked of what joins return, where their sides are then one collection, which is kept once
 * literals: values of the file in the types of columns
 * logical: the logical graph
 * loops: loop variables and the node that binds them

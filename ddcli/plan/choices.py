@@ -15,6 +15,7 @@ from ddcli.plan.delta import delta_joins, identity
 from ddcli.plan.descriptions import without_parentheses
 from ddcli.plan.generations import place
 from ddcli.plan.join_order import MUCH, reordered
+from ddcli.plan.kept_sides import OFTEN, by_conditions, kept_rows
 from ddcli.plan.logical import Graph
 from ddcli.plan.places import places
 
@@ -46,13 +47,12 @@ def plan_choices(
             *_filters(generation, part),
             *_orders(bound, generation, part),
             *_deltas(bound, plan, generation, part),
+            *_kept_once(generation, part, expected),
         ]
     return sorted(found, key=lambda each: (KINDS.index(each.kind), each.at))
 
 
-KINDS = ("columns", "filter", "join order", "delta join", "shared", "apart")
-OFTEN = 2
-"""How many times the rows of a collection its filtered arrangements by one key have together, where that is worth a line."""
+KINDS = ("columns", "filter", "join order", "delta join", "shared", "kept once", "apart")
 
 
 def _columns(bound: BoundPipeline, plan: Plan) -> Iterator[PlanChoice]:
@@ -73,10 +73,27 @@ def _shared(plan: Plan) -> Iterator[PlanChoice]:
             yield PlanChoice("shared", "collections", f"{describe(node)} is kept once", why)
 
 
+def _kept_once(generation: Generation, part: Graph, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
+    """Yield the collections that are kept in the place of what filters leave of them; a state keeps them whatever is expected by now."""
+    for sides in generation.sides_of_wholes(part):
+        filters = {side.identity for side in sides if side.conditions}
+        whole, key = sides[0].whole, sides[0].key
+        words = (
+            f"keeps {_listed(inputs_of(whole))} by {', '.join(key)} once in the place of what {len(filters)} filters leave of it, "
+            "which are asked of what the joins return"
+        )
+        times = kept_rows(sides, by_conditions)
+        rows = expected.get(generation.lowered_whole(part, whole).fingerprint)
+        why = f"apart they are expected to keep {times:.2g} times its rows; {OFTEN} times is worth it"
+        if rows is not None:
+            why = f"{rows:,.0f} rows are expected instead of {times * rows:,.0f}, {times:.2g} times as many; {OFTEN} times is worth it"
+        yield PlanChoice("kept once", "collections", words, why)
+
+
 def _apart(plan: Plan, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
     """Yield the collections that are kept several times by one key, each time with another filter, though one time would be much less.
 
-    Each keeps its own rows all the same: one arrangement of all of them takes as long for a batch, as each reader looks up as many keys in it.
+    Those are left whose filters drop many rows, or whose readers are no inner joins (see `kept_sides`).
     """
     groups: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in plan.graph.nodes:
@@ -85,7 +102,7 @@ def _apart(plan: Plan, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
     for (below_, key), nodes in groups.items():
         rows, whole = [expected.get(each.fingerprint) for each in nodes], expected.get(below_)
         known = [each for each in rows if each is not None]
-        if len(nodes) > 1 and whole and len(known) == len(rows) and sum(known) >= OFTEN * whole:
+        if sum(map(_is_filtered, nodes)) > 1 and whole and len(known) == len(rows) and sum(known) >= OFTEN * whole:
             words = (
                 f"keeps {_listed(inputs_of(nodes[0]))} by {', '.join(key)} {len(nodes)} times, each with its own filter"
             )
@@ -94,6 +111,11 @@ def _apart(plan: Plan, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
                 "it is kept once"
             )
             yield PlanChoice("apart", "collections", words, why)
+
+
+def _is_filtered(node: Node) -> bool:
+    (below,) = node.inputs
+    return type(below) is physical.Linear and any(isinstance(step, FilterStep) for step in below.steps)
 
 
 def _unfiltered(node: physical.Arrangement) -> Node | None:
@@ -116,6 +138,8 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
     stand = {node.fingerprint for node in moved.operators.values()}
     for node in moved.graph.nodes():
         if isinstance(node, logical.Apply) and isinstance(node.step, FilterStep) and node.fingerprint not in stand:
+            if generation.wholes and isinstance(node.inputs[0], logical.Join):
+                continue  # it may be asked there for the sake of what is kept once
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
             words = f"asks {without_parentheses(node.step.condition.text())} of {_listed(names)}"

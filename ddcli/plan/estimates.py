@@ -96,12 +96,12 @@ class _Expecting:
 
     @out.register(physical.Filtered)
     def _(self, node: physical.Filtered, inputs: Sequence[float]) -> float:
-        return inputs[0] * self._measured(node, _share_of_all(node.conditions))
+        return inputs[0] * self._measured(node, share_of_rows(node.conditions))
 
     @out.register(physical.Linear)
     def _(self, node: physical.Linear, inputs: Sequence[float]) -> float:
         conditions = [step.condition for step in node.steps if isinstance(step, FilterStep)]
-        return inputs[0] * self._measured(node, _share_of_all(conditions))
+        return inputs[0] * self._measured(node, share_of_rows(conditions))
 
     @out.register(physical.Accumulate | physical.Group | physical.PythonGroup)
     def _(self, node: physical.Accumulate | physical.Group | physical.PythonGroup, inputs: Sequence[float]) -> float:
@@ -152,7 +152,8 @@ def _pairs(new: Pair, before: Pair) -> float:
     return new[0] * (before[1] + new[1]) + before[0] * new[1]
 
 
-def _share_of_all(conditions: Sequence[Expression]) -> float:
+def share_of_rows(conditions: Sequence[Expression]) -> float:
+    """Return the share of rows for which all conditions are expected to be true."""
     share = 1.0
     for condition in conditions:
         for part in conjuncts(condition):
@@ -166,11 +167,11 @@ def _share(condition: Expression) -> float:
     if len(others) > 1:
         none = 1.0
         for each in others:
-            none *= 1 - _share_of_all([each])
+            none *= 1 - share_of_rows([each])
         return 1 - none
     if isinstance(condition, Call):
         if condition.function == "not":
-            return 1 - _share_of_all([condition.args[0]])
+            return 1 - share_of_rows([condition.args[0]])
         if condition.function == "in":
             return min(0.5, SHARES["="] * (len(condition.args) - 1))
         return SHARES.get(condition.function, OTHERS)

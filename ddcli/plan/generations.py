@@ -20,6 +20,7 @@ from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.delta import delta_joins, identity, with_delta_joins
 from ddcli.plan.join_order import keeps_key, much_smaller, reordered
+from ddcli.plan.kept_sides import Share, by_conditions, chosen_wholes, kept_whole, sides_above
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import GraphLowering, lower, read_counts
 from ddcli.plan.prune import required_columns, side_name, sides
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
+    from ddcli.plan.kept_sides import JoinSide
     from ddcli.plan.logical import Join
 
 
@@ -79,7 +81,8 @@ class Generation:
     `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged. `several` says
     of the collections and sides as they are written whether they had several readers, which decides where filters are asked; None: where
     they are written. `joins` says of joins as they are written whether they come first by now, `deltas` of those that may be delta joins
-    whether they are; None: none is.
+    whether they are; None: none is. `wholes` has the collections that are kept in the place of what filters leave of them, each by a key, and
+    which of these filters are asked of joins; None: none ever is.
     """
 
     columns: dict[str, frozenset[str]]
@@ -87,17 +90,26 @@ class Generation:
     several: dict[str, bool] | None = None
     joins: dict[str, bool] = field(default_factory=dict)
     deltas: dict[str, bool] | None = None
+    wholes: dict[str, dict[str, bool]] | None = None
     partners: bool = True
     """Whether filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
+    _pushed: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
     """Graphs of which some were moved and lowered, by fingerprint: a plan is asked for both, and for its nodes."""
 
     @classmethod
-    def of(cls, written: Graph, before: Generation | None = None, choices: Choices | None = as_it_is) -> Self:
+    def of(
+        cls,
+        written: Graph,
+        before: Generation | None = None,
+        choices: Choices | None = as_it_is,
+        share: Share = by_conditions,
+    ) -> Self:
         """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph.
 
-        Of what it doesn't know, `choices` decides; None: all is as it is written.
+        Of what it doesn't know, `choices` decides, and `share`, which says how many rows are expected to pass filters; without
+        `choices` all is as it is written.
         """
         several, joins = None, dict[str, bool]()
         if choices is not None and (before is None or before.several is not None):
@@ -113,6 +125,10 @@ class Generation:
         partners = before is None or before.partners
         old = (before.columns, before.once) if before else ({}, frozenset[str]())
         known = cls(*old, several, joins, partners=partners)
+        wholes = None
+        if several is not None and (before is None or before.wholes is not None):
+            wholes = chosen_wholes(known.moved(written), before.wholes if before else None, share, _side_place)
+            known = cls(*old, several, joins, wholes=wholes, partners=partners, _pushed=known._pushed)
         graph = known.moved(written).graph
         counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
         columns: dict[str, frozenset[str]] = {}
@@ -124,22 +140,35 @@ class Generation:
             alone[at] = single and alone.get(at, True)
         for at, by_fingerprint in _sides(graph):
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
-        return cls(columns, frozenset(at for at, single in alone.items() if single), several, joins, partners=partners)
+        once = frozenset(at for at, single in alone.items() if single)
+        return cls(columns, once, several, joins, wholes=wholes, partners=partners)
+
+    def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
+        """Return the sides of joins of that graph that read a collection in the place of what filters leave of it, by collection and key."""
+        return sides_above(self._pushed_down(written), self.wholes, _side_place) if self.wholes else []
 
     def moved(self, written: Graph) -> MovedFilters:
         """Return a graph with its filters where this generation asks them."""
         if self.several is None:
             return unmoved(written)
         if written.fingerprint not in self._moved:
+            pushed = self._pushed_down(written)
+            self._moved[written.fingerprint] = kept_whole(pushed, self.wholes, _side_place) if self.wholes else pushed
+        return self._moved[written.fingerprint]
+
+    def _pushed_down(self, written: Graph) -> MovedFilters:
+        """Return a graph with its filters as near to the inputs as they may be."""
+        if written.fingerprint not in self._pushed:
             turned = reordered(written, lambda node, _: self.joins.get(place(node), False))
-            several = {each for at, each, read in _readers(turned.graph) if self.several.get(at, read)}
+            known = self.several or {}
+            several = {each for at, each, read in _readers(turned.graph) if known.get(at, read)}
             found = pushed_down(turned.graph, several, partners=self.partners)
             same, operators = (
                 {each: names[node.fingerprint] for each, node in turned.same.items() if node.fingerprint in names}
                 for names in (found.same, found.operators)
             )
-            self._moved[written.fingerprint] = MovedFilters(found.graph, same, operators)
-        return self._moved[written.fingerprint]
+            self._pushed[written.fingerprint] = MovedFilters(found.graph, same, operators)
+        return self._pushed[written.fingerprint]
 
     def least(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
@@ -178,6 +207,10 @@ class Generation:
     def operators(self, written: Graph) -> dict[str, Node]:
         """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records, or of a delta join."""
         return self.joined(self._lowered(written, self.moved(written).operators), self.lowered(written))
+
+    def lowered_whole(self, written: Graph, whole: Node) -> Node:
+        """Return what a collection of `sides_of_wholes` is lowered to."""
+        return self._lowering(written).nodes(self.moved(written).graph)[whole.fingerprint]
 
     def _lowered(self, written: Graph, names: Mapping[str, Node]) -> dict[str, Node]:
         found = self._lowering(written).nodes(self.moved(written).graph)
@@ -231,6 +264,8 @@ class Generation:
             tree["keys"] = True
         if self.deltas is not None:
             tree["deltas"] = self.deltas
+        if self.wholes is not None:
+            tree["wholes"] = self.wholes
         return tree
 
     @classmethod
@@ -242,7 +277,7 @@ class Generation:
         joins = tree.get("joins", {"first": (), "written": ()})
         known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
         partners = bool(tree.get("partners", False))  # a state of an earlier version stays as it is
-        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), partners)
+        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), tree.get("wholes"), partners)
 
 
 def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -258,6 +293,11 @@ def _readers(graph: Graph) -> Iterator[tuple[str, str, bool]]:
     named = [(place(node), node.fingerprint) for node in graph.nodes()]
     for at, fingerprint in [*named, *dict.fromkeys(_sides(graph))]:
         yield at, fingerprint, several[fingerprint]
+
+
+def _side_place(side: JoinSide) -> str:
+    """Return the name of a collection as it is kept by a key, whatever is asked of it."""
+    return side_name(place(side.whole), side.key)
 
 
 def _read_by_several(graph: Graph) -> dict[str, bool]:
@@ -328,9 +368,14 @@ def wrongly_keyed(graph: Graph, cached: Mapping[str, Any]) -> frozenset[str]:
 
 
 def plan(
-    graph: Graph, before: Sequence[Generation] = (), choices: Choices | None = as_it_is, *, deltas: bool = True
+    graph: Graph,
+    before: Sequence[Generation] = (),
+    choices: Choices | None = as_it_is,
+    *,
+    deltas: bool = True,
+    share: Share = by_conditions,
 ) -> Plan:
-    """Lower a graph, as the generations of a state have it as far as they know it; `choices` is as for `Generation.of`.
+    """Lower a graph, as the generations of a state have it as far as they know it; `choices` and `share` are as for `Generation.of`.
 
     With `deltas`, joins of which no generation knows are delta joins where they may be, if anything is chosen.
     """
@@ -347,7 +392,7 @@ def plan(
         if group:
             together = Graph(group, graph.engines)
             old = before[at] if at < len(before) else None
-            found = Generation.of(together, old, choices)
+            found = Generation.of(together, old, choices, share)
             lowered = found.lowered(together)
             none: dict[str, bool] | None = {} if choices is not None else None
             joined = none if old is None else old.deltas

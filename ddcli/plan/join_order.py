@@ -7,6 +7,7 @@ arranged once less, and all that look up the same share it.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -14,7 +15,7 @@ from ddcli.plan import logical
 from ddcli.plan.logical import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
@@ -91,15 +92,7 @@ def _turned(node: Join, first: Join) -> Join | None:
     if not all(one in own for one, _ in node.on):
         return None
     on = tuple((own[one], other_key) for one, other_key in node.on)
-    keys, other_keys = {one for one, _ in on}, {key for _, key in on}
-    schema: Schema = {name: kind.required() if name in keys else kind for name, kind in small.schema.items()}
-    columns = [(name, "left", name) for name in small.schema]
-    called: dict[str, str] = {}
-    for name, kind in other.schema.items():
-        called[name] = f"{name}#{len(schema)}" if name in schema else name
-        schema[called[name]] = kind.required() if name in other_keys else kind
-        columns.append((called[name], "right", name))
-    inner = logical.Join((small, other), schema, on, "inner", tuple(columns))
+    inner, called = joined_whole(small, other, on)
     result: list[tuple[str, str, str]] = []
     for name, side, source in node.columns:
         if side == "right":
@@ -108,3 +101,18 @@ def _turned(node: Join, first: Join) -> Join | None:
             below, column = origin[source]
             result.append((name, below, column))
     return logical.Join((large, inner), node.schema, first.on, "inner", tuple(result))
+
+
+def joined_whole(left: Node, right: Node, on: Iterable[tuple[str, str]]) -> tuple[Join, dict[str, str]]:
+    """Return the inner join of two collections with all columns of both, those of the left under their names, and what those of the right are called."""
+    on = (*on,)
+    keys, other_keys = {one for one, _ in on}, {key for _, key in on}
+    schema: Schema = {name: kind.required() if name in keys else kind for name, kind in left.schema.items()}
+    columns = [(name, "left", name) for name in left.schema]
+    called: dict[str, str] = {}
+    for name, kind in right.schema.items():
+        numbered = (f"{name}#{number}" for number in count(len(schema)))
+        called[name] = next(each for each in chain([name], numbered) if each not in schema)
+        schema[called[name]] = kind.required() if name in other_keys else kind
+        columns.append((called[name], "right", name))
+    return logical.Join((left, right), schema, on, "inner", tuple(columns)), called

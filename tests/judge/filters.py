@@ -190,3 +190,84 @@ def shared_cases(draw, nt: int = 1) -> Case:
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": collections}
     tree["outputs"] = {name: f"out/{name}/" for name in outputs}
     return Case(write_yaml(tree), draw(cuts(logs, nt)))
+
+
+KEPT = ("{} <> 1", "{} <> 2", "{} is not null", "not ({} = 0)", "{0} < 1 or {0} <> 2", "{} >= 0", "{} = 1")
+"""Conditions that most rows pass, and some that few do."""
+PREPARED = (
+    [],
+    [],
+    ["distinct"],
+    [{"filter": "v <> 2"}],
+    [{"extend": {"v": "coalesce(v, 0)"}}],
+    [{"reduce": {"by": ["k", "n"], "v": "max(v)"}}, {"project": ["k", "v", "n"]}],
+    [{"join": {"with": "q", "as": "o", "on": ["k"]}}, {"map": {"k": "k", "v": "o.v", "n": "n"}}],
+)
+"""What is joined by several is made so."""
+RENAMED = (
+    {"map": {"k": "k", "v": "n", "n": "v"}},
+    {"map": {"k": "k", "n": "n", "v": "n"}},
+    {"map": {"k": "n", "n": "k", "v": "v"}},
+)
+
+
+@st.composite
+def kept_cases(draw, nt: int = 1) -> Case:
+    """Give a pipeline of joins that read the same collections by the same keys, each through filters of its own, and their logs."""
+    columns = {
+        "k": draw(st.sampled_from(["int16", "int16?"])),
+        "v": draw(st.sampled_from(["int16", "int16?"])),
+        "n": "int16?",
+    }
+    valid = draw(st.booleans())
+    half = updates(columns, nt, valid=valid, looping=False)
+    logs = {name: draw(half) + draw(half) for name in "pq"}
+    collections: dict[str, Any] = {"b": {"from": "p", "apply": draw(st.sampled_from(PREPARED))}}
+    asked = st.builds(lambda form, name: {"filter": form.format(name)}, st.sampled_from(KEPT), st.sampled_from("kvn"))
+    on = st.sampled_from([["k"], ["k"], ["k"], {"k": "k", "v": "v"}, {"n": "k"}, {"k": "k", "n": "k"}])
+    key, large = draw(on), draw(st.sampled_from(["b", "b", "p"]))
+
+    def filtered() -> list[Any]:
+        found = [draw(asked) for _ in range(draw(st.integers(0, 2)))]
+        if found and not draw(st.integers(0, 4)):
+            found.insert(draw(st.integers(0, len(found))), draw(st.sampled_from(RENAMED)))
+        return found
+
+    def other() -> str:
+        name = draw(st.sampled_from(["q", "q", large, "b", *(each for each in collections if each.startswith("c"))]))
+        apply = filtered() if draw(st.booleans()) else []
+        if apply:
+            collections[f"s{len(collections)}"] = {"from": name, "apply": apply}
+        return [*collections][-1] if apply else name
+
+    for at in range(draw(st.integers(2, 5))):
+        apply = [*filtered()]
+        how = draw(st.sampled_from(["inner"] * 6 + ["left", "full"]))
+        apply.append(
+            {"join": {"with": other(), "as": "r", "on": key if draw(st.integers(0, 3)) else draw(on), "how": how}}
+        )
+        if draw(st.booleans()):
+            apply += [draw(asked)] * draw(st.integers(0, 1))
+            apply.append(
+                {
+                    "join": {
+                        "with": other(),
+                        "as": "s",
+                        "on": draw(st.sampled_from([["k"], {"r.n": "k"}])),
+                        "how": "inner",
+                    }
+                }
+            )
+        if draw(st.booleans()):
+            apply.append(draw(asked))
+        if not draw(st.integers(0, 3)):
+            apply.append({"reduce": {"by": ["k", "v"], "n": "count(*)"}})
+        apply.append({"map": {"k": "k", "v": "v", "n": "n"}})
+        collections[f"c{at}"] = {"from": draw(st.sampled_from([large, large, large, "q"])), "apply": apply}
+    made = [name for name in collections if name.startswith("c")]
+    outputs = [name for name in collections if name in made[-1:] or draw(st.integers(0, 3))]
+    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
+    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
+    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": collections}
+    tree["outputs"] = {name: f"out/{name}/" for name in outputs}
+    return Case(write_yaml(tree), draw(cuts(logs, nt)))

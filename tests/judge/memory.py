@@ -77,9 +77,9 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False, lowere
     _judge(case, meaning, Resident(lowered(meaning.graph), case.time_types, shards), finely=finely)
 
 
-def judge_graph(case: Case, meaning: Meaning, graph: PhysicalGraph) -> None:
+def judge_graph(case: Case, meaning: Meaning, graph: PhysicalGraph, shards: int = 1) -> None:
     """Judge a physical graph of a case in the same way."""
-    _judge(case, meaning, Resident(graph, case.time_types, 1), finely=False)
+    _judge(case, meaning, Resident(graph, case.time_types, shards), finely=False)
 
 
 def judge_by_rounds(

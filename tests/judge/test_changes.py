@@ -27,9 +27,9 @@ from tests.reference.values import canonical
 
 
 @st.composite
-def edited(draw, **options):
+def edited(draw, drawn=cases, **options):
     """Give a case and the text of the pipeline at each of its runs."""
-    case = draw(cases(**options))
+    case = draw(drawn(**options))
     texts = [case.text]
     for _ in case.runs[1:]:
         texts.append(draw(edits(texts[-1])) if draw(st.booleans()) else texts[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.job.kept_plan import KeptPlan
-from ddcli.plan import join_order
+from ddcli.plan import join_order, kept_sides
 from ddcli.plan.generations import Generation, known_generations, plan
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.upkeep import compact_state
 from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
-from tests.judge.filters import filtered_cases, partitioned_cases, shared_cases
+from tests.judge.filters import filtered_cases, kept_cases, partitioned_cases, shared_cases
 from tests.judge.harness import Meaning, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_graph
+from tests.judge.sizes import cut
+from tests.judge.test_changes import edited, judge_changes
 
 
 @settings(max_examples=many(30))
@@ -81,6 +85,58 @@ def test_runs_go_on_with_a_plan_that_was_chosen_otherwise(case):
             return {}
 
         judge(case, Path(folder), options)
+
+
+@settings(max_examples=many(80))
+@given(st.sampled_from([1, 1, 2]).flatmap(kept_cases), st.integers(0, 3), st.integers(1, 2))
+def test_joins_of_what_is_kept_once_mean_what_is_written(case, wrong, shards):
+    """Whatever share of the rows is expected to pass each filter. And the plan is the same each time that it is made of what a state remembers."""
+    meaning = Meaning(case)
+
+    def share(side):
+        return 1.0 if wrong == 3 else int(side.identity, 16) % (wrong + 2) / (wrong + 1)
+
+    planned, plain = plan(meaning.graph, share=share), plan(meaning.graph, share=lambda _: 0.0)
+    again = plan(meaning.graph, known_generations(planned.to_json()), share=lambda _: float(wrong % 2))
+    assert (again.fingerprint, again.to_json()) == (planned.fingerprint, planned.to_json())
+    assert planned.meanings == plain.meanings
+    assert not any(generation.wholes for generation in plain.generations)
+    if planned.fingerprint != plain.fingerprint:
+        judge_graph(case, meaning, planned.graph, shards)
+
+
+ALWAYS, NEVER = (0.1, 0.0), (1 << 60, 2.0)
+
+
+def kept_otherwise(patch, path, seed):
+    """Return options of runs for which other shares of rows count from run to run; before some the state is compacted."""
+    chance = random.Random(seed)
+
+    def options():
+        often, most = chance.choice([ALWAYS, ALWAYS, NEVER, (1, 0.5), (2, 0.5)])
+        patch.setattr(kept_sides, "OFTEN", often)
+        patch.setattr(kept_sides, "MOST", most)
+        for directory in path.glob("*/.dd/judged") if chance.random() < 0.3 else ():
+            compact_state(directory)
+        return {}
+
+    return options
+
+
+@settings(max_examples=many(8))
+@given(st.sampled_from([1, 1, 2]).flatmap(kept_cases), st.sampled_from([1, 2, 3]), st.integers(0, 2**32))
+def test_runs_go_on_with_what_was_kept_once(case, shards, seed):
+    """Of the shares that count for the first run, none counts later; in memory or out of core, and the state compacted between."""
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), pytest.MonkeyPatch.context() as patch:
+        judge(case, Path(folder), kept_otherwise(patch, Path(folder), seed))
+
+
+@settings(max_examples=many(8))
+@given(edited(kept_cases), st.sampled_from([1, 2]), st.integers(0, 2**32))
+def test_an_edited_pipeline_goes_on_with_what_was_kept_once(found, shards, seed):
+    """And what is new in it joins that, or is kept apart."""
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), pytest.MonkeyPatch.context() as patch:
+        judge_changes(*found, Path(folder), kept_otherwise(patch, Path(folder), seed))
 
 
 JOINED = """\

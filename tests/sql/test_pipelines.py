@@ -6,9 +6,11 @@ from collections import Counter
 
 import duckdb
 import polars as pl
+import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import DdError, SpecErrors
+from ddcli.plan import kept_sides
 from tests.draws import chance, many
 from tests.harness import called
 from tests.judge.sizes import cut, few
@@ -35,6 +37,34 @@ def frame_of(name, changes):
     return pl.DataFrame(rows, schema=kinds | {"diff": pl.Int64}, orient="row")
 
 
+def varied(text, rng):
+    """Return a statement with another number in one place, mostly in a condition."""
+    places = list(NUMBER.finditer(text))
+    if not places:
+        return text
+    at = rng.choice(places)
+    return text[: at.start()] + str(rng.randrange(4)) + text[at.end() :]
+
+
+JOINING = (
+    "select r1.a as x, r1.b as y, r2.c as z from t r1 join u r2 on r1.a = r2.a where {}",
+    "select r1.s as x, count(*) as y from t r1, u r2 where r1.a = r2.a and {} group by r1.s",
+    "select r2.c as x, r3.x as y from t r1 join u r2 on r1.a = r2.a join v r3 on r3.k = r2.c where {}",
+    "select r1.b as x, q.c as y from (select * from t r1 where {}) r1 join (select c, a from u r2 where {}) q on r1.a = q.a",
+    "select r2.c as x, r1.b as y from u r2 left join t r1 on r1.a = r2.a where {}",
+)
+ASKED = ("r1.b <> {}", "r1.a <> {}", "r1.b is not null", "not (r1.a = {})", "(r1.b = {} or r1.a <> {})", "r1.b > {}")
+OTHERS = ("r2.c <> {}", "r2.c <> {}", "r2.d is not null", "not (r2.a = {})", "r2.c = {}")
+
+
+def joining(rng):
+    """Return a join of the same tables by the same key as others, each with conditions that most rows pass, or not."""
+    text = rng.choice(JOINING)
+    inner = "q.a" in text
+    one, other = (rng.choice(some).replace("{}", str(rng.randrange(4))) for some in (ASKED, OTHERS))
+    return text.format(one, other) if inner else text.format(rng.choice([one, one, other, f"{one} and {other}"]))
+
+
 class Pipeline:
     """Statements in a file, and the tables that they read."""
 
@@ -42,6 +72,7 @@ class Pipeline:
         self.folder, self.rng = folder, rng
         self.base = connect()
         self.statements = {}
+        self.joins = rng.random() < 0.4
         self.schemas = {}
         self.names = 0
         self.time = -1
@@ -52,13 +83,16 @@ class Pipeline:
         self.inputs = sorted(TABLES)
 
     def drawn(self):
-        """Return a statement that both sides take."""
+        """Return a statement that both sides take: often one that is there, but for a number."""
         while True:
-            text = (
-                self.rng.choice(STATEMENTS)
-                if self.rng.random() < 0.3
-                else self.rng.choice(DRAWN)(random.Random(self.rng.random())).statement()
-            )
+            if self.joins and self.rng.random() < 0.7:
+                text = joining(self.rng)
+            elif self.statements and self.rng.random() < 0.2:
+                text = varied(self.rng.choice([*self.statements.values()]), self.rng)
+            elif self.rng.random() < 0.3:
+                text = self.rng.choice(STATEMENTS)
+            else:
+                text = self.rng.choice(DRAWN)(random.Random(self.rng.random())).statement()
             if self.schema(text):
                 return text
 
@@ -90,10 +124,7 @@ class Pipeline:
         elif way == 1 and len(self.statements) > 1:
             del self.statements[name]
         else:
-            text = self.statements[name]
-            if places := list(NUMBER.finditer(text)):
-                at = self.rng.choice(places)
-                text = text[: at.start()] + str(self.rng.randrange(4)) + text[at.end() :]
+            text = varied(self.statements[name], self.rng)
             # With other columns a log would have to begin anew.
             if self.schema(text) == self.schemas[name]:
                 self.statements[name] = text
@@ -141,7 +172,7 @@ class Pipeline:
 
 
 def judge(folder, seed):
-    """Return what is wrong with a pipeline, and how often it was compared."""
+    """Return what is wrong with a pipeline, and how often it was compared. What is expected of filters, and so kept once, is another in each run."""
     rng = random.Random(seed)
     pipeline = Pipeline(folder, rng)
     path, compared = folder / "p.yaml", 0
@@ -151,8 +182,12 @@ def judge(folder, seed):
             if at and rng.random() < 0.3:
                 pipeline.edit()
             pipeline.write()
+            often, most = rng.choice([(0.1, 0.0), (0.1, 0.0), (1, 0.5), (1 << 60, 2.0)])
             try:
-                run(path, apply=True)
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(kept_sides, "OFTEN", often)
+                    patch.setattr(kept_sides, "MOST", most)
+                    run(path, apply=True)
             except DdError as error:
                 return f"refused: {error} {pipeline.statements}", compared
             if wrong := pipeline.wrong():

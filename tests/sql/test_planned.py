@@ -3,6 +3,7 @@
 import random
 
 from ddcli.errors import DdError, SpecErrors
+from ddcli.plan import kept_sides
 from ddcli.plan.generations import Generation
 from ddcli.plan.logical import Graph
 from tests.draws import chance, many
@@ -11,6 +12,7 @@ from tests.reference.model import Model, total
 from tests.sql.generate import TABLES, Statements
 from tests.sql.judge import bound, states
 from tests.sql.test_judge import STATEMENTS
+from tests.sql.test_pipelines import joining, varied
 
 
 def meaning(node, rows):
@@ -43,3 +45,31 @@ def test_planned_statements_mean_what_is_written():
             # A run computes a value whether it is needed or not: as written it fails, too.
             assert found == wanted or (found is None and failed), text
     assert moved > len(texts) // 20
+
+
+def test_statements_that_filter_one_table_otherwise_mean_what_is_written(monkeypatch):
+    """Three with other numbers in them, whatever share of the rows is expected to pass."""
+    rng = chance("statements over one table")
+    monkeypatch.setattr(kept_sides, "OFTEN", 0.1)
+    kept = 0
+    for _ in range(many(240)):
+        text = joining(rng) if rng.random() < 0.5 else Statements(random.Random(rng.random())).statement()
+        found = {}
+        for at, each in enumerate([text, joining(rng), varied(text, rng)]):
+            try:
+                found[f"o{at}"] = bound(each)
+            except (DdError, SpecErrors):
+                continue
+        written = Graph(found)
+        shares = [1.0, rng.choice([0.0, 0.5, 1.0]), 1.0]
+        generation = Generation.of(written, share=lambda side, shares=shares: shares[int(side.identity, 16) % 3])
+        planned = generation.moved(written).graph
+        if not generation.wholes:
+            continue
+        kept += 1
+        for rows in states(random.Random(rng.random()), changes=2):
+            for name in found:
+                wanted, failed = meaning(written.outputs[name], rows)
+                got, _ = meaning(planned.outputs[name], rows)
+                assert got == wanted or (got is None and failed), text
+    assert kept > many(240) // 5

@@ -201,6 +201,9 @@ def check_cache(cache: Mapping[str, Any]) -> None:
         for name in ("read", "joins"):
             for texts in mapping_of(generation.get(name, {})).values():
                 texts_of(texts)
+        for filters in mapping_of(generation.get("wholes") or {}).values():
+            if not all(isinstance(above, bool) for above in mapping_of(filters).values()):
+                raise ValueError("filters that are neither asked of joins nor below them")
         for columns in mapping_of(generation["columns"]).values():
             texts_of(columns)
     texts_of([text for pair in mapping_of(plan.get("work", {})).items() for text in pair])

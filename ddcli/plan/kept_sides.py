@@ -1,0 +1,228 @@
+"""Filters asked of what joins return, where their sides are then one collection, which is kept once.
+
+Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it several times. Asked of the join instead, the filters
+leave one arrangement of the collection; joins with the same other side are one join by then, with all columns of both sides, of which each reader picks its own. A join
+that does so meets, at most, the rows that its filter drops in vain. So a filter that drops many rows stays where it is.
+
+Only of inner joins, outside of loops, and by conditions that fail on no record: which records they are asked of is no matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Column
+from ddcli.plan import logical
+from ddcli.plan.conditions import conjuncts, is_certain
+from ddcli.plan.estimates import share_of_rows
+from ddcli.plan.join_order import joined_whole
+from ddcli.plan.logical import Graph, digest
+from ddcli.plan.pushdown import MovedFilters, asked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.plan.engines import Engines
+    from ddcli.plan.logical import Node
+
+OFTEN = 2
+"""How many times the rows of a collection are expected to be kept by one key, from which on the collection itself is kept instead."""
+MOST = 0.5
+"""The share of rows that passes a filter at least that is asked of what a join returns."""
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """The side of a join: a collection, the key, the conditions that its rows pass, and what the collection calls the side's columns."""
+
+    whole: Node
+    key: tuple[str, ...]
+    conditions: tuple[Expression, ...]
+    names: dict[str, str]
+
+    @property
+    def identity(self) -> str:
+        """What tells it from the other sides of the same collection by the same key."""
+        return digest([condition.text() for condition in self.conditions])
+
+
+Share = Callable[["JoinSide"], float]
+"""Returns the share of a collection's rows that a side of it is expected to have."""
+Wholes = dict[str, dict[str, bool]]
+"""By collections that are kept whole, each by a key: by the identities of their sides, whether their filters are asked of the joins."""
+
+
+def by_conditions(side: JoinSide) -> float:
+    """Return the share of rows that a side is expected to have, as its conditions are."""
+    return share_of_rows(side.conditions)
+
+
+def stays_above(side: JoinSide, share: Share = by_conditions) -> bool:
+    """Say whether most rows pass the filter of a side, so that it may be asked of its join."""
+    return share(side) >= MOST
+
+
+def kept_rows(sides: Iterable[JoinSide], share: Share) -> float:
+    """Return how many times the rows of a collection are kept by those sides of it whose filters most rows pass."""
+    return sum({side.identity: share(side) for side in sides if stays_above(side, share)}.values())
+
+
+def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
+    """Say whether a collection is to be kept, in the place of these sides of it."""
+    filtered = {side.identity for side in sides if side.conditions and stays_above(side, share)}
+    return bool(filtered) and kept_rows(sides, share) >= OFTEN
+
+
+def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
+    """Return the collections of a graph to keep whole, by the name of each as it is kept by a key: those of `before`, or, without these, where it is worth it.
+
+    A collection may be the join of two that are kept so. So it is asked again until no more are found.
+    """
+    found = {*(before or ())}
+    while True:
+        sides: dict[str, list[JoinSide]] = {}
+        answers: Wholes = {}
+
+        def above(side: JoinSide, sides: dict[str, list[JoinSide]] = sides, answers: Wholes = answers) -> bool:
+            at = name(side)
+            sides.setdefault(at, []).append(side)
+            if at in found:
+                answer = _is_above(before[at], side) if before is not None else stays_above(side, share)
+                answers.setdefault(at, {})[side.identity] = answer
+            return answers.get(at, {}).get(side.identity, False)
+
+        _with_filters(moved, above)
+        more = {at for at, each in sides.items() if at not in found and is_worth_it(each, share)}
+        if before is not None or not more:
+            return {at: each for at, each in answers.items() if any(each.values())}
+        found.update(more)
+
+
+def kept_whole(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], str]) -> MovedFilters:
+    """Return a graph with the filters of sides asked of what their joins return, where their collection is kept whole."""
+    return _with_filters(moved, lambda side: _is_above(wholes.get(name(side)), side))
+
+
+def sides_above(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], str]) -> list[list[JoinSide]]:
+    """Return the sides of joins that read a collection which is kept whole, by collection and key."""
+    found: dict[str, list[JoinSide]] = {}
+
+    def above(side: JoinSide) -> bool:
+        answer = _is_above(wholes.get(name(side)), side)
+        if answer:
+            found.setdefault(name(side), []).append(side)
+        return answer
+
+    _with_filters(moved, above)
+    return [*found.values()]
+
+
+def _is_above(known: Mapping[str, bool] | None, side: JoinSide) -> bool:
+    """Say whether the filter of a side is asked of its join; one that is not known joins those of a collection that is kept whole."""
+    return known is not None and (known[side.identity] if side.identity in known else stays_above(side))
+
+
+def side_of(node: Node, key: Iterable[str]) -> JoinSide:
+    """Return what a side of a join is: it is taken apart as far as it has filters that fail on no record, and picks columns."""
+    names = {name: name for name in node.schema}
+    conditions: list[Expression] = []
+    while type(node) is logical.Apply:
+        (child,) = node.inputs
+        if isinstance(node.step, FilterStep) and is_certain(node.step.condition):
+            conditions = [*conjuncts(node.step.condition), *conditions]
+        elif isinstance(node.step, MapStep) and (picked := _picked(node.step, child)) is not None:
+            names = {name: picked[source].name for name, source in names.items()}
+            conditions = [each.substitute(picked) for each in conditions]
+        else:
+            break
+        node = child
+    return JoinSide(node, tuple(names[name] for name in key), tuple(conditions), names)
+
+
+def _picked(step: MapStep, child: Node) -> dict[str, Column] | None:
+    """Return the columns of a projection that computes nothing; else None."""
+    found = {name: each for name, each in step.columns if isinstance(each, Column)}
+    plain = all(each.type == child.schema[each.name] for each in found.values())
+    return found if plain and len(found) == len(step.columns) else None
+
+
+def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> MovedFilters:
+    """Return a graph in which the filters of sides are asked of what their joins return, of those that are to be `above` them.
+
+    It is asked of each side, as it is by then, of each join that may be so.
+    """
+    graph = moved.graph
+    done: dict[str, Node] = {}
+    stands: dict[str, Node] = {}
+    """Filters that have gone above a join, by the nodes that they were."""
+    joins: list[tuple[str, Node]] = []
+    for node in graph.nodes():
+        inputs = tuple(done[child.fingerprint] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        found = node if same else replace(node, inputs=inputs)
+        if isinstance(found, logical.Join) and found.how == "inner" and not found.free:
+            keys = [*zip(*found.on, strict=True)]
+            sides = [side_of(child, key) for child, key in zip(inputs, keys, strict=True)]
+            wanted = [above(side) for side in sides]
+            if any(wanted):
+                plain = [
+                    JoinSide(child, key, (), {name: name for name in child.schema})
+                    for child, key in zip(inputs, keys, strict=True)
+                ]
+                left, right = (sides[at] if each else plain[at] for at, each in enumerate(wanted))
+                join, filtered, found = _joined(found, left, right)
+                joins.append((node.fingerprint, join))
+                for side, child in zip((left, right), node.inputs, strict=True):
+                    stands |= dict.fromkeys(_gone(child, side, done), filtered)
+        done[node.fingerprint] = found
+    if not joins:
+        return moved
+    outputs = {name: done[node.fingerprint] for name, node in graph.outputs.items()}
+    there = {node.fingerprint for node in Graph(outputs).nodes()}
+    stands = {each: done[each] if done[each].fingerprint in there else filtered for each, filtered in stands.items()}
+    wishes: Engines = {}
+    places = [(each, stands.get(each, node)) for each, node in done.items()]
+    for each, node in [*places, *joins]:
+        if each in graph.engines:
+            wishes[node.fingerprint] = wishes.get(node.fingerprint, frozenset()) | graph.engines[each]
+    same_ = {
+        written: done[node.fingerprint]
+        for written, node in moved.same.items()
+        if done[node.fingerprint].fingerprint in there
+    }
+    operators = {
+        written: stands.get(node.fingerprint, done[node.fingerprint])
+        for written, node in moved.operators.items()
+        if node.fingerprint in done
+    }
+    return MovedFilters(Graph(outputs, wishes), same_, {**operators, **same_})
+
+
+def _joined(node: logical.Join, left: JoinSide, right: JoinSide) -> tuple[Node, Node, Node]:
+    """Return the join of the collections of two sides, that with their conditions asked of it, and that with the columns of the join that was."""
+    on = sorted(zip(left.key, right.key, strict=True))
+    join, called = joined_whole(left.whole, right.whole, on)
+    columns = {name: Column(called[name], join.schema[called[name]]) for name in called}
+    own = {name: Column(name, join.schema[name]) for name in left.whole.schema}
+    conditions = [each.substitute(own) for each in left.conditions] + [
+        each.substitute(columns) for each in right.conditions
+    ]
+    filtered = asked(join, conditions)
+    picked = [
+        (name, columns[right.names[source]].name if side == "right" else left.names[source])
+        for name, side, source in node.columns
+    ]
+    step = MapStep(tuple((name, Column(source, node.schema[name])) for name, source in picked))
+    return join, filtered, logical.Apply((filtered,), node.schema, step)
+
+
+def _gone(node: Node, side: JoinSide, done: Mapping[str, Node]) -> Iterator[str]:
+    """Yield the filters and projections of a side that are asked of the join by now; `node` is what the join read."""
+    while type(node) is logical.Apply and done[node.fingerprint].fingerprint != side.whole.fingerprint:
+        yield node.fingerprint
+        (node,) = node.inputs
