@@ -63,7 +63,10 @@ def step_flat(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval)
     (stage,) = scope.stages
     scope.announce(stage)
     given = {index: delta if isinstance(delta, Delta) else summed(delta) for index, delta in fed.items()}
-    due = {index for index, operator in nest.beginning(()) if any(True for _ in operator.begin(interval))}
+    beginning = nest.beginning(())
+    due = (
+        {index for index, operator in beginning if any(True for _ in operator.begin(interval))} if beginning else set()
+    )
     found = scope.through(stage, 0, given, {}, due, interval)
     nest.close((), interval)
     scope.seal(found.stepped, interval)

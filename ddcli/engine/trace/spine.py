@@ -178,9 +178,11 @@ class Trace:
         lower, self.upper = self.upper, upper
         rows = len(runs[0]) if len(runs) == 1 else sum(map(len, runs))
         if policy.waits(rows, self._waiting) and not self._holds:
-            before = len(self.batches)
-            self._append(runs[0] if len(runs) == 1 else kernels.merge(runs), lower, upper)
-            self._waiting += len(self.batches) - before
+            updates = runs[0] if len(runs) == 1 else kernels.merge(runs)
+            if len(updates):
+                self.batches.append(MemoryBatch(updates, lower, upper))
+                self._resident += 1
+                self._waiting += 1
             return
         if not rows:
             return
