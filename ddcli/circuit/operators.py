@@ -12,25 +12,19 @@ from typing import TYPE_CHECKING
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
 from ddcli.circuit.routes import is_in_order, lookup_lanes
-from ddcli.circuit.shifts import python_shift
-from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
 from ddcli.dataclass import dataclass
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode_records, ranks
-from ddcli.engine.operators.asof import AsofJoin
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.negative import Negative
-from ddcli.engine.operators.neighbours import Neighbours
 from ddcli.engine.operators.once import Once
-from ddcli.engine.operators.ordered_upsert import OrderedUpsert
 from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
-from ddcli.engine.operators.snapshots import Snapshots
 from ddcli.engine.operators.threshold import Threshold
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.secret import PUBLIC
@@ -145,11 +139,15 @@ class Operators:
 
         trace = self.output_trace(node, node.key, shard)
         if node.lasting:
+            from ddcli.engine.operators.ordered_upsert import OrderedUpsert
+
             return OrderedUpsert(trace, tied, facts.truncations)
         return Upsert(trace, tied, facts.truncations)
 
     @operator.register(physical.SnapshotTable)
     def _(self, node: physical.SnapshotTable, shard: int) -> Operator:
+        from ddcli.engine.operators.snapshots import Snapshots
+
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key or node.schema})
 
@@ -233,6 +231,8 @@ class Operators:
 
     @operator.register(physical.PythonShift)
     def _(self, node: physical.PythonShift, shard: int) -> Operator:
+        from ddcli.circuit.shifts import python_shift
+
         return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
 
     @operator.register(physical.Delay)
@@ -270,6 +270,9 @@ class Operators:
 
     @operator.register(physical.WindowedGroup)
     def _(self, node: physical.WindowedGroup, shard: int) -> Operator:
+        from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
+        from ddcli.engine.operators.neighbours import Neighbours
+
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)
         pool = self.pool(shard)
@@ -289,6 +292,8 @@ class Operators:
         assert isinstance(arranged, physical.Arrangement)
         pool = self.pool(shard)
         if self.scope.nt > 1:
+            from ddcli.circuit.windows import TOGETHER, window
+
             return _reporting(self.group(node, arranged.key, [window(node, pool)], shard, chunk=TOGETHER), node, pool)
         calls = ContinuedCalls(node, pool)
         key, values = split_layout(arranged)
@@ -298,6 +303,8 @@ class Operators:
 
     @operator.register(physical.AsofGroup)
     def _(self, node: physical.AsofGroup, shard: int) -> Operator:
+        from ddcli.engine.operators.asof import AsofJoin
+
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)
         key, values = split_layout(arranged)

@@ -63,6 +63,7 @@ PARTS = {
     "pickle": frozenset[str](),
     "subprocess": frozenset[str](),
     "tempfile": frozenset[str](),
+    "textwrap": frozenset[str](),
     "tokenize": frozenset[str](),
     "urllib.parse": frozenset({"quote_from_bytes", "unquote"}),
     "sqlglot.diff": frozenset({"diff"}),

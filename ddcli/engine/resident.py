@@ -13,7 +13,6 @@ from ddcli.engine.loans import take_back
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.places import NOTHING
-from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 from ddcli.engine.shards import dealt, joined, summed
 
@@ -117,6 +116,8 @@ class Resident:
         self.leave = leave
         # Looking what is resident takes longer than a step of few rows does.
         self._heap = Heap() if hand_over else None
+        from ddcli.engine.schedule import Schedule  # a step of one stage needs none
+
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
         self._outputs: dict[int, list[Deltas]] = defaultdict(list)
         self._left: dict[Path, dict[int, list[LeavingUpdates]]] = defaultdict(dict)

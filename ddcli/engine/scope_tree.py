@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.loop import LoopScope
 from ddcli.engine.operators.base import Stateless
-from ddcli.engine.operators.revisit import Memo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
+    from ddcli.engine.operators.revisit import Memo
     from ddcli.engine.places import Handle
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Path = tuple[int, ...]
 """The places of the loops that lead to a scope, outermost first; one more number leads to a place in it."""
 
-Memos = dict[tuple[Path, int], Memo]
+Memos: TypeAlias = "dict[tuple[Path, int], Memo]"
 """What reductions in loops must know of rounds that others stepped, by place and shard."""
 
 HERE = "here"

@@ -7,24 +7,14 @@ of `coalesce`, the right side of `and` after false are not evaluated, so they ca
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions import (
-    lower_bits,
-    lower_json,
-    lower_list,
-    lower_logic,
-    lower_number,
-    lower_struct,
-    lower_text,
-    lower_time,
-)
 from ddcli.expressions.checks import Checks
-from ddcli.expressions.lower_cast import lower_cast
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 
 if TYPE_CHECKING:
@@ -119,6 +109,8 @@ class Lowering(Checks):
 
     def _computed(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Cast):
+            from ddcli.expressions.lower_cast import lower_cast
+
             argument = self.value(expression.argument)
             return self.trying(expression.try_, lambda: lower_cast(self, expression, argument))
         if isinstance(expression, Case):
@@ -136,7 +128,7 @@ class Lowering(Checks):
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
-        lower = TABLE[name]
+        lower = lowering_of(name)
         if name in RECEIVERS and expression.columns() and not expression.args[0].columns():
             # Over a constant, some of polars' functions look at the first row of a column argument only.
             args[0] = pl.repeat(args[0], pl.len())
@@ -216,14 +208,15 @@ def literal(value: object, type_: Type) -> pl.Expr:
     return pl.lit(value, dtype=type_.to_polars())
 
 
-TABLE: dict[str, Lower] = {
-    **lower_bits.LOWER,
-    **lower_json.LOWER,
-    **lower_list.LOWER,
-    **lower_logic.LOWER,
-    **lower_number.LOWER,
-    **lower_struct.LOWER,
-    **lower_text.LOWER,
-    **lower_time.LOWER,
-}
-"""The lowering of every function."""
+KINDS = ("logic", "number", "text", "time", "list", "struct", "json", "bits")
+"""The modules of functions, as they are looked into: most pipelines need the first two, and no module is imported that none of its functions are asked of."""
+
+
+@cache
+def lowering_of(function: str) -> Lower:
+    """Return what polars computes for a function."""
+    for kind in KINDS:
+        found: dict[str, Lower] = import_module(f"ddcli.expressions.lower_{kind}").LOWER
+        if function in found:
+            return found[function]
+    raise KeyError(function)

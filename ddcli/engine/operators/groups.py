@@ -12,7 +12,6 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty
 from ddcli.engine.operators.reduce import Reduce
-from ddcli.engine.operators.revisit import Revisiting
 from ddcli.engine.trace.spine import Trace
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ class Group(Keeping):
         if depth:
             inputs = arranged.trace if arranged else None
             assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"
+            from ddcli.engine.operators.revisit import Revisiting
+
             self.revisiting = Revisiting(inputs, trace, depth, reduce.search if isinstance(reduce, Reduce) else None)
             self.wakes = self.revisiting.wakes
 

@@ -7,57 +7,72 @@ no file is renamed or removed, whose name is not one that we give. Raises ValueE
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.types import parse_type
 from ddcli.store.files.gate import TEMPORARY
 
+if TYPE_CHECKING:
+    from re import compile as Form  # noqa: N812 - to whoever holds names against it, it is a pattern
+else:
+
+    class Form:
+        """The form of some names, as a regular expression: it is compiled when a name is first held against it, as a run needs few of them."""
+
+        def __init__(self, pattern: str) -> None:
+            self.pattern = pattern
+
+        @cached_property
+        def fullmatch(self) -> Any:
+            return re.compile(self.pattern).fullmatch
+
+
 PLAIN = "[0-9A-Za-z_+-]"
 MARK = "(?:-[0-9a-f]{12})?"
 """What the holder of a lock in an object store adds to the names of files that aren't committed."""
-ARRANGEMENT = re.compile("[0-9A-Za-z][0-9A-Za-z_-]{0,199}")
-SHARD = re.compile("[0-9]{1,6}")
-BATCH = re.compile(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")
-BUNDLE = re.compile(rf"[0-9]{{9}}{MARK}\.tar")
-SEGMENT = re.compile(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
-UPDATES = re.compile(rf"updates-{PLAIN}+\.parquet")
-NAMED = re.compile(r"\w[\w-]*")
+ARRANGEMENT = Form("[0-9A-Za-z][0-9A-Za-z_-]{0,199}")
+SHARD = Form("[0-9]{1,6}")
+BATCH = Form(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")
+BUNDLE = Form(rf"[0-9]{{9}}{MARK}\.tar")
+SEGMENT = Form(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
+UPDATES = Form(rf"updates-{PLAIN}+\.parquet")
+NAMED = Form(r"\w[\w-]*")
 """A directory of a state that is named as an input or an output is."""
-MIRROR = re.compile(rf"tables/{NAMED.pattern}")
-OF_OUTPUT = re.compile(rf"updates-{PLAIN}+\.parquet|_progress\.json")
+MIRROR = Form(rf"tables/{NAMED.pattern}")
+OF_OUTPUT = Form(rf"updates-{PLAIN}+\.parquet|_progress\.json")
 """The files that a commit publishes."""
-WAITING = re.compile(
+WAITING = Form(
     rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|\.table\.json|{BATCH.pattern}|{BUNDLE.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
 )
 """The names that files of outputs have until a commit publishes them, or batches, bundles and segments until it names them."""
-HALF_MANIFEST = re.compile(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
-READER = re.compile(r"\w[\w.-]{0,199}")
-HOLD = re.compile(rf"{READER.pattern}\.json")
-HALF_HOLD = re.compile(rf"\.{READER.pattern}\.json{re.escape(TEMPORARY)}")
-CONSUMER = re.compile("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
+HALF_MANIFEST = Form(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
+READER = Form(r"\w[\w.-]{0,199}")
+HOLD = Form(rf"{READER.pattern}\.json")
+HALF_HOLD = Form(rf"\.{READER.pattern}\.json{re.escape(TEMPORARY)}")
+CONSUMER = Form("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
 """A consumer of an output: a part of a file's name, the same on every file system."""
-OF_CONSUMER = re.compile(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
-HALF_CONSUMER = re.compile(rf"\.{OF_CONSUMER.pattern}{re.escape(TEMPORARY)}")
-RUN = re.compile(r"[0-9]{9}\.json")
+OF_CONSUMER = Form(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
+HALF_CONSUMER = Form(rf"\.{OF_CONSUMER.pattern}{re.escape(TEMPORARY)}")
+RUN = Form(r"[0-9]{9}\.json")
 TABLE = ".table.json"
 """The file that says how far the mirror of a table goes."""
-SCRATCH = re.compile(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
+SCRATCH = Form(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 """The files of a run's scratch directory: of one process, and of tasks."""
-CHECKSUM = re.compile("[0-9a-f]{8}")
-IDENTITY = re.compile("(?:[0-9a-f]{32})?")
+CHECKSUM = Form("[0-9a-f]{8}")
+IDENTITY = Form("(?:[0-9a-f]{32})?")
 """The identity of a state: none before its first commit."""
-LOG = re.compile("(?:[0-9a-f]{16})?")
+LOG = Form("(?:[0-9a-f]{16})?")
 """The identity of an output's log."""
 LONGEST = 4096
 """Characters of the longest path."""
 LEAST, BEYOND = -(1 << 63), 1 << 63
 
 
-def named(pattern: re.Pattern[str], text: Any) -> str:
+def named(form: re.Pattern[str], text: Any) -> str:
     """Return a text that has the form of a name."""
-    if not isinstance(text, str) or not pattern.fullmatch(text):
-        raise ValueError(f"no name of {pattern.pattern}: {text!r:.80}")
+    if not isinstance(text, str) or not form.fullmatch(text):
+        raise ValueError(f"no name of {form.pattern}: {text!r:.80}")
     return text
 
 
