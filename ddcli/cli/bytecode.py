@@ -26,6 +26,7 @@ from ddcli.engine.jit.settings import named_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import CodeType
 
 FOLDER = "modules"
@@ -84,16 +85,18 @@ class Bytecode:
     def __init__(self) -> None:
         self.path, self.before = list(sys.path), frozenset(sys.modules)
         self.origin = (sys.version, sys.flags.optimize, tuple((folder, _changed(folder)) for folder in self.path))
-        self.place = named_dir().resolve() / FOLDER / f"{crc32(repr((sys.version, self.path)).encode()):08x}"
+        self.place: Path | None = None
         self.modules: dict[str, KeptModule] = {}
         self.content = memoryview(b"")
-        with suppress(*WRONG):
-            self._read()
+        with suppress(*WRONG, RuntimeError):  # of links in a circle
+            environment = crc32(repr((sys.version, self.path)).encode())
+            self.place = named_dir().resolve() / FOLDER / f"{environment:08x}"
+            self._read(self.place)
 
-    def _read(self) -> None:
+    def _read(self, place: Path) -> None:
         """Take what is kept, if it is of the same folders. Raises one of `WRONG` where nothing is, or something else."""
-        with os.fdopen(os.open(self.place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not is_own(os.fstat(file.fileno())) or strangers(self.place.parent) is not None:
+        with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not is_own(os.fstat(file.fileno())) or strangers(place.parent) is not None:
                 return
             # Of the whole no digest is looked at, as a run takes a part: each module has a checksum of its own.
             whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[DIGEST:]
@@ -122,7 +125,7 @@ class Bytecode:
     def keep(self) -> None:
         """Keep what was imported, beside what was kept, if many modules came from files of their own. Raises OSError where it can't be written."""
         new = dict(self._found_elsewhere())
-        if sys.dont_write_bytecode or len(new) < MANY:
+        if self.place is None or sys.dont_write_bytecode or len(new) < MANY:
             return
         modules: dict[str, KeptModule] = {}
         parts: list[bytes | memoryview] = []

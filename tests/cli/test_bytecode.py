@@ -171,6 +171,20 @@ def test_few_modules_are_not_kept_anew_nor_where_none_shall_be(lib, cache, monke
     assert not list(cache.iterdir())
 
 
+@pytest.mark.parametrize("folder", ["circle", "file/below", "sealed"])
+def test_a_command_does_without_where_nothing_can_be_kept(lib, tmp_path, monkeypatch, folder):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "file").touch()
+    (tmp_path / "sealed").mkdir(mode=0o777)
+    (tmp_path / "sealed").chmod(0o777)
+    monkeypatch.setenv("DDCLI_CACHE_DIR", str(tmp_path / folder))
+    for _ in range(2):
+        try:
+            assert not is_kept(lib.command("one1", *NAMES)[0])
+        except OSError:
+            assert folder == "file/below"  # which whoever calls passes over
+
+
 def test_files_of_other_environments_are_few(lib, cache, monkeypatch, tmp_path):
     for number in range(bytecode.MOST * 2):
         with monkeypatch.context() as change:
