@@ -12,6 +12,7 @@ from importlib.machinery import SourceFileLoader
 import pytest
 
 from ddcli.cli import bytecode
+from ddcli.engine.jit import settings
 from tests.draws import chance, many
 
 NAMES = [f"one{number}" for number in range(bytecode.MANY + 5)]
@@ -57,6 +58,7 @@ def cache(tmp_path, monkeypatch):
     """Give the folder in which bytecode is kept."""
     (tmp_path / "cache").mkdir(mode=0o700)
     monkeypatch.setenv("DDCLI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(settings, "_cache_dir", None)  # what a command in this process was told before
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     return tmp_path / "cache/modules"
 

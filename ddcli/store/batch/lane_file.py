@@ -97,7 +97,7 @@ class LaneWriter:
         self._sink.write(leaves.tobytes())
         self._sink.write(index.to_bytes())
         self._sink.write(footer_bytes(layout, self._columns, self._groups, self.rows))
-        return self._sink.getbuffer()
+        return memoryview(self._sink.getvalue())
 
     def _write(self, rows: Matrix) -> None:
         """Write a row group."""

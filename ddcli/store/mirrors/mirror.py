@@ -133,7 +133,7 @@ def add(
         waiting = _waiting(directory / names[-1], number)
         data = io.BytesIO()
         part.write_parquet(data, compression="zstd", compression_level=LEVEL)
-        files.write(waiting, data.getbuffer())
+        files.write(waiting, data.getvalue())
         files.sync(waiting)
     tree = asdict(mark) | {"number": number, "files": names, "instead_of": min(map(_addition, instead), default=0)}
     files.put(directory / TABLE, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)

@@ -67,7 +67,7 @@ class ParquetTarget:
         )
         announce(())
         self._files.make_directory(self._path.parent)
-        self._files.put(self._path, data.getbuffer())
+        self._files.put(self._path, data.getvalue())
 
     def left(self) -> dict[str, Any]:
         return size_and_time(self._path)
