@@ -67,9 +67,9 @@ test tests test-lowest: export PYTHONHASHSEED = 0
 test: $(READY) tools ## Run the tests, but for slow ones, with a tenth of the random cases
 	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
 
-# As `test`, with all tests, and half of the random cases; DD_EFFORT=1 draws all.
+# As `test`, with all tests, and a quarter of the random cases; DD_EFFORT=1 draws all.
 tests: $(READY) tools
-	DD_EFFORT=$(or $(DD_EFFORT),0.5) $(BIN)/pytest $(PARALLEL) $(ARGS)
+	DD_EFFORT=$(or $(DD_EFFORT),0.25) $(BIN)/pytest $(PARALLEL) $(ARGS)
 
 tools: $(READY)
 	@$(call find_java,$(VENV))
@@ -81,7 +81,7 @@ tools: $(READY)
 soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says; RUNS=10000 measures as many runs of one pipeline
 	$(BIN)/python -m $(if $(RUNS),tests.bench.ageing --runs $(RUNS),tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10))) $(ARGS)
 
-check: $(READY) ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with half of the random cases
+check: $(READY) ## Run all that CI runs: format, lint, types, layers, documentation, all tests, with a quarter of the random cases
 	@$(MAKE) --no-print-directory --jobs=2 format-check lint types layers docs tools
 	@$(MAKE) --no-print-directory tests
 

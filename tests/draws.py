@@ -1,6 +1,6 @@
 """How much the tests try, and what they draw at random: the same each time, so that a change is judged by itself.
 
-With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries half of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
+With DD_EFFORT=1 as many cases are tried as a test says; `make check` tries a quarter of them, `make test` a tenth, `make soak` three times as many; 100 is for a night. With another DD_SEED
 something else is drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
 EFFORT = float(os.environ.get("DD_EFFORT") or 0.1)
-FEWEST, WHOLE = 3, 0.5
+FEWEST, WHOLE = 3, 0.25
 """Cases of a random test, whatever the effort; and the effort from which on nothing is left out that can be counted."""
 YAML_PIECES = [
     *(
