@@ -23,7 +23,6 @@ from ddcli.engine.operators.negative import Negative
 from ddcli.engine.operators.once import Once
 from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_aggregates import Gather
-from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.threshold import Threshold
 from ddcli.engine.operators.upsert import Upsert
@@ -38,13 +37,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
-    from ddcli.engine.operators.base import Delta, Operator
+    from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.running_windows import RunningWindow
     from ddcli.engine.pool import Pool
-    from ddcli.engine.rounds import Interval
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import DdError
@@ -58,16 +56,8 @@ def _reporting(
     node: physical.Accumulate | physical.Group | physical.WindowedGroup,
     pool: Pool,
 ) -> Operator:
-    """Have a reduction report its overflow in the words of the pipeline file: the engine knows no columns."""
-    step = operator.step
-
-    def reporting(deltas: Sequence[Delta], interval: Interval) -> Delta:
-        try:
-            return step(deltas, interval)
-        except SumOverflow as error:
-            raise sum_error(error, node, pool) from error
-
-    operator.step = reporting  # type: ignore[method-assign]
+    """Have a reduction's overflow reported in the words of the pipeline file: the engine knows no columns."""
+    operator.report = lambda error: sum_error(error, node, pool)
     return operator
 
 

@@ -145,17 +145,17 @@ def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str,
 
 def _list(feed: OutputFeed, output: RowFormat) -> None:
     """Print the consumers of an output."""
-    passed = feed.passed()
+    passed, consumers = feed.passed(), feed.consumers()
     facts = [
         {"consumer": one.name, "acknowledged": one.acknowledged, "offered": list(one.offered), "files": files}
         | {"passed": one.name in passed}
-        for one, files in feed.consumers()
+        for one, files in consumers
     ]
     if output == "json":
         say(json_text(facts))
         return
     rows = [
         (one.name, str(one.acknowledged), f"{passed[one.name]}: --drop it" if one.name in passed else str(files))
-        for one, files in feed.consumers()
+        for one, files in consumers
     ]
     say(*in_columns([("consumer", "acknowledged", "files to come"), *rows], right=(1, 2)))

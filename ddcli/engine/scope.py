@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
 from ddcli.engine.operators.base import Delta, Operator, empty, packed
+from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.rounds import Interval, split_rounds
@@ -316,16 +317,21 @@ class Scope:
     ) -> Delta | None:
         """Return what a shard of an operator gives for these rounds; the rest of what is to be known of it goes to `result`."""
         operator = place.shards[shard]
-        if self.counted and place.name:
-            read, began = operator.rows_read, clock.perf_counter()
-            found = operator.step(given, interval)
-            found = place.counted(shard, given, found, clock.perf_counter() - began)
-            if operator.rows_read != read:
-                place.count(shard).rows_read += operator.rows_read - read
-            result.rows += len(found.updates)
-            assert found.updates.shape[1] == place.none.updates.shape[1]
-        else:
-            found = operator.step(given, interval)
+        try:
+            if self.counted and place.name:
+                read, began = operator.rows_read, clock.perf_counter()
+                found = operator.step(given, interval)
+                found = place.counted(shard, given, found, clock.perf_counter() - began)
+                if operator.rows_read != read:
+                    place.count(shard).rows_read += operator.rows_read - read
+                result.rows += len(found.updates)
+                assert found.updates.shape[1] == place.none.updates.shape[1]
+            else:
+                found = operator.step(given, interval)
+        except SumOverflow as error:
+            if operator.report is None:
+                raise
+            raise operator.report(error) from error
         if operator.seals:
             result.stepped.append(index)
         if wakes := operator.wakes:

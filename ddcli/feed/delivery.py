@@ -86,11 +86,10 @@ class OutputFeed:
         """Return why consumers are refused, and must begin anew, by their names: what they lack was summed up, or all was written anew."""
         _, output = self._newest()
         first = next(iter(output.files), None)
-        anew = {each.name: "written anew" for each, _ in self.consumers() if each.log != output.log}
-        return anew | {
-            each.name: "passed"
+        return {
+            each.name: "passed" if each.log == output.log else "written anew"
             for each, _ in self.consumers()
-            if each.name not in anew and is_passed(first, each.acknowledged)
+            if each.log != output.log or is_passed(first, each.acknowledged)
         }
 
     def deliver(self, consumer: str) -> Delivery:

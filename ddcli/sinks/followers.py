@@ -16,7 +16,7 @@ from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
 from ddcli.job.tables_out import is_followed, place_in, place_of
 from ddcli.spec.model import DATABASE, catalog_of
-from ddcli.store.files.gate import FORBIDDEN, INVISIBLE
+from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.log.progress import read_owned
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.targets.mark import CommitMark, FollowerMarks, directory_of, number_after, read_marks, write_marks
@@ -62,8 +62,8 @@ def _at_the_output(error: DdError, name: str, target: TargetSpec) -> DdError:
     """Return an error of a table as one that names the output."""
     if not error.problem.startswith("output"):
         error.problem = f"outputs.{name}.{target.kind}: {error.problem}"
-    if error.hint in (INVISIBLE, FORBIDDEN):
-        error.hint = f"the run is committed, and the table stays as it was; {error.hint.partition('; ')[2]}"
+    if error.hint:
+        error.hint = error.hint.replace(INVISIBLE, "the run is committed, and the table stays as it was")
     return error
 
 

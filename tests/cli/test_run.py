@@ -1,13 +1,17 @@
 """`dd run` end to end: what is read, what is written, what is left alone."""
 
+import gc
 import json
 import os
+import weakref
 
 import duckdb
 import polars as pl
 import pytest
 
-from tests.harness import contents, files, read_log, snapshot
+from ddcli.driver.run import run
+from ddcli.engine.operators.groups import Group
+from tests.harness import ORDERS, contents, files, read_log, snapshot
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")
@@ -392,3 +396,23 @@ def test_memory_that_cannot_be(orders, size):
     result = orders("run", "orders.yaml", "--memory", size)
     assert result.code == 2
     assert "--memory" in result.err
+
+
+def test_operators_are_let_go_of_when_a_run_is_done(orders, monkeypatch):
+    """Without a search for cycles: their traces map files, and a watch makes them anew in each round."""
+    made, begin = [], Group.__init__
+
+    def noted(operator, *given, **options):
+        begin(operator, *given, **options)
+        made.append(weakref.ref(operator))
+
+    monkeypatch.setattr(Group, "__init__", noted)
+    orders.write("orders.yaml", ORDERS.replace("sum(amount)", "sum(amount), most: max(amount)"))
+    gc.collect()
+    gc.disable()
+    try:
+        run(orders.folder / "orders.yaml")
+        assert made
+        assert not any(operator() for operator in made)
+    finally:
+        gc.enable()

@@ -9,10 +9,11 @@ import numpy as np
 from ddcli.engine import kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.lanes import Decoded
+    from ddcli.engine.operators.reduce_replay import SumOverflow
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
@@ -113,6 +114,10 @@ class Operator(Protocol):
     def revisiting(self) -> Revisiting | None:
         """Return what decides when groups of a reduction in a loop are looked at again."""
 
+    @property
+    def report(self) -> Callable[[SumOverflow], Exception] | None:
+        """Return what makes another error of a sum that its type can't hold, in words that the engine doesn't know; None: the error stays."""
+
 
 def empty(width: int) -> np.ndarray:
     """Return a matrix of no updates with `width` lanes, diff included."""
@@ -127,6 +132,7 @@ class Stateless:
     shared = False
     seals = False
     revisiting: Revisiting | None = None
+    report: Callable[[SumOverflow], Exception] | None = None
 
     @property
     def rows_read(self) -> int:

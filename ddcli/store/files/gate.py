@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Bytes = bytes | bytearray | memoryview | mmap.mmap
 
-INVISIBLE = "nothing of this run is visible; free space or fix the disk, then run again"
-"""What to do about a file that can't be written: whoever writes it commits later."""
-FORBIDDEN = "nothing of this run is visible; run as somebody who may write there"
-"""The same about a file that the user has no right to write."""
+INVISIBLE = "nothing of this run is visible"
+"""What is so after a file could not be written: whoever writes it commits later."""
 TEMPORARY = ".dd-tmp"
 """The suffix of every file that nobody may read yet."""
 
@@ -73,6 +71,13 @@ def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
         each.result()
 
 
+def _way_out(error: OSError) -> str:
+    """Return what a person can do about a file that could not be written."""
+    if error.errno in (EACCES, EPERM, EROFS):
+        return "run as somebody who may write there"
+    return "free space or fix the disk, then run again"
+
+
 class Files:
     """The file operations of the store.
 
@@ -88,7 +93,7 @@ class Files:
             raise EngineError(
                 f"cannot {operation} the file: {error.strerror or error}",
                 place=str(path),
-                hint=FORBIDDEN if error.errno in (EACCES, EPERM, EROFS) else INVISIBLE,
+                hint=f"{INVISIBLE}; {_way_out(error)}",
             ) from error
 
     def make_directory(self, path: Path) -> list[Path]:
