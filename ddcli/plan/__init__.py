@@ -11,6 +11,7 @@
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
 * estimates: how many rows operators are expected to put out
+* generation: how outputs were lowered together, as a state remembers it
 * generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
 * join: the columns that a join pairs and returns
@@ -22,6 +23,7 @@
 * once: a record that stays, from the first of some inputs
 * named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
+* outline: a graph in words, for people
 * padded_joins: left joins that are inner ones, as a condition drops what they pad
 * physical: the physical graph
 * physical_joins: joins as physical nodes: their arranged sides, rows with and without a partner

@@ -54,6 +54,7 @@ class BoundPipeline:
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan; `cached` is what a state remembers of its own (`Plan.to_json`), and what fits stays as it is there."""
-        from ddcli.plan.generations import by_sizes, known_generations, plan
+        from ddcli.plan.generation import by_sizes
+        from ddcli.plan.generations import known_generations, plan
 
         return plan(self.graph, known_generations(cached), by_sizes(self.sizes()))

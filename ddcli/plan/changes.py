@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
 from ddcli.plan import physical
-from ddcli.plan.generations import substitute, wording
+from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
+from ddcli.plan.outline import wording
 from ddcli.plan.physical import WAITING, physical_graph
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ddcli.plan import logical, physical
 from ddcli.plan.changes import describe, keeps_state
 from ddcli.plan.delta import delta_joins, identity
 from ddcli.plan.descriptions import without_parentheses
-from ddcli.plan.generations import place
+from ddcli.plan.generation import place
 from ddcli.plan.join_order import MUCH, reordered
 from ddcli.plan.kept_sides import OFTEN, by_conditions, kept_rows
 from ddcli.plan.logical import Graph
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ddcli.plan.bound import BoundPipeline
-    from ddcli.plan.generations import Generation, Plan
+    from ddcli.plan.generation import Generation
+    from ddcli.plan.generations import Plan
     from ddcli.plan.logical import Join, Node
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ddcli.job.kept_plan import KeptPlan
 from ddcli.plan import join_order, kept_sides
-from ddcli.plan.generations import Generation, known_generations, plan
+from ddcli.plan.generation import Generation
+from ddcli.plan.generations import known_generations, plan
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import compact_state
 from tests.draws import many

@@ -1,6 +1,7 @@
 """Which joins come first, by what is known of the inputs' sizes."""
 
 from ddcli.plan import generations
+from ddcli.plan.generation import by_sizes
 from tests.plan.support import chain, logical, nodes
 
 LOOKED_UP = chain(
@@ -14,7 +15,7 @@ def keys(plan):
 
 
 def sized(**sizes):
-    return generations.by_sizes(sizes)
+    return by_sizes(sizes)
 
 
 def test_what_looks_up_more_of_a_small_input_is_joined_with_that_first():

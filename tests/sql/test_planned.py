@@ -4,7 +4,7 @@ import random
 
 from ddcli.errors import DdError, SpecErrors
 from ddcli.plan import kept_sides
-from ddcli.plan.generations import Generation
+from ddcli.plan.generation import Generation
 from ddcli.plan.logical import Graph
 from tests.draws import chance, many
 from tests.reference.expressions import Fails

@@ -1,0 +1,303 @@
+"""How the outputs of a pipeline were lowered together: what a state remembers, so that they stay as they are.
+
+A collection is known by its *place*: what it is, whatever columns its inputs have beside those that it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import quoted
+from ddcli.plan import logical
+from ddcli.plan.delta import delta_joins, identity, with_delta_joins
+from ddcli.plan.join_order import much_smaller, reordered
+from ddcli.plan.kept_sides import Share, by_conditions, chosen_wholes, kept_whole, sides_above
+from ddcli.plan.logical import Graph, Node, digest
+from ddcli.plan.lower import GraphLowering, read_counts
+from ddcli.plan.prune import required_columns, side_name, sides
+from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ddcli.plan import physical
+    from ddcli.plan.kept_sides import JoinSide
+    from ddcli.plan.logical import Join
+
+
+_PLACES: dict[str, str] = {}
+
+
+def place(node: Node) -> str:
+    """Return the identity of a collection, whatever columns its inputs have beside those that it uses.
+
+    Unlike its fingerprint, that stays when an input declares one column more, or a file has one more.
+    """
+    for each in logical.below(node, lambda known: known.fingerprint in _PLACES):
+        _PLACES[each.fingerprint] = _place(each)
+    return _PLACES[node.fingerprint]
+
+
+def _place(node: Node) -> str:
+    says = node.says
+    if isinstance(node, logical.Join):
+        says = (node.on, node.how)
+    elif isinstance(node, logical.AsofJoin):
+        says = (node.on, node.at, node.how, node.compared)
+    elif isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
+        columns = [(name, expression.text()) for name, expression in node.step.columns]
+        says = tuple((name, text) for name, text in columns if text != quoted(name))
+    return digest(node.operator, says, [_PLACES[child.fingerprint] for child in node.inputs])
+
+
+Choices = Callable[["Join", "Join"], bool]
+"""Says of a join, and of the one before it, whether its right side is joined with that one's first."""
+
+
+def as_it_is(_node: Join, _first: Join) -> bool:
+    """Choose nothing that depends on sizes."""
+    return False
+
+
+def by_sizes(sizes: Mapping[str, int]) -> Choices:
+    """Return what is chosen where inputs have so many bytes."""
+    return lambda node, first: much_smaller(sizes, node, first)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How collections were lowered, by place: the columns that were kept, and which had a single reader.
+
+    `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged. `several` says
+    of the collections and sides as they are written whether they had several readers, which decides where filters are asked; None: where
+    they are written. `joins` says of joins as they are written whether they come first by now, `deltas` of those that may be delta joins
+    whether they are; None: none is. `wholes` has the collections that are kept in the place of what filters leave of them, each by a key, and
+    which of these filters are asked of joins; None: none ever is.
+    """
+
+    columns: dict[str, frozenset[str]]
+    once: frozenset[str]
+    several: dict[str, bool] | None = None
+    joins: dict[str, bool] = field(default_factory=dict)
+    deltas: dict[str, bool] | None = None
+    wholes: dict[str, dict[str, bool]] | None = None
+    partners: bool = True
+    """Whether filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
+    _pushed: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
+    _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
+    _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
+    """Graphs of which some were moved and lowered, by fingerprint: a plan is asked for both, and for its nodes."""
+
+    @classmethod
+    def of(
+        cls,
+        written: Graph,
+        before: Generation | None = None,
+        choices: Choices | None = as_it_is,
+        share: Share = by_conditions,
+    ) -> Self:
+        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph.
+
+        Of what it doesn't know, `choices` decides, and `share`, which says how many rows are expected to pass filters; without
+        `choices` all is as it is written.
+        """
+        several, joins = None, dict[str, bool]()
+        if choices is not None and (before is None or before.several is not None):
+            known_joins = before.joins if before else {}
+
+            def first(node: Join, other: Join) -> bool:
+                at = place(node)
+                joins[at] = known_joins[at] if at in known_joins else choices(node, other)
+                return joins[at]
+
+            several = _read_by_several(reordered(written, first).graph)
+            several |= {at: value for at, value in (before.several or {} if before else {}).items() if at in several}
+        partners = before is None or before.partners
+        old = (before.columns, before.once) if before else ({}, frozenset[str]())
+        known = cls(*old, several, joins, partners=partners)
+        wholes = None
+        if several is not None and (before is None or before.wholes is not None):
+            wholes = chosen_wholes(known.moved(written), before.wholes if before else None, share, _side_place)
+            known = cls(*old, several, joins, wholes=wholes, partners=partners, _pushed=known._pushed)
+        graph = known.moved(written).graph
+        counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
+        columns: dict[str, frozenset[str]] = {}
+        alone: dict[str, bool] = {}
+        for node in graph.nodes():
+            at = place(node)
+            columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[node.fingerprint]
+            single = at in known.once if at in known.columns else counts[node.fingerprint] == 1
+            alone[at] = single and alone.get(at, True)
+        for at, by_fingerprint in _sides(graph):
+            columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
+        once = frozenset(at for at, single in alone.items() if single)
+        return cls(columns, once, several, joins, wholes=wholes, partners=partners)
+
+    def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
+        """Return the sides of joins of that graph that read a collection in the place of what filters leave of it, by collection and key."""
+        return sides_above(self._pushed_down(written), self.wholes, _side_place) if self.wholes else []
+
+    def moved(self, written: Graph) -> MovedFilters:
+        """Return a graph with its filters where this generation asks them."""
+        if self.several is None:
+            return unmoved(written)
+        if written.fingerprint not in self._moved:
+            pushed = self._pushed_down(written)
+            self._moved[written.fingerprint] = kept_whole(pushed, self.wholes, _side_place) if self.wholes else pushed
+        return self._moved[written.fingerprint]
+
+    def _pushed_down(self, written: Graph) -> MovedFilters:
+        """Return a graph with its filters as near to the inputs as they may be."""
+        if written.fingerprint not in self._pushed:
+            turned = reordered(written, lambda node, _: self.joins.get(place(node), False))
+            known = self.several or {}
+            several = {each for at, each, read in _readers(turned.graph) if known.get(at, read)}
+            found = pushed_down(turned.graph, several, partners=self.partners)
+            same, operators = (
+                {each: names[node.fingerprint] for each, node in turned.same.items() if node.fingerprint in names}
+                for names in (found.same, found.operators)
+            )
+            self._pushed[written.fingerprint] = MovedFilters(found.graph, same, operators)
+        return self._pushed[written.fingerprint]
+
+    def least(self, graph: Graph) -> dict[str, frozenset[str]]:
+        """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
+        found = {
+            node.fingerprint: self.columns[place(node)] & node.schema.keys()
+            for node in graph.nodes()
+            if place(node) in self.columns
+        }
+        for node in graph.nodes():
+            for child, key in sides(node):
+                at = side_name(place(child), key) if self._has_sides else place(child)
+                if at in self.columns:
+                    found[side_name(child.fingerprint, key)] = self.columns[at] & child.schema.keys()
+        return found
+
+    @cached_property
+    def _has_sides(self) -> bool:
+        return any(at.endswith("]") for at in self.columns)
+
+    def fits(self, node: Node) -> bool:
+        """Say whether an output reads only columns that are kept of the collections which are known."""
+        graph = self.moved(Graph({"": node})).graph
+        needed = required_columns(graph, self.least(graph))  # who counts rows only reads a column that is kept
+        return all(
+            needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
+        ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))
+
+    def lowered(self, written: Graph) -> physical.PhysicalGraph:
+        """Return the physical graph of a graph that this is the generation of."""
+        return self._lowering(written).graph(self.moved(written).graph)
+
+    def nodes(self, written: Graph) -> dict[str, Node]:
+        """Return what each node of that graph is lowered to, by fingerprint; none of which there is a part only, as its readers filter it."""
+        return self._lowered(written, self.moved(written).same)
+
+    def operators(self, written: Graph) -> dict[str, Node]:
+        """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records, or of a delta join."""
+        return self.joined(self._lowered(written, self.moved(written).operators), self.lowered(written))
+
+    def lowered_whole(self, written: Graph, whole: Node) -> Node:
+        """Return what a collection of `sides_of_wholes` is lowered to."""
+        return self._lowering(written).nodes(self.moved(written).graph)[whole.fingerprint]
+
+    def _lowered(self, written: Graph, names: Mapping[str, Node]) -> dict[str, Node]:
+        found = self._lowering(written).nodes(self.moved(written).graph)
+        return {name: found[node.fingerprint] for name, node in names.items() if node.fingerprint in found}
+
+    def _lowering(self, written: Graph) -> GraphLowering:
+        if written.fingerprint not in self._lowerings:
+            graph = self.moved(written).graph
+            found = GraphLowering.of(graph, self.least(graph), self._read_once(graph), alike=self.several is not None)
+            self._lowerings[written.fingerprint] = found
+        return self._lowerings[written.fingerprint]
+
+    def _read_once(self, graph: Graph) -> frozenset[str]:
+        return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
+
+    def choosing(self, lowered: physical.PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
+        """Return the generation that knows which joins of its graph are delta joins: those that are `known` as they were, others by `deltas`."""
+        chosen: dict[str, bool] = {}
+
+        def wanted(join: Node) -> bool:
+            name = identity(join)
+            chosen[name] = known.get(name, deltas)
+            return chosen[name]
+
+        delta_joins(lowered.outputs, wanted, lowered.engines)
+        return replace(self, deltas=chosen)
+
+    def joined(self, nodes: Mapping[str, Node], lowered: physical.PhysicalGraph) -> dict[str, Node]:
+        """Return physical nodes by name with those joins as delta joins that are so in its graph, which is `lowered`."""
+        if not any((self.deltas or {}).values()):
+            return {**nodes}
+        deltas = self.deltas or {}
+        return with_delta_joins(
+            nodes, delta_joins(lowered.outputs, lambda join: deltas.get(identity(join), False), lowered.engines)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it."""
+        columns = {name: sorted(columns) for name, columns in self.columns.items()}
+        tree: dict[str, Any] = {"columns": columns, "once": sorted(self.once)}
+        if self.several is not None:
+            tree["read"] = {
+                words: sorted(at for at, several in self.several.items() if several == wanted)
+                for words, wanted in (("once", False), ("several", True))
+            }
+            tree["joins"] = {
+                words: sorted(at for at, first in self.joins.items() if first == wanted)
+                for words, wanted in (("first", True), ("written", False))
+            }
+            tree["partners"] = self.partners
+            tree["keys"] = True
+        if self.deltas is not None:
+            tree["deltas"] = self.deltas
+        if self.wholes is not None:
+            tree["wholes"] = self.wholes
+        return tree
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return what `to_json` wrote."""
+        columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
+        read = tree.get("read")
+        several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)
+        joins = tree.get("joins", {"first": (), "written": ()})
+        known = dict.fromkeys(joins["first"], True) | dict.fromkeys(joins["written"], False)
+        partners = bool(tree.get("partners", False))  # a state of an earlier version stays as it is
+        return cls(columns, frozenset(tree["once"]), several, known, tree.get("deltas"), tree.get("wholes"), partners)
+
+
+def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Yield the sides of a graph, each by place and by fingerprint."""
+    for node in graph.nodes():
+        for child, key in sides(node):
+            yield side_name(place(child), key), side_name(child.fingerprint, key)
+
+
+def _readers(graph: Graph) -> Iterator[tuple[str, str, bool]]:
+    """Yield each collection and side of a graph, by place and by fingerprint, and whether several read it."""
+    several = read_by_several(graph)
+    named = [(place(node), node.fingerprint) for node in graph.nodes()]
+    for at, fingerprint in [*named, *dict.fromkeys(_sides(graph))]:
+        yield at, fingerprint, several[fingerprint]
+
+
+def _side_place(side: JoinSide) -> str:
+    """Return the name of a collection as it is kept by a key, whatever is asked of it."""
+    return side_name(place(side.whole), side.key)
+
+
+def _read_by_several(graph: Graph) -> dict[str, bool]:
+    """Say of each collection and side, by place, whether several read it."""
+    found: dict[str, bool] = {}
+    for at, _, several in _readers(graph):
+        found[at] = several or at in found
+    return found
