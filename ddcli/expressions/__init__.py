@@ -4,6 +4,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 (parse_scalar, parse_table, Scope), `aggregates` (parse_reduction), `stage` (Stage and its steps), `functions` (the table).
 
 * aggregates: the table of aggregates
+* arithmetic: typing of arithmetic, on numbers and on times
 * bounds: ranges of integer expressions: can it overflow?
 * casts: which casts exist, casts of constants
 * catalogue: functions and aggregates, for people

@@ -10,7 +10,7 @@ from ddcli.expressions.signatures import check_arguments, parse_signature, resul
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.operators import Resolved, Rule
+    from ddcli.expressions.arithmetic import Resolved, Rule
     from ddcli.expressions.tree import Expression
 
 

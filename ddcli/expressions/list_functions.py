@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions import operators as rules
+from ddcli.expressions.arithmetic import nullable_if_any
 from ddcli.expressions.coerce import STRING, Mismatch, convert
 from ddcli.expressions.function import derived, plain, ruled
 from ddcli.expressions.signatures import check_arguments, parse_signature
@@ -14,7 +15,7 @@ from ddcli.expressions.types import Type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.operators import Resolved
+    from ddcli.expressions.arithmetic import Resolved
     from ddcli.expressions.tree import Expression
 
 JOINED = "array_to_string(x: list, separator: constant string) -> string"
@@ -27,7 +28,7 @@ def _joined(name: str, args: Sequence[Expression]) -> Resolved:
     if inner is not None and inner.kind not in ("string", "null"):
         raise Mismatch(f"{name} joins texts, got {values.type.required()}", args[0], "cast the elements before")
     texts = convert(values, Type("list", inner=STRING.or_null()))
-    return [texts, separator], rules.nullable_if_any(STRING, [texts]), name
+    return [texts, separator], nullable_if_any(STRING, [texts]), name
 
 
 AGGREGATED = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.casts import DIFF_UNITS, MONTHS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import PER_SECOND, moment_in
 from ddcli.expressions.lower_number import arithmetic, integer
 from ddcli.expressions.moment_format import iso
-from ddcli.expressions.operators import MOST_DAYS
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.years import RANGE, outside
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddcli.expressions import operators as rules
+from ddcli.expressions.arithmetic import arithmetic, magnitude, negate, rounding
 from ddcli.expressions.function import derived, plain, ruled
 
 ARITHMETIC = [
@@ -12,51 +13,45 @@ ARITHMETIC = [
         "Sum. Integer overflow is an error. A date plus a constant integer is so many days later.",
         "2 + 3",
         "5",
-        rules.arithmetic,
+        arithmetic,
     ),
-    ruled("-", "a - b", "Difference; of two dates or timestamps an interval.", "2 - 3", "-1", rules.arithmetic),
-    ruled("*", "a * b", "Product. Integer overflow is an error.", "2 * 3", "6", rules.arithmetic),
+    ruled("-", "a - b", "Difference; of two dates or timestamps an interval.", "2 - 3", "-1", arithmetic),
+    ruled("*", "a * b", "Product. Integer overflow is an error.", "2 * 3", "6", arithmetic),
     ruled(
         "/",
         "a / b",
         "Quotient; of two integers truncated toward zero. Division by zero is an error, for floats too.",
         "-7 / 2",
         "-3",
-        rules.arithmetic,
+        arithmetic,
     ),
-    ruled("%", "a % b", "Remainder of `/`, with the sign of `a`; not for floats.", "-7 % 2", "-1", rules.arithmetic),
-    ruled("mod", "mod(a, b)", "The same as `a % b`.", "mod(7, 3)", "1", rules.arithmetic),
-    ruled("try_add", "try_add(a, b)", "`a + b`, null on overflow.", "try_add(1, 2)", "3", rules.arithmetic),
-    ruled(
-        "try_subtract", "try_subtract(a, b)", "`a - b`, null on overflow.", "try_subtract(1, 2)", "-1", rules.arithmetic
-    ),
-    ruled(
-        "try_multiply", "try_multiply(a, b)", "`a * b`, null on overflow.", "try_multiply(4, 2)", "8", rules.arithmetic
-    ),
+    ruled("%", "a % b", "Remainder of `/`, with the sign of `a`; not for floats.", "-7 % 2", "-1", arithmetic),
+    ruled("mod", "mod(a, b)", "The same as `a % b`.", "mod(7, 3)", "1", arithmetic),
+    ruled("try_add", "try_add(a, b)", "`a + b`, null on overflow.", "try_add(1, 2)", "3", arithmetic),
+    ruled("try_subtract", "try_subtract(a, b)", "`a - b`, null on overflow.", "try_subtract(1, 2)", "-1", arithmetic),
+    ruled("try_multiply", "try_multiply(a, b)", "`a * b`, null on overflow.", "try_multiply(4, 2)", "8", arithmetic),
     ruled(
         "try_divide",
         "try_divide(a, b)",
         "`a / b`, null when `b` is zero.",
         "try_divide(1, 0)",
         "null",
-        rules.arithmetic,
+        arithmetic,
     ),
-    ruled("negate", "-a", "The value with the other sign.", "-(3)", "-3", rules.negate),
-    ruled("abs", "abs(x)", "Absolute value, in the type of x.", "abs(-3)", "3", rules.magnitude),
-    ruled(
-        "sign", "sign(x)", "-1, 0 or 1; of NaN 1, which sorts after every number.", "sign(-2.5)", "-1", rules.magnitude
-    ),
+    ruled("negate", "-a", "The value with the other sign.", "-(3)", "-3", negate),
+    ruled("abs", "abs(x)", "Absolute value, in the type of x.", "abs(-3)", "3", magnitude),
+    ruled("sign", "sign(x)", "-1, 0 or 1; of NaN 1, which sorts after every number.", "sign(-2.5)", "-1", magnitude),
     ruled(
         "round",
         "round(x, digits = 0)",
         "Round half away from zero. Floats: scaled by 10^digits, rounded, scaled back.",
         "round(-2.5)",
         "cast(-3 as decimal(2, 0))",
-        rules.rounding,
+        rounding,
     ),
-    ruled("trunc", "trunc(x, digits = 0)", "Cut digits, toward zero.", "trunc(-2.58, 1)", "-2.5", rules.rounding),
-    ruled("floor", "floor(x)", "Largest whole number not above x.", "floor(-2.5e0)", "-3e0", rules.rounding),
-    ruled("ceil", "ceil(x)", "Smallest whole number not below x.", "ceil(2.1e0)", "3e0", rules.rounding),
+    ruled("trunc", "trunc(x, digits = 0)", "Cut digits, toward zero.", "trunc(-2.58, 1)", "-2.5", rounding),
+    ruled("floor", "floor(x)", "Largest whole number not above x.", "floor(-2.5e0)", "-3e0", rounding),
+    ruled("ceil", "ceil(x)", "Smallest whole number not below x.", "ceil(2.1e0)", "3e0", rounding),
     plain("sqrt(x: float) -> float64", "Square root; of a negative number an error.", "sqrt(16)", "4e0"),
     plain(
         "power(x: float, y: float) -> float64",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.expressions.arithmetic import arithmetic, negate, nullable_if_any
 from ddcli.expressions.coerce import INT64, Mismatch
 from ddcli.expressions.function import Function, derived, plain, ruled
-from ddcli.expressions.operators import arithmetic, negate, nullable_if_any
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.operators import Resolved
+    from ddcli.expressions.arithmetic import Resolved
     from ddcli.expressions.tree import Expression
 
 

@@ -1,0 +1,218 @@
+"""Typing of arithmetic: on numbers, and on dates, times and durations.
+
+Integers compute in `int64` whatever their width, floats in `float64`, decimals exactly: `+` and `-` keep the
+larger scale, `*` adds the scales, `/` has at least 6 digits after the point, rounded half away from zero.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ddcli.expressions.coerce import (
+    DURATION,
+    FLOAT64,
+    INT64,
+    TIMESTAMP,
+    Mismatch,
+    as_decimal,
+    convert,
+    decimal_type,
+    unify,
+)
+from ddcli.expressions.tree import Expression, Literal
+from ddcli.expressions.types import MAX_PRECISION, UNITS, Type
+
+Resolved = tuple[list[Expression], Type, str]
+"""Converted arguments, the type of the result, and the name of the function to call."""
+Rule = Callable[[str, Sequence[Expression]], Resolved]
+
+DIVISION_SCALE = 6
+MOST_DAYS = 3_652_059
+"""Days from the first date to the last."""
+
+
+def nullable_if_any(type_: Type, args: Sequence[Expression]) -> Type:
+    """Return the type, nullable when an argument is."""
+    return replace(type_, nullable=any(arg.type.nullable for arg in args))
+
+
+def arithmetic(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type `+ - * / %` and their try_ forms."""
+    operator = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/", "mod": "%"}.get(name, name)
+    tried = name.startswith("try_")
+    if len(args) != 2:
+        raise Mismatch(f"{name} takes 2 arguments, got {len(args)}")
+    left, right = args
+    kinds = {left.type.kind, right.type.kind}
+    if kinds & {"date", "datetime", "duration", "months", "time"}:
+        converted, type_, name = temporal_arithmetic(name, operator, left, right)
+    else:
+        converted, type_ = numeric_arithmetic(name, operator, left, right)
+    return converted, type_.or_null(tried), "%" if name == "mod" else name
+
+
+def numeric_arithmetic(name: str, operator: str, left: Expression, right: Expression) -> tuple[list[Expression], Type]:
+    """Convert both sides to int64, float64 or decimals."""
+    args = (left, right)
+    for arg in args:
+        if not arg.type.is_numeric and arg.type.kind != "null":
+            raise Mismatch(
+                f"`{name}` expects numbers, got {arg.type.required()}", arg, _number_hint(arg.type, operator)
+            )
+    types = [arg.type for arg in args if arg.type.kind != "null"]
+    if any(type_.is_float for type_ in types):
+        if operator == "%":
+            raise Mismatch("`%` expects integers or decimals, got a float", hint="cast to decimal(p, s)")
+        return [convert(arg, FLOAT64) for arg in args], nullable_if_any(FLOAT64, args)
+    if any(type_.kind == "decimal" for type_ in types):
+        return decimal_arithmetic(operator, left, right)
+    return [convert(arg, INT64) for arg in args], nullable_if_any(INT64, args)
+
+
+def _number_hint(type_: Type, operator: str) -> str | None:
+    if type_.kind == "string":
+        return "text is joined by `||`" if operator == "+" else "cast it to a number"
+    return "cast it to int64" if type_.kind == "bool" else None
+
+
+def decimal_arithmetic(operator: str, left: Expression, right: Expression) -> tuple[list[Expression], Type]:
+    """Bring both sides to decimals; return the result's digits."""
+    sides = [convert(arg, INT64) if arg.type.kind == "null" else arg for arg in (left, right)]
+    # A constant integer needs only its own digits: `price * 2` must not claim 19 of the 38.
+    sides = [
+        _smallest_decimal(arg) if isinstance(arg, Literal) else convert(arg, as_decimal(arg.type)) for arg in sides
+    ]
+    a, b = (side.type for side in sides)
+    whole = max(a.precision - a.scale, b.precision - b.scale)
+    scale = max(a.scale, b.scale)
+    if operator == "*":
+        scale = a.scale + b.scale
+        if scale > MAX_PRECISION:
+            raise Mismatch(f"the product would have {scale} digits after the point", hint="round one side first")
+        found = decimal_type(a.precision + b.precision, scale)
+    elif operator == "/":
+        found = decimal_type(MAX_PRECISION, max(DIVISION_SCALE, scale))
+    elif operator == "%":
+        common = decimal_type(whole + scale, scale)
+        sides, found = [convert(side, common) for side in sides], common
+    else:
+        found = decimal_type(whole + scale + 1, scale)
+    return sides, nullable_if_any(found, sides)
+
+
+def _smallest_decimal(literal: Literal) -> Literal:
+    if literal.type.kind != "int64" or not isinstance(literal.value, int):
+        return literal
+    converted = convert(literal, decimal_type(len(str(abs(literal.value))), 0))
+    assert isinstance(converted, Literal)
+    return converted
+
+
+def temporal_arithmetic(
+    name: str, operator: str, left: Expression, right: Expression
+) -> tuple[list[Expression], Type, str]:
+    """Type sums and differences of dates, times and intervals.
+
+    A date plus whole days (or months) is a date, plus anything finer a timestamp. A difference is an interval.
+    """
+    one, other = left.type, right.type
+    if operator == "+" and other.kind == "date" and isinstance(left, Literal) and one.is_integer:
+        return temporal_arithmetic(name, operator, right, left)
+    if operator in "+-" and one.kind == "date" and isinstance(right, Literal) and other.is_integer:
+        return temporal_arithmetic(name, operator, left, _days(right))
+    if operator == "+" and one.kind in ("duration", "months") and other.kind in ("date", "datetime"):
+        return temporal_arithmetic(name, operator, right, left)
+    if operator in "+-" and other.kind == "months" and one.kind in ("date", "datetime") and isinstance(right, Literal):
+        count = right.value
+        assert isinstance(count, int)
+        months = Literal(count if operator == "+" else -count, INT64, span=right.span)
+        return (
+            [left, months],
+            nullable_if_any(one, [left]),
+            "try_add_months" if name.startswith("try_") else "add_months",
+        )
+    if operator in "+-" and one.kind == "date" and other.kind == "duration" and not _whole_days(right):
+        left, one = convert(left, TIMESTAMP), TIMESTAMP
+    sides = [left, right]
+    if operator == "-" and one.kind == other.kind and one.kind in ("date", "datetime"):
+        sides, common = unify(sides, f"`{name}`")
+        found = replace(DURATION, unit=common.unit or "us")
+        return sides, nullable_if_any(found, sides), name
+    if operator in "+-" and {one.kind, other.kind} == {"date", "datetime"} and operator == "-":
+        sides, common = unify(sides, f"`{name}`")
+        return sides, nullable_if_any(replace(DURATION, unit=common.unit), sides), name
+    if operator in "+-" and one.kind == other.kind == "duration":
+        sides, common = unify(sides, f"`{name}`")
+        return sides, common, name
+    if operator in "+-" and one.kind == "date" and other.kind == "duration":
+        return sides, nullable_if_any(one, sides), name
+    if operator in "+-" and one.kind == "datetime" and other.kind == "duration":
+        finer = max(one.unit or "us", other.unit or "us", key=UNITS.index)
+        sides = [convert(left, replace(one, unit=finer)), convert(right, replace(other, unit=finer))]
+        return sides, nullable_if_any(replace(one, unit=finer), sides), name
+    if operator in "*/" and one.kind == "duration" and other.is_integer:
+        sides = [left, convert(right, INT64)]
+        return sides, nullable_if_any(one, sides), name
+    if operator == "*" and one.is_integer and other.kind == "duration":
+        return temporal_arithmetic(name, operator, right, left)
+    hint = "write a number of days as n * interval '1' day" if one.is_integer or other.is_integer else None
+    raise Mismatch(f"`{name}` does not go with {one.required()} and {other.required()}", right, hint)
+
+
+def _days(count: Literal) -> Literal:
+    """Return a constant number of days as an interval."""
+    assert isinstance(count.value, int)
+    if abs(count.value) > MOST_DAYS:
+        raise Mismatch(f"{count.value} days from a date are outside of the years 1 to 9999", count)
+    return Literal(dt.timedelta(days=count.value), DURATION, span=count.span)
+
+
+def _whole_days(arg: Expression) -> bool:
+    return isinstance(arg, Literal) and isinstance(arg.value, dt.timedelta) and not arg.value % dt.timedelta(days=1)
+
+
+def negate(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type unary minus."""
+    (arg,) = args
+    type_ = arg.type
+    if type_.kind in {"duration", "decimal"} or type_.is_float:
+        target = FLOAT64 if type_.is_float else type_
+        return [convert(arg, target)], nullable_if_any(target, args), name
+    if type_.is_integer or type_.kind == "null":
+        return [convert(arg, INT64)], nullable_if_any(INT64, args), name
+    raise Mismatch(f"`-` expects a number, got {type_.required()}", arg)
+
+
+def rounding(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type round, floor, ceil, trunc: integers stay int64; decimals lose digits; floats stay floats."""
+    with_digits = name in ("round", "trunc")
+    if not 1 <= len(args) <= 1 + with_digits:
+        raise Mismatch(f"{name} takes a number{' and optional digits' if with_digits else ''}")
+    arg, *digits = args
+    if not arg.type.is_numeric and arg.type.kind != "null":
+        raise Mismatch(f"{name} expects a number, got {arg.type.required()}", arg)
+    places = 0
+    for digit in digits:
+        if not isinstance(digit, Literal) or not isinstance(digit.value, int) or isinstance(digit.value, bool):
+            raise Mismatch(f"{name}: the number of digits must be a constant integer", digit)
+        places = digit.value
+        if not -18 <= places <= 18:
+            raise Mismatch(f"{name}: the number of digits must be between -18 and 18", digit)
+    if arg.type.kind == "decimal":
+        scale = max(0, min(arg.type.scale, places))
+        grown = arg.type.precision - arg.type.scale + scale + 1
+        return [arg, *digits], nullable_if_any(decimal_type(grown, scale), [arg]), name
+    target = FLOAT64 if arg.type.is_float else INT64
+    return [convert(arg, target), *digits], nullable_if_any(target, [arg]), name
+
+
+def magnitude(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type abs and sign."""
+    if len(args) != 1:
+        raise Mismatch(f"{name} takes 1 argument, got {len(args)}")
+    sides, type_, _ = negate(name, args)
+    if name == "sign":
+        return sides, nullable_if_any(INT64, args), name
+    return sides, type_, name
