@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.errors import DdError
 from ddcli.store.log.joint_file import read_footer
-from ddcli.store.parquet.row_groups import ROWS
-from ddcli.store.parquet.thrift import fields, number, structs, varint
+from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, footer_in, metadata_of
+from ddcli.store.parquet.thrift import fields, number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 KEY = "dd.commits"
 """The key of the footer's metadata that has the versions before."""
-METADATA = 5
-"""The field of a Parquet footer that has them: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift"""
 APART = 64
 """Files that a log has before one grows: a commit each."""
 LARGE = 128 << 10
 """Bytes that a file doesn't outgrow: a commit writes at most so many again."""
 COMMITS = 256
 """Commits that a file has at most: each is a line in its footer."""
+GROUPS = 16
+"""Row groups that a file has at most: a commit adds one, as it is; where there would be more, they become one, whose rows are encoded again."""
 
 
 class FileVersion(NamedTuple):
@@ -49,29 +49,55 @@ def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> boo
 def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memoryview | None:
     """Return the content of a log's newest file, whose fingerprint is `mark`, with a commit's rows, those of the file `data`, after its own.
 
+    Both files' row groups stay as they are: to encode again what is there would take longer than all else that a small commit does.
     None where the columns are others, or it has as many commits as a file may have.
     """
+    from ddcli.store.state.verify import read_checked
+
+    content = read_checked(path, newest)
+    before = _versions(footer_in(content))
+    if len(before) >= COMMITS:
+        return None
+    versions = (*before, FileVersion(newest.commit, newest.rows, mark))
+    metadata = {KEY: json.dumps(versions, separators=(",", ":"))}
+    groups = RowGroups()
+    try:
+        ends = [len(MAGIC) + groups.add(len(part), footer_in(part)) for part in (content, data)]
+    except ValueError:  # its columns are others, or another version of the writer says otherwise what they are
+        return _encoded(content, data, metadata)
+    if groups.count > GROUPS:
+        return _encoded(content, data, metadata)
+    return memoryview(b"".join([content[: ends[0]], data[len(MAGIC) : ends[1]], groups.finish(metadata)]))
+
+
+def _encoded(content: bytes, data: memoryview, metadata: dict[str, str]) -> memoryview | None:
+    """Return a file of the rows of one and then those of another, encoded anew; None where their columns are not the same."""
     import polars as pl
 
     from ddcli.store.parquet.writer import CHUNK, parquet_bytes
-    from ddcli.store.state.verify import read_checked
 
-    before = read_versions(path)
-    known, added = pl.read_parquet(io.BytesIO(read_checked(path, newest))), pl.read_parquet(io.BytesIO(data))
-    if known.schema != added.schema or len(before) >= COMMITS:
+    known, added = (pl.read_parquet(io.BytesIO(part)) for part in (content, data))
+    if known.schema != added.schema:
         return None
-    kept = json.dumps((*before, FileVersion(newest.commit, newest.rows, mark)), separators=(",", ":"))
     whole = pl.concat([known, added], rechunk=True)
-    return parquet_bytes(len(whole), lambda start, end: whole[start:end], group=CHUNK, metadata={KEY: kept})
+    return parquet_bytes(len(whole), lambda start, end: whole[start:end], group=CHUNK, metadata=metadata)
 
 
 def read_versions(path: Path) -> tuple[FileVersion, ...]:
     """Return the versions of a file before it, oldest first; none where its footer has none that make sense, or is gone."""
-    text = read_metadata(path, KEY)
     try:
-        found = [FileVersion(*row) for row in json.loads(text or "[]")]
-        rows = number(fields(read_footer(path))[ROWS][1]) if found else 0
-    except (DdError, OSError, ValueError, IndexError, KeyError, TypeError, RecursionError):
+        return _versions(read_footer(path))
+    except (DdError, OSError, ValueError):
+        return ()
+
+
+def _versions(footer: bytes) -> tuple[FileVersion, ...]:
+    """Return the versions that a footer has; none where they make no sense."""
+    try:
+        struct = fields(footer)
+        found = [FileVersion(*row) for row in json.loads(metadata_of(struct).get(KEY, "[]"))]
+        rows = number(struct[ROWS][1]) if found else 0
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return ()
     return tuple(found) if all(_is_version(each, rows) for each in found) else ()
 
@@ -79,9 +105,7 @@ def read_versions(path: Path) -> tuple[FileVersion, ...]:
 def read_metadata(path: Path, key: str) -> str | None:
     """Return a text of the metadata in a file's footer; None where there is none, or no file."""
     try:
-        kept = fields(read_footer(path)).get(METADATA, (0, b"\0"))[1]
-        texts = [{at: _text(value) for at, (_, value) in fields(pair).items()} for pair in structs(kept)]
-        return next((pair[2] for pair in texts if pair[1] == key), None)
+        return metadata_of(fields(read_footer(path))).get(key)
     except (DdError, OSError, ValueError, IndexError, KeyError):
         return None
 
@@ -94,11 +118,6 @@ def rows_of(path: Path, known: str) -> int | None:
 def rows_through(path: Path, commit: int) -> int | None:
     """Return how many rows of a file are of this commit and those before it, the first ones; None: its footer has none of them."""
     return max((each.rows for each in read_versions(path) if each.commit <= commit), default=None)
-
-
-def _text(value: bytes) -> str:
-    size, at = varint(value, 0)
-    return value[at : at + size].decode()
 
 
 def _is_version(found: FileVersion, rows: int) -> bool:

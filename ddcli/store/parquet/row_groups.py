@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.parquet.thrift import (
+    BINARY,
     I64,
+    LIST,
     Fields,
     Shape,
     changed,
@@ -17,17 +19,19 @@ from ddcli.store.parquet.thrift import (
     struct_bytes,
     structs,
     structs_bytes,
+    text,
+    text_bytes,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 MAGIC = b"PAR1"
 END = 8
 """Bytes after a footer: its length and the magic."""
 # Numbers of fields in Parquet's footer: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
-SCHEMA, ROWS, GROUPS, ORDERS = 2, 3, 4, 7
+SCHEMA, ROWS, GROUPS, METADATA, ORDERS = 2, 3, 4, 5, 7
 LAST_ORDINAL = 2**15 - 1
 SMALL = 16 << 10
 """Bytes of a footer that is quickly gone through here."""
@@ -57,13 +61,21 @@ class RowGroups:
         self.size += body
         return body
 
-    def finish(self) -> bytes:
-        """Return what comes after the row groups."""
+    @property
+    def count(self) -> int:
+        """Return how many row groups there are."""
+        return len(self._groups)
+
+    def finish(self, metadata: Mapping[str, str] | None = None) -> bytes:
+        """Return what comes after the row groups; the footer has the first part's metadata, and `metadata` in place of what it has of these keys."""
         assert self._footer, "a file of no parts has no columns"
-        if self._only is not None:
+        if self._only is not None and not metadata:
             return self._only
         kinds = {field: kind for field, (kind, _) in self._footer.items()}
         joined = {ROWS: (kinds[ROWS], number_bytes(self._rows)), GROUPS: (kinds[GROUPS], structs_bytes(self._groups))}
+        if metadata:
+            texts = metadata_of(self._footer) | metadata
+            joined[METADATA] = LIST, structs_bytes([_pair(*each) for each in texts.items()])
         footer = struct_bytes(self._footer | joined)
         return footer + len(footer).to_bytes(4, "little") + MAGIC
 
@@ -75,7 +87,18 @@ class RowGroups:
         self._footer = self._footer or found
         self._rows += number(found[ROWS][1])
         for group in structs(found[GROUPS][1]):
-            self._groups.append(changed(group, _moves(moved, len(self._groups))))
+            # Those of the first part stay where they are.
+            self._groups.append(changed(group, _moves(moved, len(self._groups))) if moved else group)
+
+
+def metadata_of(footer: Fields) -> dict[str, str]:
+    """Return the texts that a footer has beside what readers of Parquet need, by their keys; a key may have none."""
+    pairs = [fields(pair) for pair in structs(footer.get(METADATA, (LIST, b"\0"))[1])]
+    return {text(pair[1][1]): text(pair[2][1]) if 2 in pair else "" for pair in pairs}
+
+
+def _pair(key: str, value: str) -> bytes:
+    return struct_bytes({1: (BINARY, text_bytes(key)), 2: (BINARY, text_bytes(value))})
 
 
 def _moves(by: int, at: int) -> Shape:

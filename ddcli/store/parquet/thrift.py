@@ -71,6 +71,22 @@ def number_bytes(value: int) -> bytes:
     return varint_bytes(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
+def text(data: bytes) -> str:
+    """Return the text that a value of the type BINARY is.
+
+    >>> text(text_bytes("días"))
+    'días'
+    """
+    size, at = varint(data, 0)
+    return data[at : at + size].decode()
+
+
+def text_bytes(value: str) -> bytes:
+    """Return a text as `text` reads it."""
+    data = value.encode()
+    return varint_bytes(len(data)) + data
+
+
 def fields(data: bytes) -> Fields:
     """Return the fields of the struct with which bytes begin."""
     found: Fields = {}
