@@ -1,4 +1,4 @@
-"""A commit in the making: files under temporary names, then a manifest that makes them count.
+"""A commit in the making: files that nobody looks at yet, then a manifest that makes them count.
 
 A commit happens wholly or not at all. Until the rename of the manifest nothing that a reader looks at has changed; from
 then on the state and the outputs are the new ones, and what remains to be done (renaming outputs, dropping files) is
@@ -50,7 +50,7 @@ class Adding(Protocol):
 
 
 class Transaction:
-    """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
+    """One commit in the making: files are added, those of outputs under temporary names, then `commit` makes them count all at once.
 
     Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
     has the number of the commit and of the file in its directory, so that a retry overwrites what a dead attempt left.
@@ -62,7 +62,9 @@ class Transaction:
         self.bundled = bundled
         self.number = (state.manifest.number if state.manifest else 0) + 1
         self._files = state.files
-        self._batches: list[tuple[Path, Path]] = []
+        self._batches: list[Path] = []
+        """The files of the state: no manifest names them, so they have their own names at once."""
+        self._adopted: list[tuple[Path, Path]] = []
         self._outputs: list[tuple[Path, Path]] = []
         self._first: list[tuple[Path, Path]] = []
         self._retired: list[tuple[Path, Path]] = []
@@ -85,7 +87,7 @@ class Transaction:
                 self._small[arrangement, shard, name] = bytes(data)
                 return name, Written(size, checksum(data))
         path = batch_directory(self.state.directory, arrangement, shard) / name
-        return name, self._add(self._batches, path, data)
+        return name, self._add_named(path, data)
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
         """Write a batch that lies in a bundle into a file of its own; return its entry. One that has its own stays."""
@@ -93,7 +95,7 @@ class Transaction:
             return file
         directory = self.state.directory
         data = read_checked(batch_path(directory, arrangement, shard, file), file)
-        self._add(self._batches, batch_directory(directory, arrangement, shard) / file.name, data)
+        self._add_named(batch_directory(directory, arrangement, shard) / file.name, data)
         return alone(file)
 
     def _gathered(self, manifest: Manifest) -> Manifest:
@@ -124,13 +126,13 @@ class Transaction:
             shards = [tuple(place(identity, at, file) for file in files) for at, files in enumerate(entry.shards)]
             entries[identity] = replace(entry, shards=tuple(shards))
         if bundle.size:
-            left[path.name] = self._add(self._batches, path, bundle.content()).size
+            left[path.name] = self._add_named(path, bundle.content()).size
         return replace(manifest, arrangements=entries, bundles=left)
 
     def _add_segment(self, data: bytes) -> tuple[str, Written]:
         """Write a segment of a register; return its name and what was written."""
         name = self._next(SEGMENTS, "json")
-        return name, self._add(self._batches, self.state.directory / SEGMENTS / name, data)
+        return name, self._add_named(self.state.directory / SEGMENTS / name, data)
 
     def _next(self, place: str, ending: str) -> str:
         """Return the name of the next file in a directory of the state."""
@@ -173,7 +175,7 @@ class Transaction:
     def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
         """Add files that others have written: where each is, and what its path is to be."""
         assert self._open, "the transaction has ended"
-        self._batches += batches
+        self._adopted += batches
         self._outputs += outputs
 
     def commit(self, manifest: Manifest) -> Manifest:
@@ -226,7 +228,8 @@ class Transaction:
             try_to(joint.close)
         for path in [
             waiting,
-            *(path for pair in self._batches for path in pair),
+            *self._batches,
+            *(path for pair in self._adopted for path in pair),
             *(source for source, _ in (*self._first, *self._outputs)),
         ]:
             try_to(partial(self._files.remove, path))
@@ -244,34 +247,57 @@ class Transaction:
         if self._open:
             self.abort()
 
+    def _add_named(self, path: Path, data: bytes | memoryview) -> Written:
+        """Write a file of the state under its own name, which no manifest has; what a dead attempt left there goes."""
+        with self._adding:
+            self._begin(path)
+            self._batches.append(path)
+        return self._files.write(path, data)
+
     def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
         return self._files.write(self._wait(pairs, path), data)
 
     def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
         """Return where the content of a file waits for the commit."""
-        assert self._open, "the transaction has ended"
         waiting = temporary(path, self.number, self._mark)
-        with self._adding:  # two threads must not both make a directory: each would remove it
-            self._made += self._files.make_directory(path.parent)
-            pairs.append((waiting, path))  # before the write, so that a torn file is removed too
+        with self._adding:
+            self._begin(path)
+            pairs.append((waiting, path))
         return waiting
+
+    def _begin(self, path: Path) -> None:
+        """Make the directory of a file; to be noted before it is written, so that a torn one is removed, too.
+
+        One thread at a time: two must not both make a directory, as each would remove it.
+        """
+        assert self._open, "the transaction has ended"
+        self._made += self._files.make_directory(path.parent)
 
     def _prepare(self, data: bytes, final: Path, waiting: Path) -> None:
         """Put every file and its name on the disk, then the manifest `data`.
 
-        Batches get their final names first: nobody looks before a manifest names them. What the manifest says is flushed together with
-        what it names, as it counts only under its final name.
+        Files that others have written get their names first. Then everything is flushed at the same time, contents and names alike: each
+        file has been made, and none of it counts before the manifest has its name, which comes last. So whichever flush is done first,
+        the power may go at any time.
         """
         alone = isinstance(final, ObjectPath)
-        sources = [source for source, _ in self._batches + self._first + self._outputs]
+        side_by_side(self._files.sync, [source for source, _ in self._adopted])
+        for source, target in self._adopted:
+            self._files.rename(source, target)
+        outputs = self._first + self._outputs
+        written = [*self._batches, *(source for source, _ in outputs)]
+        directories = {path.parent for path in self._batches} | {target.parent for _, target in self._adopted + outputs}
         if not alone:
             self._files.write(waiting, data)
-            sources.append(waiting)
-        side_by_side(self._files.sync, sources)
-        for source, target in self._batches:
-            self._files.rename(source, target)
-        directories = {target.parent for _, target in self._batches + self._first + self._outputs}
-        side_by_side(self._files.sync_directory, sorted(directories))
+            written.append(waiting)
+
+        def flush(path: Path) -> None:
+            if path in directories:
+                self._files.sync_directory(path)
+            else:
+                self._files.sync(path)
+
+        side_by_side(flush, [*written, *sorted(directories)])
         self.state.check_locks()
         if alone:
             self._files.create(final, data, waiting)
