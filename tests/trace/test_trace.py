@@ -98,6 +98,30 @@ def test_batches_stay_few_and_old_rows_are_compacted(size):
     assert trace.rows <= 4 * 1000 + 2 * size * policy.FUEL
 
 
+@pytest.mark.parametrize("runs", [0, 1, 3], ids=["inserted", "one run of a loop", "runs of a loop"])
+@pytest.mark.parametrize(("size", "large"), [(1, 0), (7, 0), (32, 0), (3, 5000)])
+def test_batches_of_few_rows_are_merged_after_a_few_others(runs, size, large):
+    """Not only in the end: none is there any more when `WAITING` and one have come after it, and beside those that wait the spine is as short as ever."""
+    rng, trace, came = np.random.default_rng(1), Trace(1, 0, 1, since=Frontier([(0,)])), []
+    for time in range(400):
+        many = large if time == 100 else size
+        updates = np.column_stack([rng.integers(0, 10**9, many), np.full(many, time), np.ones(many)]).astype(np.int64)
+        trace.set_logical_compaction(Frontier([(time + 1,)]))
+        upper, known = Frontier([(time + 1,)]), {id(batch) for batch in trace.batches}
+        if runs:
+            for part in range(runs):
+                trace.append(kernels.consolidate(updates[part::runs].copy()))
+            trace.settle(upper)
+        else:
+            trace.insert(kernels.consolidate(updates), upper)
+        assert sum(batch.rows for batch in trace.batches) == trace.rows
+        came.append([batch for batch in trace.batches if batch.rows <= size and id(batch) not in known])
+        left = {id(batch) for batch in trace.batches}
+        old = [batch for batches in came[: -policy.WAITING - 1] for batch in batches]
+        assert not [batch for batch in old if id(batch) in left], "what waits is merged in time"
+        assert len(trace.batches) - trace._waiting <= math.log2(trace.rows) + 2
+
+
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=40))
 def test_the_policy_settles_into_a_geometric_spine(inserted):
     sizes = []

@@ -74,7 +74,7 @@ class RowGroups:
         kinds = {field: kind for field, (kind, _) in self._footer.items()}
         joined = {ROWS: (kinds[ROWS], number_bytes(self._rows)), GROUPS: (kinds[GROUPS], structs_bytes(self._groups))}
         if metadata:
-            texts = metadata_of(self._footer) | metadata
+            texts = {**metadata_of(self._footer), **metadata}
             joined[METADATA] = LIST, structs_bytes([_pair(*each) for each in texts.items()])
         footer = struct_bytes(self._footer | joined)
         return footer + len(footer).to_bytes(4, "little") + MAGIC
