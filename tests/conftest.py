@@ -99,6 +99,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have each process import the tests from another place on: it compiles its part of them, and finds the others' compiled."""
+    gc.set_threshold(YOUNG)  # Python need not look for cycles as often as it does by itself: all modules and tests stay
     if (here := getattr(config, "workerinput", None)) and config.args == config.getini("testpaths"):
         files = sorted(map(str, (ROOT / "tests").rglob("test_*.py")))
         first = len(files) * int(here["workerid"].removeprefix("gw")) // here["workercount"]
@@ -107,10 +108,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest; refuse a test that draws other cases each time where the profile says the same."""
-    # Python need not look for cycles among all modules and tests, nor as often as it does by itself.
+    # Nor look for cycles among all of these.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG)
     places = {name: at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (places.get(together(item.location[0]), len(places)), item.location[0]))
     for item in items:

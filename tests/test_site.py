@@ -4,6 +4,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from tests.harness import ROOT
 
 README = """# dd
@@ -42,6 +44,7 @@ def test_pages_whose_links_have_targets_become_a_site(tmp_path):
     assert ">Begin<" in page
 
 
+@pytest.mark.slow
 def test_each_link_without_a_target_is_reported_and_none_makes_a_site(tmp_path):
     broken = {
         "two": "no such page: [two](docs/two.md)",

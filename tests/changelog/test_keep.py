@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,7 @@ from ddcli.feed.delivery import OutputFeed
 from ddcli.feed.targets import open_target
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.log import lineage
-from tests.draws import chance, many
+from tests.draws import chance, many, some
 from tests.harness import contents, write_log
 from tests.store.support import Dead, Faulty
 
@@ -219,8 +220,7 @@ class Kept:
         return {tuple(row): diff for *row, diff in rows}
 
 
-@pytest.mark.parametrize("claims", [False, True])
-@pytest.mark.parametrize("case", range(many(3)))
+@pytest.mark.parametrize(("case", "claims"), [*some(product(range(many(3)), [False, True]))])
 def test_logs_that_are_summed_up(tmp_path, monkeypatch, case, claims):
     """Runs, readers, consumers and summing up by hand in a random order, of which each may die at any file operation.
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
+from tests.draws import some
 from tests.harness import ORDERS, ROOT, snapshot
 
 PLAIN = (
@@ -118,7 +119,7 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", [*some(STARTS)])
 def test_no_file_of_a_folder_passes_for_a_module(orders, start):
     """Wherever a command is run and whatever lies beside the pipeline, the modules that it imports are the installed ones."""
     orders.write("orders.yaml", PLAIN)

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import ddcli
+from tests.draws import some
 from tests.formats.support import WRITERS
 from tests.harness import snapshot
 
@@ -118,7 +119,7 @@ def as_of(directory, at):
     return Counter({row[:-1]: row[-1] for row in ddcli.read_log(directory, as_of=at).rows()})
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", [*some(WRITERS)])
 @pytest.mark.parametrize("form", MADE)
 def test_what_is_converted_says_what_it_said(shop, form, kind):
     """At every time; and a table of it has each record as often as it is there."""
@@ -127,8 +128,8 @@ def test_what_is_converted_says_what_it_said(shop, form, kind):
         rows, options, wanted = MADE[form](rng)
         (shop.folder / f"in{at}").mkdir()
         half = rng.randrange(rows.height)
-        for part, some in enumerate((rows[:half], rows[half:])):
-            WRITERS[kind](some, shop.folder / f"in{at}/{part}.{kind}")
+        for part, those in enumerate((rows[:half], rows[half:])):
+            WRITERS[kind](those, shop.folder / f"in{at}/{part}.{kind}")
         done = shop("convert", f"in{at}", f"out/{at}", *options)
         assert done.code == 0, done.err
         for time in TIMES:

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from ddcli.cli.main import cli
+from tests.draws import some
 from tests.harness import copy_root, parse, run, words_of
 
 
@@ -72,7 +73,7 @@ def ran(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("line", SHOWN)
+@pytest.mark.parametrize("line", [*some(SHOWN)])
 def test_what_help_shows_works(ran, tmp_path, line):
     line, comment, code = re.fullmatch(r"(.*?)(\s+# (?:exit (\d+)|.*))?", line).groups()
     if "spark" in line or (comment and not code):
@@ -93,7 +94,7 @@ def test_calling_a_command_here_writes_nothing_to_the_environment(tmp_path, monk
     assert written == []
 
 
-@pytest.mark.parametrize("name", JSON)
+@pytest.mark.parametrize("name", [*some(JSON)])
 def test_json_has_the_shape_that_help_tells(ran, tmp_path, name):
     result = run(JSON[name], shutil.copytree(ran, tmp_path / "root"))
     found = json.loads(result.out)

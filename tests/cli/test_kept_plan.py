@@ -22,6 +22,7 @@ from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations, plan
 from ddcli.spec import load_spec, model
 from ddcli.spec.document import parse_spec
+from tests.draws import some
 from tests.harness import imported_by
 
 PIPELINE = """
@@ -243,7 +244,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("what", [*some(CHANGES)])
 def test_a_changed_file(twins, what):
     twins(lambda folder: batch(folder, 1))
 

@@ -10,6 +10,7 @@ import sys
 import polars as pl
 import pytest
 
+from tests.draws import some
 from tests.harness import contents
 
 HEAD = "dd: 1\nname: large\ninputs:\n  a: {path: in/, columns: {k: int64, v: int64}}\ncollections:\n"
@@ -74,7 +75,7 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("what", LARGE)
+@pytest.mark.parametrize("what", [*some(LARGE)])
 def test_a_pipeline_may_be_long(shop, shallow, what):
     shop.log("in/1.parquet", [(1, 20_000, 0, 1), (2, 30_000, 0, 1)], k=int, v=int, time=int, diff=int)
     shop.write("p.yaml", HEAD + LARGE[what] + TAIL)

@@ -55,7 +55,7 @@ def test_many_branches(number: int) -> None:
         assert run(f"coalesce({', '.join(missing)}, -1)") == hit
 
 
-@pytest.mark.parametrize("number", [16, 17, 100])
+@pytest.mark.parametrize("number", [16, 17, pytest.param(100, marks=pytest.mark.slow)])
 def test_branches_that_are_not_taken_do_not_fail(number: int) -> None:
     """Neither their conditions nor their values, wherever the one is that is taken; one that is reached does."""
     whens = [f"when 1 / (k - 3) = {n} then 1 / (k - 3)" for n in range(number)]

@@ -5,7 +5,6 @@ which may die at any file operation. What an output holds at each time is what p
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 import tempfile
 from collections import Counter, defaultdict
@@ -21,12 +20,12 @@ from hypothesis import strategies as st
 import ddcli.store.state.directory
 from ddcli.driver.run import run
 from ddcli.store.state.manifest import read_newest
+from tests.draws import many
 from tests.judge.sizes import cut
 from tests.store.support import Dead, Faulty
 
 BEFORE = 1_704_067_200_000_000
 """Microseconds of the epoch's own time."""
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
 EPOCH = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - times have no zone
 COLUMNS = {"k": "int64", "v": "string?", "n": "int64", "op": "string", "diff": "int64", "time": "int64"}
 SCHEMA = pl.Schema({"k": pl.Int64, "v": pl.String, "n": pl.Int64, "op": pl.String, "diff": pl.Int64, "time": pl.Int64})
@@ -203,7 +202,7 @@ def judge_arrivals(folder, format_, history, kind, change, options=dict):
 
 
 @settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=many(12), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @pytest.mark.parametrize("format_", FORMATS)
 @given(

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing, suppress
 from functools import partial
+from itertools import product
 
 import duckdb
 import polars as pl
@@ -19,7 +20,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.types import Type
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.time_text import format_time
-from tests.draws import SEED, many
+from tests.draws import SEED, many, some
 from tests.store.support import Dead, Faulty
 from tests.tables.histories import DeltaHistory, IcebergHistory, properties_of
 
@@ -163,8 +164,7 @@ def held(log, time):
     return Counter({record: count for record, count in found.items() if count})
 
 
-@pytest.mark.parametrize("time", list(TYPES))
-@pytest.mark.parametrize("kind", list(HISTORIES))
+@pytest.mark.parametrize(("kind", "time"), [*some(product(HISTORIES, TYPES))])
 @pytest.mark.parametrize("seed", range(many(1)))
 def test_reopened(tmp_path, kind, time, seed):
     draw = random.Random(f"{SEED}-{seed}-{kind}-{time}")

@@ -63,6 +63,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
     """For this processor and for all that are like it; what is damaged or missing is an error that says what to install."""
     cargo.load_up(tmp_path, [SHARDS, LENDING])

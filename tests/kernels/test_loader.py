@@ -52,6 +52,7 @@ def test_compiled_once_then_loaded(fresh):
     assert len(lines) == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_compiled_again(fresh):
     """Truncated, empty, changed: it is as good as none."""
     folder, lines = fresh
@@ -88,6 +89,7 @@ def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monke
         shard()
 
 
+@pytest.mark.slow
 def test_what_else_may_be_called_follows_in_the_background(fresh, monkeypatch):
     """It is announced with the rest."""
     folder, lines = fresh

@@ -15,12 +15,30 @@ from tests.harness import await_answer, same_environment
 
 NUMBERS = count()
 SERVER = """
-import sys
+import io, sys
+from functools import lru_cache
+from moto.core import errors, serialize
 from moto.server import create_backend_app
-from werkzeug.serving import WSGIRequestHandler, run_simple
-WSGIRequestHandler.protocol_version = "HTTP/1.1"  # a connection is kept, as real servers do: there are thousands of requests
-WSGIRequestHandler.log_request = lambda *_: None
-run_simple("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=True)  # moto's own `main` finds out for each request what it is for
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+class Handler(WSGIRequestHandler):
+    # As real servers do, keeps a connection: werkzeug closes each, and a thread and a connection a request cost more than its answer.
+    protocol_version = "HTTP/1.1"
+
+    def run_wsgi(self):
+        began = []
+        environ = self.make_environ()
+        environ["wsgi.input"] = io.BytesIO(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        body = b"".join(self.server.app(environ, lambda *given: began.extend(given)))
+        lines = [f"HTTP/1.1 {began[0]}", *(f"{name}: {value}" for name, value in began[1])]
+        head = (chr(13) + chr(10)).join([*lines, "", ""]).encode("latin-1")
+        self.wfile.write(head if self.command == "HEAD" else head + body)
+
+# Else an answer of an error makes all errors that there are, and a list parses the time of each object.
+known = errors.ErrorLookupFactory()
+errors.ErrorLookupFactory = lambda: known
+serialize.parse_to_aware_datetime = lru_cache(serialize.parse_to_aware_datetime)
+make_server("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=True, request_handler=Handler).serve_forever()
 """
 
 

@@ -107,10 +107,10 @@ def kept(node: physical.Linear, delta: Delta, pool: Pool) -> list | None:
 
 @pytest.mark.parametrize("seed", range(many(6)))
 def test_the_same_rows_are_kept_however_they_are_compared(seed):
-    """A hundred chains each."""
+    """A hundred chains each, where all are tried."""
     draw = chance("filters", seed)
-    compared = [judged(*chain(draw)) for _ in range(100)]
-    assert compared.count(Select) > 10
+    compared = [judged(*chain(draw)) for _ in range(many(100))]
+    assert compared.count(Select) > len(compared) // 10
 
 
 def judged(frame, given, steps):

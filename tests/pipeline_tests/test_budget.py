@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import read_newest
+from tests.draws import some
 
 PIPELINE = """\
 dd: 1
@@ -80,19 +81,19 @@ tests:
 """
 
 
-@pytest.mark.parametrize(
-    "operator",
-    [
-        "filter: amount > 0",
-        "reduce: {by: [region], most: max(amount)}",
-        "reduce: {by: [region], n: count(*)}",
-        "join: {with: orders, on: [region, amount], as: other}",
-        "distinct",
-        "top_k: {by: [region], order_by: [amount desc], k: 1}",
-        "window: {by: [region], order_by: [amount], columns: {before: lag(amount)}}",
-        "temporal_filter: {from: amount - 1000000, until: amount + 1000000}",
-    ],
-)
+OPERATORS = [
+    "filter: amount > 0",
+    "reduce: {by: [region], most: max(amount)}",
+    "reduce: {by: [region], n: count(*)}",
+    "join: {with: orders, on: [region, amount], as: other}",
+    "distinct",
+    "top_k: {by: [region], order_by: [amount desc], k: 1}",
+    "window: {by: [region], order_by: [amount], columns: {before: lag(amount)}}",
+    "temporal_filter: {from: amount - 1000000, until: amount + 1000000}",
+]
+
+
+@pytest.mark.parametrize("operator", [*some(OPERATORS)])
 def test_bytes_are_those_of_the_files_of_a_run(shop, operator):
     """A step of a test and a run that begins write the same files. A later step's are its own, however much the first gave."""
 

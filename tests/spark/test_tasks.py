@@ -17,7 +17,7 @@ from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
 from ddcli.runtime import placement
 from ddcli.runtime.placement import Choosing, Rule
-from tests.draws import many
+from tests.draws import many, some
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
@@ -288,7 +288,7 @@ BY_TURNS = {
 
 
 @pytest.mark.parametrize("name", BY_TURNS)
-@pytest.mark.parametrize("which", [1, 2, 3, 6])
+@pytest.mark.parametrize("which", [*some([1, 2, 3, 6])])
 def test_what_waits_in_a_loop_goes_from_one_way_to_go_through_it_to_the_other(tmp_path, monkeypatch, name, which):
     """One loop, or the rest of one, is gone through in memory, all before and after it round by round."""
     asked = itertools.count()

@@ -28,6 +28,7 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.verify import verify_state
+from tests.draws import some
 from tests.secret import SECRET
 from tests.store.domains import TYPES, column
 from tests.store.support import batch_bytes
@@ -315,7 +316,7 @@ def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
     assert list(pl.read_parquet_schema(path)) == ["k", "_time0", "_time1", "_diff"]
 
 
-@pytest.mark.parametrize("text", TYPES)
+@pytest.mark.parametrize("text", [*some(TYPES)])
 @pytest.mark.parametrize("repeated", [0, 256, None])
 def test_other_readers_read_columns_of_every_type(place, text, repeated, monkeypatch):
     """Many pages, and values that are numbered or are not; or a file of one row group."""

@@ -17,6 +17,7 @@ from ddcli.store.state.holds import Hold, holding, write_hold
 from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.register import LATELY, RATIO, SEGMENTS, Register, merged
 from tests.crash.shop import Shop
+from tests.draws import many
 from tests.store.support import Faulty, names
 
 
@@ -36,7 +37,7 @@ def commit(directory, inputs, outputs=None, files=None):
         return transaction.commit(Manifest("p", upper, inputs={"in": InputEntry(upper, inputs)}, outputs=made))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(many(6)))
 def test_what_was_committed_is_read(tmp_path, seed, monkeypatch):
     """Files come, change, wait, and (in a full refresh) go; the newest manifest says what a dict says."""
     monkeypatch.setattr(ddcli.store.state.register, "LATELY", 3)

@@ -47,6 +47,7 @@ def table(tmp_path):
     return catalog.load_table("shop.orders")
 
 
+@pytest.mark.slow
 def test_a_command_imports_what_its_tables_need(tmp_path, table):
     """Nothing but rows that a delete names is read through pyarrow's datasets, which import pandas where it is installed."""
     file = pipeline(tmp_path)
