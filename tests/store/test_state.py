@@ -1,5 +1,6 @@
 """Commits: wholly or not at all, wherever the process or the disk fails; and one run at a time."""
 
+import concurrent.futures
 import errno
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 import ddcli.store.state.directory
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import gate
-from ddcli.store.files.gate import Files
+from ddcli.store.files.gate import Files, side_by_side
 from ddcli.store.files.lock import take_lock
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state.contents import unpublished
@@ -107,6 +108,28 @@ def test_a_transaction_without_commit_leaves_nothing(place):
     assert tree(*place) == before
     assert not (place[1] / "deep").exists()
     assert not (place[0] / "arrangements" / "people" / "3").exists()
+
+
+def test_when_a_flush_is_interrupted_nothing_is_left_to_be_done(monkeypatch, tmp_path):
+    """Else a thread might remove a file that the next holder of the lock has made meanwhile."""
+    done, wait, interruptions = [], concurrent.futures.wait, iter([KeyboardInterrupt])
+
+    def interrupted(futures):
+        for error in interruptions:
+            raise error
+        return wait(futures)
+
+    def act(path):
+        time.sleep(0.01)
+        done.append(path)
+
+    monkeypatch.setattr(gate, "MANY", 4)
+    monkeypatch.setattr(concurrent.futures, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(act, [tmp_path / str(at) for at in range(200)])
+    count = len(done)
+    time.sleep(0.05)
+    assert len(done) == count < 200
 
 
 @pytest.mark.parametrize("commits", [True, False])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-STEP = 2
+STEP = 1
 """Milliseconds without a change after which a change is reported: files that are renamed together come together."""
 
 

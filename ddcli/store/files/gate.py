@@ -11,7 +11,7 @@ import os
 import zlib
 from contextlib import suppress
 from errno import EACCES, EPERM, EROFS
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.dataclass import dataclass
@@ -21,6 +21,7 @@ from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
     from pathlib import Path
 
 Result = TypeVar("Result")
@@ -63,12 +64,29 @@ def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
         for path in paths:
             action(path)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import wait
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        done = [threads.submit(action, path) for path in paths]
+    done: list[Future[None]] = []
+    try:
+        done.extend(_threads().submit(action, path) for path in paths)
+        wait(done)
+    finally:  # when it was interrupted: whoever goes on must not meet what a thread has still to do
+        for each in done:
+            each.cancel()
+        wait(done)
     for each in done:
         each.result()
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return threads that wait for work as long as the process lives: on a busy machine it takes longer to begin some than to flush files."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(AT_ONCE, "flush")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 def _way_out(error: OSError) -> str:

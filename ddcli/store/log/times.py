@@ -50,8 +50,9 @@ def _reaches(name: str, value: int) -> pl.Expr:
 
 def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Return the time columns of some files as physical integers."""
-    columns = [tables.fit(paths, raw[name], wanted).to_physical() for name, wanted in schema.items()]
-    return pl.DataFrame([each if each.dtype == pl.Int64 else each.cast(pl.Int64) for each in columns])
+    columns = [tables.fit(paths, raw[name], wanted) for name, wanted in schema.items()]
+    # What is an integer is left alone: to ask even that of a column is a query.
+    return pl.DataFrame([each if each.dtype == pl.Int64 else each.to_physical().cast(pl.Int64) for each in columns])
 
 
 class FileTimes:

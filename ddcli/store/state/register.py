@@ -86,6 +86,8 @@ class Register(Sequence[T]):
         self.recent = tuple(recent)
         """What is not in a segment, or otherwise."""
         self._rows: dict[str, list[Any]] | None = None
+        self._parsed: dict[str, T] | None = None
+        """The entries of the segments."""
         self._entries: dict[str, T] | None = None
 
     def keys(self) -> Collection[str]:
@@ -94,12 +96,13 @@ class Register(Sequence[T]):
 
     def by_key(self) -> dict[str, T]:
         """Return the entries by their keys."""
-        if self._entries is None:
+        if self._parsed is None:
             try:
-                found = {key: self.kind.from_row(row) for key, row in self.rows().items()}
+                self._parsed = {key: self.kind.from_row(row) for key, row in self.rows().items()}
             except (ValueError, TypeError, IndexError) as error:
                 raise _senseless(self.segments, error) from None
-            self._entries = found | {entry.key: entry for entry in self.recent}
+        if self._entries is None:
+            self._entries = self._parsed | {entry.key: entry for entry in self.recent}
         return self._entries
 
     def pick(self, keys: Iterable[str]) -> list[T]:
@@ -131,7 +134,7 @@ class Register(Sequence[T]):
     def _with(self, recent: Iterable[T]) -> Register[T]:
         """Return the register with other recent entries; segments that are parsed are not parsed again."""
         found = Register(self.kind, self.segments, recent)
-        found._rows = self._rows
+        found._rows, found._parsed = self._rows, self._parsed
         return found
 
     def settled(self, write: Callable[[bytes], tuple[str, Written]]) -> Register[T]:
