@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import statistics
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from tests.bench.processes import dd, measure
 from tests.bench.table import Asked, Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tests.bench.files import Session
 
 FILES = 100
+RUNS = 3
+"""Runs of which the median counts, at most."""
 ASKED = Asked(seconds=2)
 PIPELINE = """\
 dd: 1
@@ -67,11 +70,51 @@ def updated(rows: int, at: int, places: np.ndarray) -> pl.DataFrame:
     )
 
 
-class DeltaFiles:
-    """A table of Delta Lake, whose data files are written by pyarrow."""
+class DataFiles:
+    """The data files of all tables, in a folder where the next call finds them: `base-000`, ... and what each becomes."""
 
     def __init__(self, folder: Path, rows: int) -> None:
-        self.folder, self.rows = folder, rows
+        self.folder, self.rows, self.count = folder, rows, rows // FILES
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def paths(self, kind: str) -> list[Path]:
+        """Return where the files of a kind lie, and write those that are not there yet, several side by side."""
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(lambda at: self._path(kind, at), [7] if kind == "one" else range(FILES)))
+
+    def _path(self, kind: str, at: int) -> Path:
+        path = self.folder / f"{kind}-{at:03d}.parquet"
+        if not path.exists():
+            half = path.with_suffix(".half")
+            write(half, self._frame(kind, at))
+            half.rename(path)
+        return path
+
+    def _frame(self, kind: str, at: int) -> pl.DataFrame:
+        if kind == "base":
+            return part(self.rows, at)
+        if kind == "one":
+            return updated(self.rows, at, np.arange(CHANGED) % self.count)
+        frame = updated(self.rows, at, chosen(at, self.count))
+        return frame.sample(fraction=1, shuffle=True, seed=at) if kind == "shuffled" else frame
+
+    def changed(self, most: int) -> pl.DataFrame:
+        """Return the rows that are updated, of the first `most` of each file, as they become."""
+        found = []
+        for at in range(FILES):
+            places = chosen(at, min(self.count, most))
+            found.append(updated(self.rows, at, places)[places])
+        return pl.concat(found)
+
+
+class DeltaTables:
+    """A table of Delta Lake, whose data files are written by pyarrow."""
+
+    described = ("table/_delta_log",)
+    """What says which files the table has."""
+
+    def __init__(self, folder: Path, files: DataFiles) -> None:
+        self.folder, self.files = folder, files
         self.table = folder / "table"
 
     @property
@@ -83,19 +126,20 @@ class DeltaFiles:
         """Write the table."""
         from deltalake import write_deltalake
 
-        write_deltalake(str(self.table), part(self.rows, 0).head(0))
-        self.commit([self.add(f"base-{at:03d}", part(self.rows, at)) for at in range(FILES)])
+        write_deltalake(str(self.table), part(self.files.rows, 0).head(0))
+        self.commit([self.add(path) for path in self.files.paths("base")])
 
-    def add(self, name: str, frame: pl.DataFrame) -> dict[str, Any]:
-        """Write a data file, and return the action that adds it."""
-        path = self.table / f"{name}.parquet"
-        write(path, frame)
+    def add(self, path: Path, **more: Any) -> dict[str, Any]:
+        """Have a data file in the table's directory, and return the action that adds it."""
+        place = self.table / path.name
+        if not place.exists():
+            os.link(path, place)
         common = {"partitionValues": {}, "dataChange": True, "modificationTime": 1_700_000_000_000}
-        return {"add": {"path": path.name, "size": path.stat().st_size, **common}}
+        return {"add": {"path": path.name, "size": path.stat().st_size, **common, **more}}
 
-    def remove(self, name: str) -> dict[str, Any]:
+    def remove(self, path: Path) -> dict[str, Any]:
         """Return the action that removes a data file."""
-        return {"remove": {"path": f"{name}.parquet", "dataChange": True, "deletionTimestamp": 1_700_000_000_000}}
+        return {"remove": {"path": path.name, "dataChange": True, "deletionTimestamp": 1_700_000_000_000}}
 
     def commit(self, actions: list[dict[str, Any]]) -> None:
         """Write the next version."""
@@ -103,62 +147,40 @@ class DeltaFiles:
 
         commit(str(self.table), *actions)
 
-    def one_file(self) -> None:
-        """Rewrite one file."""
-        places = np.arange(CHANGED) % (self.rows // FILES)
-        self.commit([self.remove("base-007"), self.add("new", updated(self.rows, 7, places))])
-
-    def every_file(self, *, shuffle: bool = False) -> None:
-        """Rewrite every file in place, or in another order."""
-        actions = []
-        for at in range(FILES):
-            frame = updated(self.rows, at, chosen(at, self.rows // FILES))
-            frame = frame.sample(fraction=1, shuffle=True, seed=at) if shuffle else frame
-            actions += [self.remove(f"base-{at:03d}"), self.add(f"new-{at:03d}", frame)]
-        self.commit(actions)
+    def replace(self, kind: str) -> None:
+        """Commit files of a kind in the place of those that they were."""
+        base = self.files.paths("base")
+        for_each = zip(base[7:8] if kind == "one" else base, self.files.paths(kind), strict=True)
+        self.commit([action for old, new in for_each for action in (self.remove(old), self.add(new))])
 
     def vectors(self) -> None:
         """Delete rows of every file by deletion vectors, and append what becomes of them."""
         from tests.tables.histories import deletion_vector
 
-        actions, new = [], []
-        for at in range(FILES):
-            places = chosen(at, min(self.rows // FILES, 1 << 16))
-            new.append(updated(self.rows, at, places)[places])
-            vector = deletion_vector(places.tolist())
-            common = {"partitionValues": {}, "dataChange": True, "modificationTime": 1_700_000_000_000}
-            path = self.table / f"base-{at:03d}.parquet"
-            file = {"path": path.name, "size": path.stat().st_size, "deletionVector": vector, **common}
-            stats = json.dumps({"numRecords": self.rows // FILES})
-            actions += [self.remove(f"base-{at:03d}"), {"add": file | {"stats": stats}}]
+        actions, most = [], 1 << 16
+        for at, path in enumerate(self.files.paths("base")):
+            vector = deletion_vector(chosen(at, min(self.files.count, most)).tolist())
+            stats = json.dumps({"numRecords": self.files.count})
+            actions += [self.remove(path), self.add(path, deletionVector=vector, stats=stats)]
+        new = self.files.folder / "vectors.parquet"
+        write(new, self.files.changed(most))
         features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
-        self.commit(
-            [
-                {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features},
-                *actions,
-                self.add("new", pl.concat(new)),
-            ]
-        )
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7} | features
+        self.commit([{"protocol": protocol}, *actions, self.add(new)])
 
     def update(self) -> None:
         """Let the package update the rows."""
         from deltalake import DeltaTable
 
         DeltaTable(str(self.table)).update(
-            predicate=f"id % {self.rows // CHANGED} = 7", updates={"customer": "cast(customer / 2 as int)"}
+            predicate=f"id % {self.files.rows // CHANGED} = 7", updates={"customer": "cast(customer / 2 as int)"}
         )
 
     def merge(self) -> None:
         """Let the package merge rows in."""
         from deltalake import DeltaTable
 
-        new = pl.concat(
-            [
-                updated(self.rows, at, places)[places]
-                for at in range(FILES)
-                for places in [chosen(at, self.rows // FILES)]
-            ]
-        )
+        new = self.files.changed(self.files.count)
         merge = DeltaTable(str(self.table)).merge(new, predicate="s.id = t.id", source_alias="s", target_alias="t")
         merge.when_matched_update_all().execute()
 
@@ -176,11 +198,14 @@ def write(path: Path, frame: pl.DataFrame) -> None:
     parquet.write_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), path, row_group_size=1 << 20)
 
 
-class IcebergFiles:
+class IcebergTables:
     """A table of Iceberg, whose data files are written by pyarrow."""
 
-    def __init__(self, folder: Path, rows: int) -> None:
-        self.folder, self.rows = folder, rows
+    described = ("catalog.db", "warehouse")
+    """What says which files the table has."""
+
+    def __init__(self, folder: Path, files: DataFiles) -> None:
+        self.folder, self.files = folder, files
 
     @property
     def input(self) -> str:
@@ -199,30 +224,26 @@ class IcebergFiles:
 
         return load_catalog("default", **properties_of(self.folder)).load_table(NAME)
 
-    def path(self, name: str) -> Path:
-        """Return where a data file lies."""
-        return self.folder / "files" / f"{name}.parquet"
-
     def make(self) -> None:
         """Write the table."""
         from pyiceberg.catalog import load_catalog
 
         from tests.tables.histories import properties_of
 
-        self.path("").parent.mkdir()
         catalog = load_catalog("default", **properties_of(self.folder))
         catalog.create_namespace("shop")
-        catalog.create_table(NAME, part(self.rows, 0).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
-        self.replace([], {f"base-{at:03d}": part(self.rows, at) for at in range(FILES)})
+        catalog.create_table(NAME, part(self.files.rows, 0).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
+        self._commit([], self.files.paths("base"))
 
-    def replace(self, gone: list[str], new: dict[str, pl.DataFrame]) -> None:
-        """Commit files in the place of others."""
+    def replace(self, kind: str) -> None:
+        """Commit files of a kind in the place of those that they were."""
+        self._commit(self.files.paths("base"), self.files.paths(kind))
+
+    def _commit(self, gone: list[Path], new: list[Path]) -> None:
         from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
-        for name, frame in new.items():
-            write(self.path(name), frame)
         table = self.table
-        names = {f"file://{self.path(name)}" for name in gone}
+        names = {f"file://{path}" for path in gone}
         old = [task.file for task in table.scan().plan_files() if task.file.file_path in names] if gone else []
         with table.transaction() as transaction:
             if transaction.table_metadata.name_mapping() is None:
@@ -232,76 +253,93 @@ class IcebergFiles:
             with transaction.update_snapshot().overwrite() as snapshot:
                 for file in old:
                     snapshot.delete_data_file(file)
-                paths = [f"file://{self.path(name)}" for name in new]
+                paths = [f"file://{path}" for path in new]
                 for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
                     snapshot.append_data_file(file)
-
-    def every_file(self, *, shuffle: bool = False) -> None:
-        """Rewrite every file in place, or in another order."""
-        frames = {}
-        for at in range(FILES):
-            frame = updated(self.rows, at, chosen(at, self.rows // FILES))
-            frames[f"new-{at:03d}"] = frame.sample(fraction=1, shuffle=True, seed=at) if shuffle else frame
-        self.replace([f"base-{at:03d}" for at in range(FILES)], frames)
 
     def now(self) -> pl.DataFrame:
         """Return how many orders each customer has, as the package reads the table."""
         return pl.DataFrame(self.table.scan(selected_fields=("customer",)).to_arrow())
 
 
-WAYS: dict[str, tuple[type, str, Callable[[Any], None]]] = {
-    "Delta Lake, one file": (DeltaFiles, "one", lambda table: table.one_file()),
-    "Delta Lake, every file, in place": (DeltaFiles, "place", lambda table: table.every_file()),
-    "Delta Lake, every file, shuffled": (DeltaFiles, "shuffled", lambda table: table.every_file(shuffle=True)),
-    "Delta Lake, deletion vectors": (DeltaFiles, "vectors", lambda table: table.vectors()),
-    "Delta Lake, deltalake's update": (DeltaFiles, "update", lambda table: table.update()),
-    "Delta Lake, deltalake's merge": (DeltaFiles, "merge", lambda table: table.merge()),
-    "Iceberg, every file, in place": (IcebergFiles, "iceberg-place", lambda table: table.every_file()),
-    "Iceberg, every file, shuffled": (IcebergFiles, "iceberg-shuffled", lambda table: table.every_file(shuffle=True)),
+WAYS: dict[str, tuple[type, dict[str, Callable[[Any], None]]]] = {
+    "Delta Lake": (
+        DeltaTables,
+        {
+            "one file": lambda table: table.replace("one"),
+            "every file, in place": lambda table: table.replace("place"),
+            "every file, shuffled": lambda table: table.replace("shuffled"),
+            "deletion vectors": lambda table: table.vectors(),
+            "deltalake's update": lambda table: table.update(),
+            "deltalake's merge": lambda table: table.merge(),
+        },
+    ),
+    "Iceberg": (
+        IcebergTables,
+        {
+            "every file, in place": lambda table: table.replace("place"),
+            "every file, shuffled": lambda table: table.replace("shuffled"),
+        },
+    ),
 }
 
 
 def rewrites(session: Session) -> list[Figure]:
-    """Take in 1 000 updated rows on a loaded state, by the clock and by the processors' time."""
+    """Take in 1 000 updated rows on a loaded state, by the clock and by the processors' time. Each kind of table is loaded once."""
     found = []
-    for title, (kind, name, change) in WAYS.items():
-        folder = session.place(f"rewrites-{name}")
+    files = DataFiles(session.folder / f"rewrites-{session.rows}-{FILES}", session.rows)
+    for title, (kind, ways) in WAYS.items():
+        folder = session.place("rewrites")
         folder.mkdir()
-        table = kind(folder, session.rows)
+        table = kind(folder, files)
         table.make()
         file = folder / "pipeline.yaml"
         file.write_text(PIPELINE.format(table=table.input))
         command = dd("run", file)
         measure(command)
-        shutil.copytree(
-            folder,
-            folder.with_name(f"{folder.name}-loaded"),
-            copy_function=os.link,
-            ignore=lambda *_: {"table", "files", "warehouse"},
-        )
-        change(table)
-        runs = []
-        for _ in range(session.runs):
-            for part in (".dd", "out"):
-                shutil.rmtree(folder / part)
-                shutil.copytree(folder.with_name(f"{folder.name}-loaded") / part, folder / part)
-            runs.append(measure(command))
-        check(name, folder, table.now())
-        label = f"1 000 updated rows of {size(session.rows)} in {FILES} files: {title}"
-        for what, each in (("", [run.wall for run in runs]), (", processor time", [run.cpu for run in runs])):
-            found.append(
-                Figure(
-                    label + what,
-                    statistics.median(each),
-                    ASKED,
-                    peak=max(run.peak for run in runs),
-                    full=session.full,
-                    runs=tuple(each),
+        loaded = session.place("rewrites-loaded")
+        kept = (".dd", "out")
+        bring(folder, loaded, (*kept, *table.described))
+        for way, change in ways.items():
+            bring(loaded, folder, table.described)
+            change(table)
+            runs = []
+            for _ in range(min(session.runs, RUNS)):
+                bring(loaded, folder, kept)
+                runs.append(measure(command))
+            check(f"{title}, {way}", folder, table.now())
+            label = f"1 000 updated rows of {size(session.rows)} in {FILES} files: {title}, {way}"
+            for what, each in (("", [run.wall for run in runs]), (", processor time", [run.cpu for run in runs])):
+                found.append(
+                    Figure(
+                        label + what,
+                        statistics.median(each),
+                        ASKED,
+                        peak=max(run.peak for run in runs),
+                        full=session.full,
+                        runs=tuple(each),
+                    )
                 )
-            )
-        for made in (folder, folder.with_name(f"{folder.name}-loaded")):
+        for made in (folder, loaded):
             shutil.rmtree(made)
     return found
+
+
+def bring(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Have files and directories below a folder be as below another one. Parquet files, which nobody changes, are there by links."""
+    for name in names:
+        place = target / name
+        if place.is_dir():
+            shutil.rmtree(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            shutil.copytree(source / name, place, copy_function=_link)
+        else:
+            shutil.copy2(source / name, place)
+
+
+def _link(source: str, target: str) -> None:
+    (os.link if source.endswith(".parquet") else shutil.copy2)(source, target)
 
 
 def check(name: str, folder: Path, now: pl.DataFrame) -> None:
