@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from ddcli.store.mirrors import cancellation, file_order, partition
-from ddcli.store.mirrors.cancellation import DIFF, consolidated, different, remainder
+from ddcli.store.mirrors.cancellation import DIFF, consolidated, remainder
 from ddcli.store.mirrors.file_order import FileRows, RowGroupRange, in_order, pieces_of
+from ddcli.store.mirrors.row_pairs import different
 from tests.draws import chance, many
 
 SCHEMA = {"a": pl.Int64, "f": pl.Float64, "t": pl.String, "l": pl.List(pl.Float64)}
@@ -120,10 +121,15 @@ def test_rows_are_paired_by_what_seems_to_be_a_key():
     """A column that identifies rows where one looks may not elsewhere, and have nulls; others decide, too."""
     draw = chance("key")
     for _ in range(many(20)):
-        count = draw.randrange(600, 1500)
-        keys = [at if draw.random() < 0.9 else draw.choice([None, 0, at - 1]) for at in range(count)]
-        given = [(key, draw.choice([0.5, None]), draw.choice("ab"), None) for key in keys]
-        other = [(key, 1.5 if draw.random() < 0.01 else f, *more) for key, f, *more in given if draw.random() < 0.99]
+        count, others = draw.randrange(600, 1500), draw.choice([0, 0.1])
+        keys = [draw.choice([None, 0, at - 1]) if draw.random() < others else at for at in range(count)]
+        values = [[0.0, 0.5, None], ["", "a", None, "a text of more than twelve bytes"], [None, [0.5]]]
+        given = [(key, *map(draw.choice, values)) for key in keys]
+        other = [
+            (key, *map(draw.choice, values)) if draw.random() < 0.02 else (key, *more)
+            for key, *more in given
+            if draw.random() < 0.99
+        ]
         draw.shuffle(other)
         left, right = different(framed(given), framed(other))
         frames = [updates(side.rows(), diff) for side, diff in ((left, -1), (right, 1))]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.xxhash import whole
 
 
 @inline
@@ -90,3 +91,31 @@ def pair(
         start = right_ends[part]
         begin = left_ends[part]
     return count
+
+
+@kernel("VBVBVVB")
+def keep_equal_texts(
+    left_ends: np.ndarray,
+    left: np.ndarray,
+    right_ends: np.ndarray,
+    right: np.ndarray,
+    places: np.ndarray,
+    others: np.ndarray,
+    equal: np.ndarray,
+) -> int:
+    """Write 0 for each pair of places that have different texts; text `i` of a side has the bytes from `ends[i]` to `ends[i + 1]`."""
+    for i in range(places.size):
+        start = left_ends[places[i]]
+        begin = right_ends[others[i]]
+        length = left_ends[places[i] + 1] - start
+        same = right_ends[others[i] + 1] - begin == length
+        at = 0
+        while same and at + 8 <= length:
+            same = whole(left, np.uint64(start + at)) == whole(right, np.uint64(begin + at))
+            at += 8
+        while same and at < length:
+            same = left[start + at] == right[begin + at]
+            at += 1
+        if not same:
+            equal[i] = 0
+    return 0

@@ -18,6 +18,7 @@
 * postgres_reader: what a query of Postgres returns
 * postgres_types: how the columns of a query of Postgres are read
 * query_reader: what reads a query of a database
+* row_pairs: rows of two frames that are equal
 * selection: the rows of a mirror, or of its table, for which a condition holds
 * sqlite_reader: what a query of SQLite returns
 * source: what all tables of other programs share

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import polars as pl
 
-from ddcli.engine.kernels.pairing import deal, pair
 from ddcli.store.mirrors import partition
 from ddcli.store.mirrors.column_chunks import equal_columns, partners
 from ddcli.store.mirrors.file_order import in_order
+from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,18 +27,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 DIFF = "_diff"
 """The column of a row's diff."""
-FEW = 4
-"""Of how many rows one may be left for a comparison place by place to do."""
-SAMPLE = 256
-"""Rows that are looked at before all are compared place by place, or paired by one column."""
 GROWN, FEWEST = 2, 1 << 17
 """Rows that are left are compared again when there are so many times as many as then, and some more."""
 AHEAD = 2
 """Pairs of pieces that are compared while the rows of one are taken."""
-TOGETHER = 14
-"""Hashes that are paired together are as many as this power of two, or fewer."""
-SPREAD = np.int64(-7046029254386353131)
-"""An odd number: no two integers have the same product with it in 64 bits, and those of near ones are far apart."""
 
 
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
@@ -105,7 +96,7 @@ def _changed(pair: tuple[FileRows, FileRows, list[str]]) -> tuple[pl.DataFrame, 
     if not others:
         return pl.DataFrame(), pl.DataFrame()
     ours, theirs = left.read(others), right.read(others)
-    apart = _apart(ours, theirs)
+    apart = apart_rows(ours, theirs)
     ours, theirs = ours.filter(apart), theirs.filter(apart)
     if ours.is_empty():
         return ours, theirs
@@ -172,9 +163,10 @@ class _ComparedRows:
         return pl.concat(self._fresh)
 
     def keep(self, frame: pl.DataFrame) -> None:
-        """Note what is left of the rows that were read."""
+        """Note what is left of the rows that were read, with texts of its own: few rows would else hold all texts of their file."""
         self._fresh, self.rows, self.size = [], 0, 0
         if frame.height:
+            frame = _with_own_texts(frame)
             self._left.append(frame)
             self.left += frame.height
             self.kept += int(frame.estimated_size())
@@ -195,107 +187,19 @@ class _ComparedRows:
         self.rows = self.size = self.left = self.kept = 0
 
 
+def _with_own_texts(frame: pl.DataFrame) -> pl.DataFrame:
+    kinds = (pl.String, pl.Binary)
+    return frame.with_columns(
+        pl.Series(each.name, each.to_arrow(compat_level=pl.CompatLevel.oldest()), each.dtype)
+        for each in frame.get_columns()
+        if each.dtype in kinds
+    )
+
+
 def _behind(waiting: Sequence[_Waiting], sides: Sequence[_ComparedRows]) -> int | None:
     """Return the side whose next file comes first in the order: the sides go on together, however many rows the other one has not."""
     places = [(place, sides[side].rows, side) for side, each in enumerate(waiting) if (place := each.place) is not None]
     return min(places)[2] if places else None
-
-
-def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return two frames without rows that both have, each as often as both have it; some of these may stay.
-
-    >>> left, right = pl.DataFrame({"a": [1, 2, 2, 3]}), pl.DataFrame({"a": [2, 4, 1]})
-    >>> [frame["a"].to_list() for frame in different(left, right)]
-    [[2, 3], [4]]
-    """
-    if left.height == right.height and _mostly_equal(left, right):
-        apart = _apart(left, right)
-        few = int(apart.sum()) * FEW <= left.height
-        left, right = left.filter(apart), right.filter(apart)
-        if few:
-            return left, right
-    key = _key(left)
-    if key is not None and right.height:
-        left, right = _unpaired(left, right, *(_spread(side[key]) for side in (left, right)))
-    if left.height and right.height:
-        hashes = (side.hash_rows(1).to_numpy().view(np.int64) for side in (left, right))
-        left, right = _unpaired(left, right, *hashes)
-    return left, right
-
-
-def _mostly_equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
-    """Say whether of some rows most are those at the same places of a frame of the same height."""
-    some = np.arange(0, left.height, max(left.height // SAMPLE, 1))
-    apart = _apart(left[some], right[some])
-    return int(apart.sum()) * FEW <= 3 * len(apart)
-
-
-def _key(frame: pl.DataFrame) -> str | None:
-    """Return a column whose values seem to identify rows, numbers of 64 bits or fewer; None where there is none."""
-    if frame.height <= SAMPLE:
-        return None
-    some = frame[np.arange(0, frame.height, frame.height // SAMPLE)]
-    for name, dtype in frame.schema.items():
-        if (dtype.is_integer() or dtype.is_temporal()) and some[name].is_unique().all():
-            return name
-    return None
-
-
-def _spread(column: pl.Series) -> np.ndarray[Any, Any]:
-    """Return a number for each value, others for others; that of null is one of these."""
-    return column.to_physical().cast(pl.Int64, wrap_numerical=True).fill_null(0).to_numpy() * SPREAD
-
-
-def _unpaired(
-    left: pl.DataFrame, right: pl.DataFrame, ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return two frames without equal rows with the same number, each paired with another one."""
-    found = pairs(ours, theirs)
-    places = np.flatnonzero(found >= 0)
-    theirs = found[places]
-    matched = left if len(places) == left.height else left[places]
-    equal = ~_apart(matched, right[theirs]).to_numpy()
-    return _without(left, places[equal]), _without(right, theirs[equal])
-
-
-def _apart(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
-    """Return where two frames of one height have different rows."""
-    names = [f"{at}" for at in range(left.width)]
-    sides = zip(left.get_columns(), right.get_columns(), names, strict=True)
-    both = pl.DataFrame([each for ours, theirs, at in sides for each in (ours.alias(at), theirs.alias(f"-{at}"))])
-    return both.select(pl.any_horizontal(pl.col(at).ne_missing(pl.col(f"-{at}")) for at in names)).to_series()
-
-
-def _without(frame: pl.DataFrame, rows: np.ndarray[Any, Any]) -> pl.DataFrame:
-    kept = np.ones(frame.height, np.bool_)
-    kept[rows] = False
-    return frame[np.flatnonzero(kept)]
-
-
-def pairs(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return for each number on the left the place of an equal one on the right, or -1; no place twice.
-
-    >>> pairs(np.array([5, 7, 9]), np.array([9, 8, 5, 6])).tolist()
-    [2, -1, 0]
-    """
-    bits = max((right.size >> TOGETHER).bit_length(), 1)
-    ours, theirs = (_Dealt(side, bits) for side in (left, right))
-    largest = int(np.diff(theirs.ends, prepend=0).max())
-    firsts, slots = np.empty((2, 4 << largest.bit_length()), np.int64)
-    paired, following = np.empty(left.size, np.int64), np.empty(right.size, np.int64)
-    pair(ours.numbers, theirs.numbers, ours.ends, theirs.ends, firsts, slots, following, paired)
-    found = np.full(left.size, -1)
-    found[ours.places] = np.where(paired < 0, -1, theirs.places[paired]) if right.size else -1
-    return found
-
-
-class _Dealt:
-    """Numbers in parts by their first bits, and the place of each."""
-
-    def __init__(self, numbers: np.ndarray[Any, Any], bits: int) -> None:
-        self.ends = np.zeros(1 << bits, np.int64)
-        self.numbers, self.places = np.empty((2, numbers.size), np.int64)
-        deal(numbers, 64 - bits, self.ends, self.numbers, self.places)
 
 
 def consolidated(frames: Sequence[pl.DataFrame]) -> Iterator[pl.DataFrame]:
