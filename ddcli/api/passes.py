@@ -29,7 +29,7 @@ FEW = 4_000
 
 
 class ShardTraces:
-    """Gives the traces of a dataflow's shards, which are empty, and knows what it gave: `known` has by node the lanes that say a row's shard, and the shards."""
+    """The traces of a dataflow's shards, empty at first. `known` maps each node that has traces to the lanes by which rows find their shard, and to the shards."""
 
     def __init__(self, since: Frontier) -> None:
         self.since = since

@@ -41,7 +41,7 @@ class Traces(Protocol):
 
 @dataclass(frozen=True)
 class CircuitContext:
-    """What is the same for all scopes: `pools` has one a shard, which may be the same, `show` is given what an `inspect` sees, `time` are the coordinates' types."""
+    """What all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives what an `inspect` sees; `time` has the coordinates' types."""
 
     traces: Traces
     pools: Sequence[Pool]

@@ -224,7 +224,7 @@ def _reopening(request: Request, manifest: Manifest | None, time: str) -> Reques
 
 
 def _compacted(request: Request, state: State | None, summary: RunSummary) -> RunSummary:
-    """Join small files of mirrors, and sum up what is old in the outputs' logs; return the summary with that. Modules that do it are imported only if they have to."""
+    """Join small files of mirrors and sum up what is old in the outputs' logs; return the summary with both. The modules for it are imported only where there is something to do."""
     if state is None or not summary.changed:
         return summary
     if request.spec.tables:

@@ -78,7 +78,7 @@ class Stepping:
             self.run_out_of_core(real(Path(place)), Files())
 
     def run_in_memory(self) -> None:
-        """Step over all updates at once; then write outputs and traces, in threads. Of much, traces and outputs are written as they are done; of little, by one thread: two wait for each other."""
+        """Step over all updates at once, then write outputs and traces. Large ones are written by threads as they are done, small ones by one thread, as two would wait for each other."""
         progress, scope = self.publishing.request.progress, self.assembled.scope
         progress.begin("reading inputs")
         parts = self._parts() if scope.streams else {}

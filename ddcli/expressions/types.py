@@ -150,7 +150,7 @@ Schema = dict[str, Type]
 
 
 def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type | None:
-    """Return our type for a polars one, or None when lanes can't carry it: an object, an array, a struct without fields or with one without a name, what is nested too deep.
+    """Return our type for a polars one, or None where lanes can't carry it: objects, arrays, types nested too deep, structs without fields or with a nameless one.
 
     Categories and enums are strings: their codes mean nothing outside one file.
     """

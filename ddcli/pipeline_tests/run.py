@@ -76,7 +76,7 @@ class Report:
 
 
 def run_tests(path: Path, *, state: Path | None = None, only: str | None = None, no_code: bool = False) -> Report:
-    """Run the tests of a pipeline file, those whose names contain `only`; of what they always expect, all that have steps to show it. Reads no input, and changes nothing.
+    """Run the tests of a pipeline file whose names contain `only`, and all that is always expected of their steps. Reads no input and changes nothing.
 
     Raises a DdError where the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError where there is no test.
     """

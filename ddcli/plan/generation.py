@@ -56,7 +56,7 @@ def _place(node: Node) -> str:
 
 
 Choices = Callable[["Join", "Join"], bool]
-"""Says of a join, and of the one before it, whether its right side is joined with that one's first."""
+"""Returns for a join, and the join on its left, whether its right side is joined before that one's."""
 
 
 def as_it_is(_node: Join, _first: Join) -> bool:
@@ -65,7 +65,7 @@ def as_it_is(_node: Join, _first: Join) -> bool:
 
 
 def by_sizes(sizes: Mapping[str, int]) -> Choices:
-    """Return what is chosen where inputs have so many bytes."""
+    """Return the choices for inputs of these sizes in bytes."""
     return lambda node, first: much_smaller(sizes, node, first)
 
 
@@ -73,11 +73,14 @@ def by_sizes(sizes: Mapping[str, int]) -> Choices:
 class Generation:
     """How collections were lowered, by place: the columns that were kept, and which had a single reader.
 
-    `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged. `several` says
-    of the collections and sides as they are written whether they had several readers, which decides where filters are asked; None: where
-    they are written. `joins` says of joins as they are written whether they come first by now, `deltas` of those that may be delta joins
-    whether they are; None: none is. `wholes` has the collections that are kept in the place of what filters leave of them, each by a key, and
-    which of these filters are asked of joins; None: none ever is.
+    * `columns`: of collections, and of the sides of joins (see `prune`). Without a side, all columns of its collection were arranged.
+    * `once`: the collections that had a single reader.
+    * `several`: whether collections and sides, as they are written, had several readers, which decides where filters are applied;
+      None: where they are written.
+    * `joins`: whether joins, as they are written, were moved to the front.
+    * `deltas`: whether joins that may be delta joins are; None: none is.
+    * `wholes`: the collections that are kept whole, each by a key, in the place of what filters leave of them, and which of these filters
+      apply to what joins return; None: no collection ever is.
     """
 
     columns: dict[str, frozenset[str]]
@@ -91,7 +94,7 @@ class Generation:
     _pushed: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
-    """Graphs of which some were moved and lowered, by fingerprint: a plan is asked for both, and for its nodes."""
+    """Graphs with filters moved, and lowered, by fingerprint, as a plan asks for them several times."""
 
     @classmethod
     def of(
@@ -101,10 +104,10 @@ class Generation:
         choices: Choices | None = as_it_is,
         share: Share = by_conditions,
     ) -> Self:
-        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph.
+        """Return how a graph is lowered: nodes that `before` knows as they were, and nothing of what the graph no longer has.
 
-        Of what it doesn't know, `choices` decides, and `share`, which says how many rows are expected to pass filters; without
-        `choices` all is as it is written.
+        For other nodes, `choices` decides, and `share`, which says how many rows are expected to pass filters. Without
+        `choices`, the graph is lowered as it is written.
         """
         several, joins = None, dict[str, bool]()
         if choices is not None and (before is None or before.several is not None):
@@ -139,7 +142,7 @@ class Generation:
         return cls(columns, once, several, joins, wholes=wholes, partners=partners)
 
     def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
-        """Return the sides of joins of that graph that read a collection in the place of what filters leave of it, by collection and key."""
+        """Return the sides of a graph's joins that read a whole collection in the place of what filters leave of it, by collection and key."""
         return sides_above(self._pushed_down(written), self.wholes, _side_place) if self.wholes else []
 
     def moved(self, written: Graph) -> MovedFilters:
@@ -184,7 +187,7 @@ class Generation:
         return any(at.endswith("]") for at in self.columns)
 
     def fits(self, node: Node) -> bool:
-        """Say whether an output reads only columns that are kept of the collections which are known."""
+        """Return whether an output reads only columns that are kept of known collections."""
         graph = self.moved(Graph({"": node})).graph
         needed = required_columns(graph, self.least(graph))  # who counts rows only reads a column that is kept
         return all(
@@ -196,11 +199,11 @@ class Generation:
         return self._lowering(written).graph(self.moved(written).graph)
 
     def nodes(self, written: Graph) -> dict[str, Node]:
-        """Return what each node of that graph is lowered to, by fingerprint; none of which there is a part only, as its readers filter it."""
+        """Return what each node of a graph is lowered to, by fingerprint, without those kept only in part, as their readers filter them."""
         return self._lowered(written, self.moved(written).same)
 
     def operators(self, written: Graph) -> dict[str, Node]:
-        """Return what each node of that graph is lowered to, by fingerprint, also where that is a part of its records, or of a delta join."""
+        """Return what each node of a graph is lowered to, by fingerprint, also where only some of its records are kept, or it is part of a delta join."""
         return self.joined(self._lowered(written, self.moved(written).operators), self.lowered(written))
 
     def lowered_whole(self, written: Graph, whole: Node) -> Node:
@@ -222,7 +225,7 @@ class Generation:
         return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
 
     def choosing(self, lowered: physical.PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
-        """Return the generation that knows which joins of its graph are delta joins: those that are `known` as they were, others by `deltas`."""
+        """Return this generation with its graph's delta joins decided: for `known` joins as they were, for others by `deltas`."""
         chosen: dict[str, bool] = {}
 
         def wanted(join: Node) -> bool:

@@ -76,7 +76,7 @@ def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...
 
 
 def wrongly_keyed(graph: Graph, cached: Mapping[str, Any]) -> frozenset[str]:
-    """Return the outputs in which a state, with this result of `Plan.to_json`, may have other values for keys: an earlier version put joins first that lost them."""
+    """Return the outputs whose keys may have wrong values in a state that kept `cached` (`Plan.to_json`): an earlier version reordered joins so that keys were lost."""
     trees = [tree for tree in cached["generations"] if not tree.get("keys")]
     first = {at for tree in trees for at in tree.get("joins", {"first": ()})["first"]}
     found: set[str] = set()

@@ -79,7 +79,7 @@ def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
 
 
 def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
-    """Return the collections of a graph to keep whole, by the name of each as it is kept by a key: those of `before`, or, without these, where it is worth it.
+    """Return the collections of a graph to keep whole, by the name of collection and key: those of `before`; without it, those where keeping one pays.
 
     A collection may be the join of two that are kept so. So it is asked again until no more are found.
     """

@@ -62,7 +62,7 @@ class UnparsedRows(NamedTuple):
 
 
 def find_unparsed(reader: RowReader, paths: Sequence[Path], found: Sequence[Footer]) -> dict[Path, UnparsedRows]:
-    """Return the rows that can't be read, of those files that have some. Files are only looked through row by row where one pass has shown that there are some."""
+    """Return the rows that can't be read, by file. A file is searched row by row only where a pass over the whole has shown that it has such rows."""
     names = {path: _names(reader, footer) for path, footer in zip(paths, found, strict=True)}
     texts = [path for path in paths if reader.tables.kind(path).name in TEXTS]
     found_of = dict(zip(paths, found, strict=True))

@@ -34,7 +34,7 @@ Place = list[tuple[bool, Any]]
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """A file, or a part of one: its rows, and the least and the largest values of its columns, by which files are ordered, as rewriting some rows changes few of them."""
+    """A file, or a part of one: its rows, and the least and largest values of its columns. Files are ordered by these, as a rewrite of some rows changes few of them."""
 
     read: Callable[[], Iterable[pl.DataFrame]]
     least: Mapping[Any, Any]

@@ -136,7 +136,7 @@ def columns_of(value: Any) -> dict[str, str]:
 
 
 def renaming(source: Any, target: Any) -> tuple[str, str]:
-    """Return a renaming that publishes a file of an output or of the mirror of a table, from a name that waits, or one that retires it; in the same directory.
+    """Return a renaming within one directory: one that publishes a file of an output or a mirror from its temporary name, or one that retires it.
 
     >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
     '../out/updates-0-1.parquet'
