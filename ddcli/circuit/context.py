@@ -1,4 +1,4 @@
-"""What operators are made with: traces, pools, what is known of inputs, and who takes in what fails."""
+"""What operators are made with: traces, pools, what is known of inputs, and where failing records go."""
 
 from __future__ import annotations
 

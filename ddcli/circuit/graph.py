@@ -1,4 +1,4 @@
-"""Where plan and engine meet: a physical graph becomes a scope of operators, and each loop in it a scope within.
+"""From the physical plan to the engine: a graph becomes a scope of operators, and each loop in it a scope within.
 
 A node is placed in the scope of the innermost loop whose round it depends on; whoever reads it further inside lets it enter.
 """

@@ -1,4 +1,4 @@
-"""Where plan and engine meet for reductions: aggregate calls become descriptions of lanes, or functions of gathered rows."""
+"""From reductions of the plan to operators: aggregate calls become descriptions of lanes, or functions of gathered rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where plan and engine meet for linear chains: what needs computing is computed, the rest is lanes taken from the input."""
+"""From linear chains of the plan to operators: columns that need computing are computed, the others are the lanes of the input."""
 
 from __future__ import annotations
 

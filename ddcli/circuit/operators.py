@@ -1,4 +1,4 @@
-"""Where plan and engine meet, node by node: the operator over lanes of each physical node.
+"""From the nodes of the physical plan to the engine's operators over lanes.
 
 The plan knows names and types, the engine lanes; this module is the dictionary between them and decides nothing else.
 """

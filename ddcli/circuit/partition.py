@@ -1,4 +1,4 @@
-"""By which of its columns a collection lies in shards: where equal records are in one, nothing need be brought together."""
+"""The columns by which a collection is partitioned: where equal records already share a shard, no exchange is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the past is kept: of arrangements, `history:` in the pipeline file, for the whole or by output; of logs, `keep:` and `claims:`."""
+"""How much of the past is kept: `history:` in the pipeline file for arrangements, as a whole or by output; `keep:` and `claims:` for logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Window calls that go on from row to row, over the rows behind some others: from what they came to there."""
+"""Window calls that continue from row to row: rows after a change are computed from the results before it."""
 
 from __future__ import annotations
 

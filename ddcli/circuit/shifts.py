@@ -1,4 +1,4 @@
-"""Where plan and engine meet for functions that give updates: `record -> (record, time, diff)*` in Python."""
+"""From functions that return updates, `record -> (record, time, diff)*` in Python, to operators."""
 
 from __future__ import annotations
 

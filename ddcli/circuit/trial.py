@@ -1,4 +1,4 @@
-"""A graph run in memory, interval by interval, over updates that are handed in: no file is read, and nothing is kept.
+"""A graph run in memory, interval by interval, over given updates: it reads no file and keeps nothing.
 
 It is the same plan and the same engine as a run's, without a state, so a step of a small graph takes milliseconds.
 """

@@ -1,4 +1,4 @@
-"""A run that has something to do: begun again where it must be, and after the state was brought to a changed plan."""
+"""A run that has something to do: it migrates the state to a changed plan first, and begins again where it must."""
 
 from __future__ import annotations
 

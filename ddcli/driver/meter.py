@@ -1,4 +1,4 @@
-"""The inputs of a run while somebody watches: each part that is read is reported, and timed."""
+"""The inputs of a run under a progress display: each part that is read is timed and reported."""
 
 from __future__ import annotations
 

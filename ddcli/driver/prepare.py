@@ -1,4 +1,4 @@
-"""What comes before all work on a pipeline's data: its inputs are found, opened, and the file is bound to their columns."""
+"""Preparation before any work on a pipeline's data: finding and opening its inputs, and binding the file to their columns."""
 
 from __future__ import annotations
 

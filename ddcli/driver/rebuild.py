@@ -1,4 +1,4 @@
-"""What a rebuild begins with: the plan that changed, the inputs as they are taken now, and the frontier as of which all is built."""
+"""What a rebuild begins with: the changed plan, the inputs as they are read now, and the frontier as of which everything is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places: where the operators of a scope stand, what they read, and what a shard gave when it went through some of them."""
+"""Places: the operators of a scope in their order, what each reads, and what a shard put out after passing through some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a schedule in memory: operators stay from leg to leg, each leg is done for all shards, and what waits are deltas."""
+"""A schedule executed in memory: operators stay from leg to leg, each leg runs for all shards, and only deltas wait between legs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule of a step: what is begun, called, waits, is read for the last time, and in which round. Decides, and does nothing.
+"""The schedule of a step: which operators begin, run and wait, which data are read for the last time, and in which round. It decides, and executes nothing.
 
 Stage after stage: no leg of one begins before all legs of the one before are done. A loop goes round after round, each stage by
 stage, from the first round on in which something waits in it or in a loop within; a loop in a loop is the same again.

@@ -1,4 +1,4 @@
-"""The time of a run: what all that it takes in under the clock of arrivals has for its time.
+"""The time of a run, which all updates have that it reads under `clock: arrival`.
 
 One a run, in microseconds of UTC, strictly after those of earlier runs. It becomes known with the commit: a run that dies has had none.
 """

@@ -1,4 +1,4 @@
-"""What there is of an input: its files, and the progress that it carries."""
+"""The files of an input, and the progress that it carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is of each input of a run."""
+"""The files and progress of each input of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paths that a pipeline file names or leaves to us, and what is wrong with them, and with its times, whatever the data are."""
+"""The paths that a pipeline file names or leaves to defaults, and the errors in them and in its times that need no data to be found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an `inspect` sees, as lines for a person."""
+"""The updates that an `inspect` sees, as lines for people."""
 
 from __future__ import annotations
 

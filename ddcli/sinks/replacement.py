@@ -1,4 +1,4 @@
-"""The files of a log whose history is another now: those whose rows are others are replaced, the rest stay as they are."""
+"""The files of a log whose history has changed: those with other rows are replaced, the rest stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inputs of a run: readers of what is new in each, the time that they share, and their updates as matrices."""
+"""The inputs of a run: a reader of the new updates of each, the time that they share, and their updates as matrices."""
 
 from __future__ import annotations
 

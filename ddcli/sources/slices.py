@@ -1,4 +1,4 @@
-"""What sources are fed: updates that lie in files and are not read yet, in slices that any process can read.
+"""What sources receive: updates in files, not read yet, in slices that any process can read.
 
 A run is fed what is new in its inputs (see `ddcli.store.log.reader`). What is here is the past, as a changed pipeline's state is built
 from it: the contents of arrangements as of a frontier, and the updates of outputs.

@@ -1,4 +1,4 @@
-"""An arrangement less what a predicate drops: a wrapper that keeps nothing."""
+"""An arrangement without the records that a predicate drops: a wrapper that keeps nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reduction: for each key and interesting time, what the group's aggregates give, as updates to what they gave before.
+"""The reduction: the values of a group's aggregates for each key and interesting time, as updates to their values before.
 
     want(t)  = the aggregates of the accumulated input of the key at t, and nothing when the group is not present
     delta(t) = want(t) - accumulated output of the key at t

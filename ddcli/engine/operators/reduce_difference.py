@@ -1,4 +1,4 @@
-"""From what each instance wants to the updates that bring it about: delta(t) = want(t) - accumulated output at t."""
+"""From the records that each instance wants to the updates that produce them: delta(t) = want(t) - accumulated output at t."""
 
 from __future__ import annotations
 

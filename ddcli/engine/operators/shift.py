@@ -1,4 +1,4 @@
-"""Operators that move updates to later times, and the one that keeps them until those times are reached.
+"""Operators that move updates to later times, and the one that holds updates until their times are reached.
 
 A time is the input's coordinates, then a round for each loop around. Only `EnterAt` moves rounds, of the innermost loop; the
 others move the input's coordinates, and what they give may lie beyond the interval: a `Delay` reads them.

@@ -1,4 +1,4 @@
-"""A trace less what a predicate drops, which is asked as the trace is read."""
+"""A trace without the records that a predicate drops; the predicate is evaluated as the trace is read."""
 
 from __future__ import annotations
 

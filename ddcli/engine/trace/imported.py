@@ -1,4 +1,4 @@
-"""The trace of one dataflow read in another: nothing is copied or sorted again, and each goes on at its own pace.
+"""The trace of one dataflow read in another: nothing is copied or sorted again, and each dataflow proceeds at its own pace.
 
 The importing dataflow has taken the trace's updates up to some frontier. Its operators must see these and no others, however far
 the trace has gone; and what they take next is what the trace holds beyond. Batches that reach beyond what was taken are

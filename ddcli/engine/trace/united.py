@@ -1,4 +1,4 @@
-"""The trace of all shards of an arrangement: what one worker reads, and adds to, that steps over all of them at once."""
+"""The trace of all shards of an arrangement, which one worker reads and extends when it steps over all of them at once."""
 
 from __future__ import annotations
 

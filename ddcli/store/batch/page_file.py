@@ -1,4 +1,4 @@
-"""Parquet files in memory of some pages of a column: what a reader of Parquet is given that is to decode no others."""
+"""Parquet files in memory made of some pages of a column, for a reader of Parquet that should decode only these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows at times that are closed, or far ahead of the clock: what they are refused with, and when late ones are moved up."""
+"""Rows at closed times, or far ahead of the clock: the errors that refuse them, and when late ones are moved to a later time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a log's files as updates: what the format makes of them, in their types, without nulls where none may be."""
+"""Rows of a log's files as updates: interpreted by the format, in the declared types, without nulls where none are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory that this process alone writes to: its locks, the manifest in force, and what goes as no manifest names it."""
+"""A directory that this process alone writes to: its locks, the current manifest, and the removal of files that no manifest names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person may want of a state between runs: to see what is in it, to make it smaller, to tidy it up.
+"""Upkeep of a state between runs: what it holds, making it smaller, removing what is no longer needed.
 
 What is only looked at is looked at without the lock: a manifest is replaced as a whole. `written` are the directories outside of the
 state that its pipeline writes to; where nobody names the pipeline, those of outputs that say that they are this state's.
