@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 """What globs take, whatever the name begins with."""
-NEWEST, OLDER = (500, 10), (10, 2)
+NEWEST, OLDER = (500, 10), (50, 2)
 """How many files of an output a run that appends to it looks at, of the newest and of the older ones; and a process that has written the last itself."""
 ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
 
