@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ddcli.cli.messages import Records, Speaker
     from ddcli.errors import DdError
     from ddcli.job.options import Engine
+    from ddcli.job.standby import Standby
     from ddcli.job.summary import RunSummary
     from ddcli.render.profile import Profile
 
@@ -293,8 +294,8 @@ def command(
                 speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.to_json())
 
     with ending(speaker, records, skips=skips):
-        if watch:
-            stand(pipeline, state_directory, once, tell, speaker, records, skips=skips)
+        if standby is not None:
+            stand(pipeline, state_directory, standby, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
 
@@ -352,6 +353,7 @@ def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -
 def stand(
     pipeline: Path,
     state: Path | None,
+    standby: Standby,
     once: Callable[[Callable[[Path], bool]], RunSummary],
     tell: Callable[[RunSummary], None],
     speaker: Speaker,
@@ -377,7 +379,7 @@ def stand(
 
     speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
     try:
-        Standing(pipeline, state, once, tell, refused, incomplete).run()
+        Standing(pipeline, state, once, tell, refused, incomplete, standby).run()
     except Stopped as stopped:
         code = SIGNALLED + stopped.signal
         records.failed(stopped, code)

@@ -20,6 +20,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
+from ddcli.job.standby import Standby
 from ddcli.spec import included_files
 from ddcli.store.files.access import entries
 from ddcli.store.files.changes import Waker
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.spec.model import InputSpec
+    from ddcli.store.tables.listing import Glimpse
 
 PATIENCE = 2.0
 """Seconds between two looks, notified or not; of object stores five times that: each look is a request."""
@@ -66,7 +68,7 @@ class Standing:
     result, once a signal can't interrupt the round any more.
 
     `refused` receives errors after which the watch continues: the input, or the pipeline file, may be corrected. `waiting` receives
-    each file that is not whole, once.
+    each file that is not whole, once. `standby` is what rounds are given, with what was seen of the inputs.
     """
 
     pipeline: Path
@@ -75,6 +77,7 @@ class Standing:
     done: Callable[[RunSummary], None]
     refused: Callable[[DdError], None]
     waiting: Callable[[Path], None]
+    standby: Standby = field(default_factory=Standby)
     _stop: threading.Event = field(default_factory=threading.Event)
     _at_work: bool = False
     _refused_before: str = ""
@@ -86,13 +89,13 @@ class Standing:
         """
         whole = Wholeness(self.waiting)
         request, first = self._request(), True
-        seen = look(self.pipeline, request)
+        seen = self._look(request)
         waker = Waker(PATIENCE, self._stop)
         with self._listening():
             while not self._stop.is_set():
                 before, request = request, self._again(request)
                 if request.digest != before.digest:
-                    seen = look(self.pipeline, request)
+                    seen = self._look(request)
                 whole.unsettled = False
                 again = self._one(whole, first=first)
                 first = False
@@ -141,7 +144,7 @@ class Standing:
         patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
         waker.patience = patience
         while not self._stop.is_set():
-            now = look(self.pipeline, request)
+            now = self._look(request)
             if now == seen:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
@@ -152,11 +155,16 @@ class Standing:
                 return now
             latest = time.monotonic() + LONGEST
             while time.monotonic() < latest and not self._stop.wait(SETTLING):
-                before, now = now, look(self.pipeline, request)
+                before, now = now, self._look(request)
                 if now == before:
                     break
             return now
         return seen
+
+    def _look(self, request: Request) -> Look:
+        """Return the state of the inputs; the next round takes them as they are now."""
+        self.standby.glimpses.clear()
+        return look(self.pipeline, request, self.standby.glimpses)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -217,8 +225,11 @@ def watched(request: Request) -> list[Path]:
     return [*(path if path.is_dir() else path.parent for path in map(_fixed, roots(request))), *states]
 
 
-def look(pipeline: Path, request: Request) -> Look:
-    """Return the state of the inputs, the pipeline file and the imported states; it differs if one of them has changed."""
+def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], Glimpse] | None = None) -> Look:
+    """Return the state of the inputs, the pipeline file and the imported states; it differs if one of them has changed.
+
+    `glimpses` receives what was seen of each input in files.
+    """
     found: set[tuple[Any, ...]] = {_stamp(path) for path in (pipeline, *request.included)}
     for given in request.spec.inputs.values():
         if given.arrangement is not None:
@@ -234,8 +245,13 @@ def look(pipeline: Path, request: Request) -> Look:
             continue
         root = locate(request.base, given.path.value)
         found.add(_stamp(root / PROGRESS))
-        place, files = glimpse(given.path.value, request.base)
-        found.update((str(place), file.path, file.size, file.mtime_ns) for file in files)
+        glimpsed = glimpse(given.path.value, request.base)
+        if glimpsed is None:
+            continue
+        place = str(glimpsed.root)
+        found.update((place, file.path, file.size, file.mtime_ns) for file in glimpsed.files)
+        if glimpses is not None:
+            glimpses[given.path.value, request.base] = glimpsed
     return frozenset(found)
 
 

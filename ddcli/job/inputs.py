@@ -70,7 +70,13 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 for file in consumed
                 if file.key not in gone or not file.forgotten
             ]
-        listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
+        # What a watch has seen was there before the progress was read, which may speak of files that have come since.
+        seen = (
+            request.standby.glimpsed(given.path.value, request.base) if request.standby and progress is None else None
+        )
+        listing = list_input(
+            given.path.value, request.base, consumed, forgets=given.consumed == "forget", glimpsed=seen
+        )
         if progress is not None:
             listing = _of_writer(listing, owner)
         _mind_horizon(request, name, listing, begins=begins)

@@ -1,4 +1,4 @@
-"""What a watch keeps from one round to the next: the batches of the state that are open, or in memory, and the values of their lanes.
+"""What a watch keeps from one round to the next: the batches of the state that are open, or in memory, and the values of their lanes; and what it has just seen of the inputs.
 
 A round takes it, and puts it back when it has committed. Whatever else ends a round, and whatever comes between two (another state, another
 secret, somebody else's commit), the next round begins from the manifest, as a new process does.
@@ -6,6 +6,7 @@ secret, somebody else's commit), the next round begins from the manifest, as a n
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.tables.listing import Glimpse
 
     Mark = tuple[Path, str, int, str]
 
@@ -23,12 +25,18 @@ if TYPE_CHECKING:
 class Standby:
     """What the last round left, and of which commit of which state that is; nothing at first."""
 
+    glimpses: dict[tuple[str, Path], Glimpse] = field(default_factory=dict)
+    """What was seen of each input, by its path and what that is relative to, when the round was found to be worth while."""
     _kept: OpenBatches | None = None
     _mark: Mark | None = None
 
     def left(self, memory: int) -> int:
         """Return what a round has of its memory beside what may be kept."""
         return memory - memory // SHARE
+
+    def glimpsed(self, path: str, base: Path) -> Glimpse | None:
+        """Return what was seen of an input, once: who asks again wants what is there by then."""
+        return self.glimpses.pop((path, base), None)
 
     def clean(self, state: Path) -> int | None:
         """Return the number of the commit of a state after which the last round has left nothing behind; None if no round has."""

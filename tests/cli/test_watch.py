@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from ddcli.driver.run import run
 from ddcli.driver.watch import Standing, is_whole, look
+from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
+from ddcli.job.standby import Standby
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.log.progress import progress_bytes
@@ -220,6 +223,30 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
     standing.run()
     watchdog.cancel()
     assert told == [75, "3"]
+
+
+def test_a_round_lists_no_input_again_that_was_just_looked_at(orders):
+    """But one whose progress speaks of files that came since; and nobody else lists what is not there any more."""
+    pipeline, standby = orders.folder / "orders.yaml", Standby()
+    request = replace(read_request(pipeline, None, None, lambda _line: None), standby=standby)
+
+    def listed():
+        return {file.path for file in find_inputs(request, None)["orders"].listing.new}
+
+    known = listed()
+    look(pipeline, request, standby.glimpses)
+    arrive(orders, "orders/2.parquet", ("north", 1, 3, 1))
+    assert listed() == known
+    assert listed() == known | {"2.parquet"}, "it was for one round"
+    look(pipeline, request, standby.glimpses)
+    arrive(orders, "orders/3.parquet", ("north", 1, 3, 1))
+    (orders.folder / "orders/_progress.json").write_bytes(progress_bytes(((4,),)))
+    assert listed() == known | {"2.parquet", "3.parquet"}, "its progress is newer than what was seen"
+    (orders.folder / "orders/_progress.json").unlink()
+    arrive(orders, "orders/updates-3-4.parquet", ("north", 1, 3, 1))
+    look(pipeline, request, standby.glimpses)
+    (orders.folder / "orders/updates-3-4.parquet").unlink()
+    assert listed() == known | {"2.parquet", "3.parquet"}, "a log may be summed up meanwhile"
 
 
 def test_whole_files_are_taken_in_at_once_others_when_nothing_changes(orders):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
@@ -222,8 +222,25 @@ class Growth:
     before: InputFile
 
 
-def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, forgets: bool = False) -> Listing:
+class Glimpse(NamedTuple):
+    """Where an input lies, its files, by path, and what in it is not read: as all was at one moment."""
+
+    root: Path
+    files: list[InputFile]
+    passed: list[PassedOver]
+
+
+def list_input(
+    path: str,
+    base: Path,
+    consumed: Iterable[InputFile] = (),
+    *,
+    forgets: bool = False,
+    glimpsed: Glimpse | None = None,
+) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
+
+    What was `glimpsed` of it just now is not looked for again, unless it is a log that may be summed up meanwhile.
 
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a path that is not there, a glob that
@@ -234,7 +251,10 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
     try:
         passed: list[PassedOver] = []
         try:
-            root, found = _settled(path, base, passed)
+            if glimpsed is not None and not _is_written(glimpsed.files):
+                root, found, passed = glimpsed.root, glimpsed.files, [*glimpsed.passed]
+            else:
+                root, found = _settled(path, base, passed)
         except NothingFound:
             emptied = _emptied(path, base, consumed, forgets=forgets)
             if emptied is None:
@@ -266,7 +286,7 @@ def _settled(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, lis
     """
     root, files = find_files(path, base, passed)
     found = sorted(files, key=lambda file: file.path)
-    while any(file.path.rpartition("/")[2].startswith(UPDATES) for file in found):
+    while _is_written(found):
         again = sorted(find_files(path, base, [])[1], key=lambda file: file.path)
         if [file.path for file in again] == [file.path for file in found]:
             break
@@ -274,9 +294,17 @@ def _settled(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, lis
     return root, found
 
 
+def _is_written(found: Iterable[InputFile]) -> bool:
+    """Say whether files are of a log that we write."""
+    return any(file.path.rpartition("/")[2].startswith(UPDATES) for file in found)
+
+
 def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:
     """Return the archived files of an input that still lie in it, each with where it lies."""
-    root, found = glimpse(path, base)
+    glimpsed = glimpse(path, base)
+    if glimpsed is None:
+        return []
+    root, found, _ = glimpsed
     names = _by_path(file for file in consumed if file.archived and not file.withdrawn)
     try:
         each = [(taken_again(root, file, names.get(file.path, ())), root / file.path) for file in found]
@@ -285,13 +313,14 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
     return [(file, place) for file, place in each if file is not None]
 
 
-def glimpse(path: str, base: Path) -> tuple[Path, list[InputFile]]:
-    """Return where an input lies, and its files, by their names, sizes and times; none of one that isn't there."""
+def glimpse(path: str, base: Path) -> Glimpse | None:
+    """Return where an input lies, and its files, by their names, sizes and times; None where there is none."""
+    passed: list[PassedOver] = []
     try:
-        root, found = find_files(path, base, [])
-        return root, list(found)
+        root, found = find_files(path, base, passed)
+        return Glimpse(root, sorted(found, key=lambda file: file.path), passed)
     except (InputError, OSError):
-        return locate(base, path), []
+        return None
 
 
 def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: bool) -> Path | None:
