@@ -2,18 +2,32 @@
 
 To type checkers this is `dataclasses.dataclass`, and `fields`, `replace`, `field` and `is_dataclass` of the standard library work as ever. `__init__`
 is the standard library's own from the instance after `FEW` on: of some 250 classes that a run imports, it makes a few instances of a third, and
-many of a handful. The others are ordinary closures, as fast as generated ones where it matters.
+many of a handful. The others are ordinary closures, as fast as generated ones where it matters. Fields are described here, too: the standard library
+searches each annotation for what else it could mean, and makes a class with slots before its methods.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 FEW = 100
 """Instances of a class that are made without code of its own: to generate that takes as long as to make so many."""
+
+METHODS = ("__init__", "__repr__", "__eq__", "__setattr__", "__delattr__")
+"""Methods that a class keeps where it has them itself."""
+UNUSUAL = {"InitVar", "KW_ONLY", "dataclasses", "typing"}
+"""Annotations that may mean something else than a field's type."""
+PLAIN = partial(dataclasses.dataclass, init=False, repr=False, eq=False)
+_plain = vars(PLAIN()(type("Plain", (), {"__doc__": "Without fields."})))
+REAL: Any = dataclasses._FIELD  # type: ignore[attr-defined]  # noqa: SLF001 - what says that a field is one of objects
+ALIKE = {name: _plain[name] for name in ("__dataclass_params__", "__replace__") if name in _plain}
+"""What the standard library adds to each class alike, of its version."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,55 +61,125 @@ def _made(
 ) -> type:
     """Return the dataclass that `cls` describes."""
     own = vars(cls).keys()
-    written = {name for name in ("__init__", "__repr__", "__eq__", "__setattr__", "__delattr__") if name in own}
+    written = {name for name in METHODS if name in own}
     hashed = "__hash__" in own and not (vars(cls)["__hash__"] is None and "__eq__" in own)
-    # All that needs no generated code; `__eq__` and `frozen` would.
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
-    given = dataclasses.fields(made)
+    fields = _describe(cls, kw_only=kw_only)
+    made = [cls]  # with slots it is another class, which has the methods from the beginning
     methods: dict[str, Any] = {}
     if init:
         methods["__init__"] = _first_init(made, frozen=frozen)
     if repr:
-        methods["__repr__"] = _repr([field.name for field in given if field.repr])
+        methods["__repr__"] = _repr([field.name for field in fields if field.repr])
     if eq:
-        values = _values([field.name for field in given if field.compare])
+        values = _values([field.name for field in fields if field.compare])
         methods["__eq__"] = _eq(values)
-        if not hashed:
-            made.__hash__ = _hash(values) if frozen else None
     if frozen:
-        methods["__setattr__"], methods["__delattr__"] = _frozen(made, frozenset(field.name for field in given))
+        methods["__setattr__"], methods["__delattr__"] = _frozen(made, frozenset(field.name for field in fields))
         if slots:  # their state would be set attribute by attribute
-            methods["__getstate__"], methods["__setstate__"] = _state([field.name for field in given])
+            methods["__getstate__"], methods["__setstate__"] = _state([field.name for field in fields])
+    methods = {name: method for name, method in methods.items() if name not in written}
     for name, method in methods.items():
-        if name not in written:
-            method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
-            setattr(made, name, method)
-    found: type = made
-    return found
+        method.__name__, method.__qualname__ = name, f"{cls.__qualname__}.{name}"
+    if eq and not hashed:
+        methods["__hash__"] = _hash(values) if frozen else None
+    if slots:
+        made[0] = _with_slots(cls, [field.name for field in fields], methods)
+    else:
+        for name, method in methods.items():
+            setattr(cls, name, method)
+    abc.update_abstractmethods(made[0])
+    return made[0]
 
 
-def _first_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
+def _describe(cls: Any, *, kw_only: bool) -> tuple[dataclasses.Field[Any], ...]:
+    """Have a class describe its fields, as the standard library does; return them.
+
+    What has other annotations than the names of types and of class variables is left to the standard library, which is slower as it
+    has to find out what each annotation means.
+    """
+    found: dict[str, dataclasses.Field[Any]] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        found |= getattr(base, "__dataclass_fields__", {})
+    added = []
+    for name, kind in vars(cls).get("__annotations__", {None: None}).items():
+        if type(kind) is not str or UNUSUAL.intersection(kind.partition("[")[0].split(".")):
+            return dataclasses.fields(PLAIN(kw_only=kw_only)(cls))
+        if kind.partition("[")[0] == "ClassVar":
+            continue
+        default = getattr(cls, name, dataclasses.MISSING)
+        if type(default) is MemberDescriptorType:  # of a base with slots
+            default = dataclasses.MISSING
+        given = type(default) is dataclasses.Field
+        field: Any = default if given else dataclasses.field(default=default)
+        if field.default.__class__.__hash__ is None:
+            return dataclasses.fields(PLAIN(kw_only=kw_only)(cls))  # refuses what can be changed
+        field.name, field.type, field._field_type = name, kind, REAL  # noqa: SLF001 - as the standard library sets it
+        if field.kw_only is dataclasses.MISSING:
+            field.kw_only = kw_only
+        found[name] = field
+        if given:
+            added.append(field)
+    for field in added:
+        if field.default is dataclasses.MISSING:
+            delattr(cls, field.name)
+        else:
+            setattr(cls, field.name, field.default)
+    cls.__dataclass_fields__ = found
+    for name, value in ALIKE.items():
+        setattr(cls, name, value)
+    fields = tuple(found.values())
+    if "__match_args__" not in vars(cls):
+        matched = tuple(field.name for field in fields if field.init and not field.kw_only)
+        cls.__match_args__ = matched  # type: ignore[misc]
+    return fields
+
+
+def _with_slots(cls: type, names: list[str], methods: dict[str, Any]) -> type:
+    """Return the class with slots for its fields, and these methods."""
+    body = {name: value for name, value in vars(cls).items() if name not in names}
+    for own in ("__dict__", "__weakref__"):
+        body.pop(own, None)
+    inherited = {slot for base in cls.__mro__[1:-1] for slot in vars(base).get("__slots__", ())}
+    body["__slots__"] = tuple(name for name in names if name not in inherited)
+    body["__qualname__"] = cls.__qualname__
+    return type(cls)(cls.__name__, cls.__bases__, body | methods)
+
+
+def _first_init(made: list[Any], *, frozen: bool) -> Callable[..., None]:
     """Return an `__init__` that makes few instances by itself, then puts the standard library's in its place; so it does where that refuses the arguments."""
-    given = dataclasses.fields(cls)
-    places = [field.name for field in given if field.init and not field.kw_only]
-    settable = {field.name for field in given if field.init}
+    left, later, put = FEW, object(), object.__setattr__ if frozen else setattr
+    given: tuple[dataclasses.Field[Any], ...] = ()
+    places: list[str] = []
+    settable: set[str] = set()
+    needed: set[str] = set()
     defaults: dict[str, Any] = {}
-    for field in given:
-        if field.default is not dataclasses.MISSING:
-            defaults[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            defaults[field.name] = field
-    needed = settable - defaults.keys()
-    finishes, left, later = hasattr(cls, "__post_init__"), FEW, object()
-    put = object.__setattr__ if frozen else setattr
+    finishes = looked = False
+
+    def look() -> None:
+        """Find out what the fields are: hardly half of the classes have an instance in a run."""
+        nonlocal given, places, settable, needed, finishes, looked
+        given = dataclasses.fields(made[0])
+        places = [field.name for field in given if field.init and not field.kw_only]
+        settable = {field.name for field in given if field.init}
+        for field in given:
+            if field.default is not dataclasses.MISSING:
+                defaults[field.name] = field.default
+            elif field.default_factory is not dataclasses.MISSING:
+                defaults[field.name] = field
+        needed = settable - defaults.keys()
+        finishes = hasattr(made[0], "__post_init__")
+        looked = True  # last: another thread may be about to
 
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is one
         nonlocal left
+        if not looked:
+            look()
         left -= 1
         values = dict(zip(places, args, strict=False))
         sound = len(args) <= len(places) and settable >= kwargs.keys() and values.keys().isdisjoint(kwargs)
         values.update(kwargs)
         if left < 0 or not sound or not values.keys() >= needed:
+            cls = made[0]
             cls.__init__ = _standard_init(cls, frozen=frozen)
             cls.__init__(self, *args, **kwargs)
             return
@@ -158,18 +242,18 @@ def _repr(names: list[str]) -> Callable[[Any], str]:
     return __repr__
 
 
-def _frozen(cls: Any, names: frozenset[str]) -> tuple[Callable[..., None], Callable[..., None]]:
+def _frozen(made: list[Any], names: frozenset[str]) -> tuple[Callable[..., None], Callable[..., None]]:
     """Return what refuses to set and to delete the fields of a class, and any attribute of what is no subclass's."""
 
     def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807 - as above
-        if type(self) is cls or name in names:
+        if type(self) is made[0] or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(cls, self).__setattr__(name, value)
+        super(made[0], self).__setattr__(name, value)
 
     def __delattr__(self: Any, name: str) -> None:  # noqa: N807 - as above
-        if type(self) is cls or name in names:
+        if type(self) is made[0] or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-        super(cls, self).__delattr__(name)
+        super(made[0], self).__delattr__(name)
 
     return __setattr__, __delattr__
 

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import pickle
+from typing import ClassVar
 
 import pytest
 
@@ -67,7 +68,22 @@ def families(maker, options):
 
         one: object = ()
 
-    return Base, Derived, Own, Single
+    @maker(**options)
+    class Again(Base):
+        """A field of the first with another default, what all have in common, and a field that is given by its name."""
+
+        shared: ClassVar[int] = 3
+        other: list[int] = dataclasses.field(default_factory=lambda: [7])
+        named: int = dataclasses.field(default=5, kw_only=True)
+
+    return Base, Derived, Own, Single, Again, maker(**options)(unusual())
+
+
+def unusual():
+    """Return a class whose annotations are types, not their names."""
+    annotations = {"one": int, "other": list, "shared": ClassVar[int]}
+    body = {"other": dataclasses.field(default_factory=list), "shared": 4, "__doc__": "By types."}
+    return type("Unusual", (), {**body, "__annotations__": annotations, "__module__": __name__})
 
 
 def outcome(call):
@@ -156,3 +172,13 @@ def test_init_is_generated_for_many_objects_only(monkeypatch):
     assert Late.__init__ is stub
     assert Late(one=2) == Late(2)
     assert Late.__init__ is not stub
+
+
+def test_what_the_standard_library_refuses_is_refused():
+    class Mutable:
+        """A default that objects would share."""
+
+        one: list[int] = []  # noqa: RUF012 - what is refused
+
+    with pytest.raises(ValueError, match="mutable default"):
+        dataclass(Mutable)
