@@ -30,12 +30,44 @@ SERIES = {
     "string": "StringNameSpace",
     "struct": "StructNameSpace",
 }
+NUMPY = {
+    "_arraypad_impl": "pad",
+    "_arraysetops_impl": "ediff1d intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values",
+    "_histograms_impl": "histogram histogram_bin_edges histogramdd",
+    "_nanfunctions_impl": "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar",
+    "_npyio_impl": "DataSource NpzFile fromregex genfromtxt load loadtxt packbits save savetxt savez savez_compressed unpackbits",
+    "_polynomial_impl": "poly poly1d polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
+}
+"""Parts of numpy, and what each has in its `__all__`, which numpy asks for."""
 PARTS = {
     **{f"polars.series.{module}": frozenset({name}) for module, name in SERIES.items()},
     "polars.catalog.unity": frozenset({"Catalog"}),
+    "polars.config": frozenset({"Config"}),
+    "polars.convert.general": frozenset(
+        {
+            "from_arrow",
+            "from_dataframe",
+            "from_dict",
+            "from_dicts",
+            "from_numpy",
+            "from_pandas",
+            "from_records",
+            "from_repr",
+            "from_torch",
+        }
+    ),
     "polars.convert.normalize": frozenset({"json_normalize"}),
     "polars.dataframe._html": frozenset({"NotebookFormatter"}),
+    "polars.dataframe.group_by": frozenset({"DynamicGroupBy", "GroupBy", "RollingGroupBy"}),
     "polars.dataframe.plotting": frozenset({"DataFramePlot"}),
+    "polars.datatype_expr.array": frozenset({"DataTypeExprArrNameSpace"}),
+    "polars.datatype_expr.list": frozenset({"DataTypeExprListNameSpace"}),
+    "polars.datatype_expr.struct": frozenset({"DataTypeExprStructNameSpace"}),
+    "polars.functions.business": frozenset({"_holidays_to_expr", "business_day_count"}),
+    "polars.functions.range.date_range": frozenset({"date_range", "date_ranges"}),
+    "polars.functions.range.datetime_range": frozenset({"datetime_range", "datetime_ranges"}),
+    "polars.functions.range.linear_space": frozenset({"linear_space", "linear_spaces"}),
+    "polars.functions.range.time_range": frozenset({"time_range", "time_ranges"}),
     "polars.io.arrow_c_stream": frozenset({"scan_arrow_c_stream"}),
     "polars.io.avro": frozenset({"read_avro"}),
     "polars.io.clipboard": frozenset({"read_clipboard"}),
@@ -50,13 +82,29 @@ PARTS = {
     "polars.io.lance": frozenset({"scan_lance"}),
     "polars.io.lines": frozenset({"read_lines", "scan_lines"}),
     "polars.io.ndjson": frozenset({"read_ndjson", "scan_ndjson"}),
+    "polars.io.partition": frozenset({"FileProviderArgs", "PartitionBy"}),
+    "polars.io.plugins": frozenset({"_defer", "register_io_source"}),
     "polars.io.pyarrow_dataset": frozenset({"scan_pyarrow_dataset"}),
     "polars.io.scan_options": frozenset({"ScanCastOptions"}),
     "polars.io.spreadsheet": frozenset({"read_excel", "read_ods"}),
+    "polars.lazyframe.engine_remote": frozenset({"RemoteEngine"}),
+    "polars.lazyframe.resolver._resolver": frozenset({"FilterExpr", "LazyFrameResolver", "ResolvedLazyFrameProps"}),
+    "polars.lazyframe.group_by": frozenset({"LazyGroupBy"}),
+    "polars.lazyframe.in_process": frozenset({"InProcessQuery"}),
+    "polars.lazyframe.query_result": frozenset({"QueryResult", "SingleNodeQueryResult"}),
+    "polars.meta.build": frozenset({"build_info"}),
+    "polars.meta.versions": frozenset({"show_versions"}),
+    "polars.selectors": frozenset(
+        {"Selector", "_expand_selector_dicts", "_expand_selectors", "by_dtype", "expand_selector"}
+    ),
     "polars.sql": frozenset({"SQLContext", "sql"}),
+    "polars.string_cache": frozenset(
+        {"StringCache", "disable_string_cache", "enable_string_cache", "using_string_cache"}
+    ),
     "pyarrow.compute": frozenset[str](),
     "pyarrow.dataset": frozenset[str](),
     "pyiceberg.expressions.parser": frozenset[str](),
+    **{f"numpy.lib.{module}": frozenset(names.split()) for module, names in NUMPY.items()},
     "numpy.linalg": frozenset({"matrix_power", "eigvals", "inv", "lstsq"}),
     "numpy._core._add_newdocs": frozenset[str](),
     "importlib.metadata": frozenset({"entry_points"}),
@@ -130,6 +178,8 @@ class Deferred(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Return a function or a class that imports the module when something is asked of it, or what the module has of this name."""
+        if name == "__all__" and self._offered:
+            return sorted(self._offered)  # numpy joins those of its parts
         if name.startswith("__"):
             raise AttributeError(name)  # who only looks around finds nothing
         if name in self._offered and self.__name__ in self._left:

@@ -7,14 +7,20 @@ import gc
 import os
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ddcli.cli.deferred import defer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Its threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one a processor, in any case."""
 YOUNG = 200_000
 """New objects after which Python looks for cycles: its own 700 to 2 000 would have it look some 300 times during imports, which make half of these."""
+LARGE = 1 << 14
+"""Words in the frame that a command is called from. Python keeps frames in pieces of memory of 16 kB, and takes a new piece, and gives it back, at each
+call that leaves a full one (600 times in a short run, 2 % of it); for a frame of this size it takes one of 256 kB, half of which is left for others."""
 
 
 def run_and_leave() -> NoReturn:
@@ -32,7 +38,7 @@ def run_and_leave() -> NoReturn:
     from ddcli.cli.main import main
 
     try:
-        main()
+        _called(main)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -41,6 +47,13 @@ def run_and_leave() -> NoReturn:
     with suppress(Exception, KeyboardInterrupt):  # it is for later commands: this one is done
         kept.keep()
     os._exit(code)
+
+
+def _called(call: Callable[[], None]) -> None:
+    call()
+
+
+_called.__code__ = _called.__code__.replace(co_stacksize=LARGE)
 
 
 def flushed() -> int:

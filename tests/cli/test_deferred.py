@@ -79,6 +79,11 @@ def test_anything_else_imports_the_part(lib):
         part.nothing  # noqa: B018 - what is asked for
 
 
+def test_what_a_part_offers_is_what_it_lists(lib):
+    assert sys.modules["lib.part"].__all__ == ["Kind", "act", "tidy"]
+    assert waits()
+
+
 def test_modules_within_are_imported_before_and_after(lib):
     beside = importlib.import_module("lib.part.beside")
     assert beside.value() == 1
@@ -191,6 +196,26 @@ found["dt"] = pl.Series([0]).cast(pl.Date).dt.year().item() == 1970
 found["html"] = "<table" in frame._repr_html_()
 found["cast"] = type(pl.ScanCastOptions()).__name__ == "ScanCastOptions"
 found["normalize"] = pl.json_normalize([{"a": {"b": 1}}]).columns == ["a.b"]
+days = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 5), eager=True)
+found["days"] = days.len() == 5 and pl.select(pl.business_day_count(days.first(), days.last())).item() == 4
+found["times"] = pl.datetime_range(days.first(), days.last(), eager=True).len() == 5
+found["clock"] = pl.time_range(interval="12h", eager=True).len() == 2 and pl.linear_space(0, 1, 3, eager=True).sum() == 1.5
+found["select"] = frame.select(pl.selectors.string()).columns == ["b"] and frame.drop(pl.selectors.by_dtype(pl.String)).columns == ["a"]
+found["selector"] = isinstance(pl.selectors.all(), pl.selectors.Selector)
+found["groups"] = [len(rows) for _, rows in frame.group_by("b")] == [1, 1] and frame.lazy().group_by("b").len().collect().height == 2
+found["from"] = pl.from_dict({"a": [1]}).equals(pl.from_dicts([{"a": 1}])) and pl.from_numpy(np.array([[1]])).item() == 1
+with pl.Config(tbl_rows=1) as config, pl.StringCache():
+    found["config"] = isinstance(config, pl.Config)
+found["background"] = frame.lazy().collect(background=True).fetch_blocking().equals(frame)
+found["build"] = "version" in pl.build_info()
+found["sets"] = np.unique([1, 1, 2]).tolist() == [1, 2] and np.isin([1, 3], [3]).tolist() == [False, True]
+found["nan"] = np.nanmax([1, np.nan]).item() == 1 and np.pad([1], 1).tolist() == [0, 1, 0] and np.histogram([1, 2])[0].tolist().count(1) == 2
+found["poly"] = np.polyval(np.poly1d([1, 2]), 3).item() == 5 and np.packbits([1]).tolist() == [128]
+file = io.BytesIO()
+np.save(file, np.eye(2))
+file.seek(0)
+found["load"] = np.load(file).tolist() == [[1, 0], [0, 1]]
+found["all"] = {"unique", "nanmax", "pad", "poly", "load"} <= set(np.__all__)
 found["inverse"] = bool((np.linalg.inv(np.eye(2)) == np.eye(2)).all())
 print(json.dumps([waiting, found, [name for name in PARTS if name.startswith("polars") and name not in sys.modules]]))
 """
