@@ -3,6 +3,7 @@
 * execute: a run that has something to do: its attempts, and a changed plan
 * forget: rows of inputs are forgotten
 * keep: logs of which only the latest is kept
+* libraries: native libraries mapped while Python imports
 * meter: inputs whose progress is measured as they are read
 * migration: the state of a changed pipeline: what is new is built and committed
 * rebuild: what is built anew, and as of when

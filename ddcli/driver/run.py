@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ddcli.driver.libraries import map_ahead
 from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
@@ -131,6 +132,7 @@ def run(
         return nothing_new(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
+    map_ahead()
     # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
     with nullcontext() if dry_run else open_state(request, if_locked) as opened:
         if opened is not None and opened.manifest is not None:
