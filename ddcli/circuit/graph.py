@@ -37,9 +37,9 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Nest
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import loops, physical
-from ddcli.plan.descriptions import kind
 from ddcli.plan.logical import below, digest
 from ddcli.plan.loops import entering, level
+from ddcli.plan.node_kinds import kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

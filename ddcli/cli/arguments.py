@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from ddcli.screen import visible
 from ddcli.spec.file import ENDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -32,6 +33,8 @@ class PipelineFile(click.Path):
         beginning = f"{folder}/" if folder or incomplete.startswith("/") else ""
         files = [path for path in _yaml_files(Path(beginning or ".")) if visible(path) == path]
         found = [beginning + path for path in files if path.startswith(name)]
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(path) for path in sorted(found)] or [CompletionItem(incomplete, type="file")]
 
 
@@ -57,6 +60,8 @@ class NameIn(click.types.StringParamType):
         except DdError:
             return []
         names: set[str] = set().union(*(getattr(spec, section) for section in self.sections))
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ddcli.cli.annotations import annotation
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
 from ddcli.screen import in_actions, json_text, say, say_own
@@ -71,6 +70,8 @@ class Speaker:
     def annotate(self, error: BaseException) -> None:
         """In GitHub Actions, print an error as an annotation of the pull request."""
         if in_actions() and isinstance(error, DdError):
+            from ddcli.cli.annotations import annotation
+
             say_own(annotation(error), err=True)
 
 

@@ -214,7 +214,6 @@ def command(
     from ddcli.driver.run import run
     from ddcli.engine.progress import SILENT
     from ddcli.errors import UsageError
-    from ddcli.render.live import LiveProgress
     from ddcli.store.files.objects import locate
 
     unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None}
@@ -235,7 +234,11 @@ def command(
             hint="name one pipeline file",
         )
     keep_freed_memory()
-    live = LiveProgress() if sys.stderr.isatty() and not quiet and log_format == "text" else None
+    live = None
+    if sys.stderr.isatty() and not quiet and log_format == "text":
+        from ddcli.render.live import LiveProgress
+
+        live = LiveProgress()
     speaker = Speaker(log_format, quiet, live.say if live else partial(say, err=True))
     state_directory = None if state is None else locate(Path.cwd(), state)
     rewritten = frozenset(rewrite)

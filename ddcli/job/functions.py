@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, SpecErrors
-from ddcli.spec.operator_model import PythonFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ddcli.spec.model import Spec
+    from ddcli.spec.operator_model import PythonFunction
 
 NO_CODE = "DDCLI_NO_CODE"
+MODEL = "ddcli.spec.operator_model"
+"""The module of functions' class: while nobody has imported it, there is no function."""
 
 
 def functions_of(spec: Spec) -> Iterator[PythonFunction]:
     """Yield the functions that a file names, wherever it does."""
-    pending: list[Any] = [*spec.collections.values()]
+    model = sys.modules.get(MODEL)
+    pending: list[Any] = [*spec.collections.values()] if model else []
     while pending:
         each = pending.pop()
-        if isinstance(each, PythonFunction):
+        if isinstance(each, model.PythonFunction):  # type: ignore[union-attr]
             yield each
         elif is_dataclass(each):
             pending += [getattr(each, field.name) for field in fields(each)]

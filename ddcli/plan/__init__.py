@@ -8,6 +8,7 @@
 * conditions: those that `and` connects, and which of them fail on no record
 * delta: joins of a collection with itself that keep nothing of what lies between
 * descriptions: names and short descriptions of physical nodes
+* node_kinds: the word for what a physical node does
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
 * estimates: how many rows operators are expected to put out

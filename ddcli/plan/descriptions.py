@@ -6,8 +6,8 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
-from ddcli.expressions.tree import Column, quoted
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
+from ddcli.expressions.tree import quoted
 from ddcli.plan import loops, physical, windows
 from ddcli.plan.reductions import ALL, RECORDS, finished
 from ddcli.plan.work import in_order_of_time
@@ -27,64 +27,6 @@ SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys exists twice, the second time under such a name."""
 MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
 NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
-KINDS: dict[type[Node], str] = {
-    physical.Scan: "input",
-    physical.StateContents: "contents",
-    physical.UpsertTable: "upserts",
-    physical.SnapshotTable: "snapshots",
-    physical.WatchedRecords: "watch",
-    physical.StandingRecord: "once",
-    physical.Consolidated: "consolidate",
-    physical.Show: "inspect",
-    physical.Arrangement: "arrange",
-    physical.KeptArrangement: "arrange",
-    physical.Filtered: "filter on read",
-    physical.EquiJoin: "join",
-    physical.HalfJoin: "half join",
-    physical.RowCount: "count matches",
-    physical.FewerRows: "choose",
-    physical.DeltaJoin: "delta join",
-    physical.AsofGroup: "asof_join",
-    physical.Accumulate: "reduce",
-    physical.Group: "reduce",
-    physical.PythonGroup: "reduce",
-    physical.Top: "top_k",
-    physical.WindowedGroup: "window",
-    physical.RunningGroup: "window",
-    physical.OrderLanes: "order",
-    physical.EnterAt: "enter",
-    physical.Shift: "temporal_filter",
-    physical.PythonShift: "join_function",
-    physical.Delay: "delay",
-    loops.LoopVariable: "variable",
-    loops.Iterate: "loop",
-    loops.Leave: "leave",
-}
-
-
-def kind(node: Node) -> str:
-    """Return the word for what a node does; of a fused chain, what stands out in it."""
-    if isinstance(node, physical.Linear):
-        return _linear(node.steps)
-    if isinstance(node, physical.SignedSum):
-        return "negate" if node.signs == (-1,) else "subtract" if -1 in node.signs else "concat"
-    if isinstance(node, physical.Multiplicity):
-        return "threshold" if node.function else "distinct"
-    return KINDS[type(node)]
-
-
-def _linear(steps: Iterable[Step]) -> str:
-    words = [_step_kind(step) for step in steps]
-    found = list(dict.fromkeys(word for word in words if word != "project")) or ["project"]
-    return " + ".join(found)
-
-
-def _step_kind(step: Step) -> str:
-    if isinstance(step, MapStep):
-        return "map" if any(not isinstance(expression, Column) for _, expression in step.columns) else "project"
-    if isinstance(step, UnnestStep | PythonStep):
-        return "flat_map"
-    return "filter" if isinstance(step, FilterStep) else "explode"
 
 
 def columns(node: Node) -> dict[str, str]:

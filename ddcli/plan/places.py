@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.plan.descriptions import kind
+from ddcli.plan.node_kinds import kind
 from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
 

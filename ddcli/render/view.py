@@ -13,9 +13,10 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import keeps_state
-from ddcli.plan.descriptions import columns, kind, says
+from ddcli.plan.descriptions import columns, says
 from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.logical import EXPORT
+from ddcli.plan.node_kinds import kind
 from ddcli.plan.physical import WAITING
 from ddcli.plan.work import work
 

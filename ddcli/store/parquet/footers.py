@@ -12,8 +12,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import INTEGERS, Type, from_polars, is_field_name
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.tables.compression import bare
-from ddcli.store.tables.csv_records import DAMAGED, names_of, no_header, refuse_encoding
+from ddcli.store.tables.compression import DAMAGED, bare
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.partitions import types_of_partitions
 
@@ -150,6 +149,8 @@ def _proposed(path: Path, dialect: Dialect) -> str:
 
 def _names(path: Path, dialect: Dialect) -> list[str]:
     """Return the names of a CSV file's columns, or refuse it."""
+    from ddcli.store.tables.csv_records import names_of, no_header, refuse_encoding
+
     refuse_encoding(path, dialect)
     if names := names_of(path, dialect):
         return names

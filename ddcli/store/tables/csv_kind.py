@@ -11,8 +11,8 @@ import polars as pl
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.moment_format import iso
 from ddcli.store.parquet import footers
+from ddcli.store.tables.compression import DAMAGED
 from ddcli.store.tables.csv_records import (
-    DAMAGED,
     QUOTES,
     Damage,
     DamagedError,

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from ddcli.errors import InputError
-from ddcli.store.tables.compression import NotWholeError, unpacked
+from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.dialect import SAVED, UTF_8, Dialect, wrong_encoding
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 csv.field_size_limit(sys.maxsize)  # else 128 KiB of text in a field are an error
 
-DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
 QUOTES = "quote a value that has a quote, a {} or a line's end, and write a quote in it twice"
 WORDS = {
     "new-line character": "a carriage return is in a value that isn't quoted",

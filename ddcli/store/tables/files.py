@@ -20,8 +20,7 @@ from ddcli.expressions.years import RANGE, leaves_years, year_of
 from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
-from ddcli.store.tables.compression import bare, packing_of
-from ddcli.store.tables.csv_records import DAMAGED
+from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.errors import InputError, first_line
 from ddcli.store.extras import package
-from ddcli.store.tables.compression import unpacked
-from ddcli.store.tables.csv_records import DAMAGED, Damage
+from ddcli.store.tables.compression import DAMAGED, unpacked
+from ddcli.store.tables.csv_records import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
