@@ -153,7 +153,8 @@ def _has_changed(given: InputSpec, base: Path, mark: Mark, connections: Connecti
     if given.table == "delta":
         return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)
     source = open_table(given, base, connections)
-    return (source.tip, {name: str(kind) for name, kind in source.columns.items()}) != (mark.tip, mark.columns)
+    columns = {name: str(kind) for name, kind in source.columns.items()}
+    return (source.tip, columns) != (mark.tip, mark.columns) or any(source.renamed(mark, name) for name in columns)
 
 
 def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: Manifest | None) -> Spec:

@@ -9,6 +9,7 @@ import io
 import time as clock
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,13 +17,13 @@ import polars as pl
 from ddcli.errors import DdError, InputError, first_line
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.cancellation import remainder
+from ddcli.store.mirrors.column_chunks import PieceColumns, chunks_of
 from ddcli.store.mirrors.file_order import FileRows
 from ddcli.store.mirrors.mirror import UnknownChange
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Snapshot
@@ -53,6 +54,8 @@ class IcebergSource(TableSource):
         self.identity = str(self._table.metadata.table_uuid)
         self.version = (self._snapshot and self._snapshot.sequence_number) or 0
         super().__init__(name, found, {field.name: field.optional for field in fields})
+        self.numbers = {field.name: field.field_id for field in fields}
+        self._known_names: tuple[Any, dict[str, str] | None] = (None, None)
 
     @property
     def tip(self) -> str:
@@ -113,29 +116,50 @@ class IcebergSource(TableSource):
 
     def _changed(self, gone: Mapping[Any, Sequence[Any]], new: Mapping[Any, Sequence[Any]]) -> Iterator[pl.DataFrame]:
         """Yield the rows of data files that are read more often, or less, than before, less those that others have, too."""
-        sides: list[list[FileRows]] = [[], []]
+        sides: list[list[FileScanTask]] = [[], []]
         for key in {**gone, **new}:
             count = len(new.get(key, ())) - len(gone.get(key, ()))
             task = (*new.get(key, ()), *gone.get(key, ()))[0]
-            sides[count > 0] += [self._piece(task)] * abs(count)
-        yield from remainder(*sides)
+            sides[count > 0] += [task] * abs(count)
+        yield from remainder(*([self._piece(task, compared=all(sides)) for task in side] for side in sides))
 
-    def _piece(self, task: FileScanTask) -> FileRows:
+    def _piece(self, task: FileScanTask, *, compared: bool) -> FileRows:
         least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
-        return FileRows(lambda: self._file(task), least, largest)
+        return FileRows(lambda: self._file(task), least, largest, self._columns(task) if compared else None)
 
-    def _bounds(self, found: Mapping[int, bytes] | None) -> dict[int, Any]:
-        """Return values that a manifest has of columns, by the columns' numbers, as far as these are the table's."""
+    def _columns(self, task: FileScanTask) -> PieceColumns | None:
+        """Return the columns of a data file that can be compared by their bytes: it lies on this machine and has the table's columns by their names."""
+        from pyarrow import ArrowException, parquet
+
+        path = _local(task.file.file_path)
+        if path is None or not _is_plain(task):
+            return None
+        try:
+            footer = parquet.read_metadata(path)
+        except (OSError, ArrowException):
+            return None  # who reads its rows says what is wrong
+        names = self._names(footer.schema.to_arrow_schema())
+        if names is None or any(name != own for name, own in names.items()):
+            return None
+
+        def read(columns: Sequence[str]) -> pl.DataFrame:
+            return pl.concat(frame.select(columns) for frame in self._plainly(task, columns) or self._read([task]))
+
+        chunks = chunks_of(path, footer, range(footer.num_row_groups))
+        return None if chunks is None else PieceColumns([*self.columns], read, chunks)
+
+    def _bounds(self, found: Mapping[int, bytes] | None) -> dict[str, Any]:
+        """Return values that a manifest has of columns, as far as these are the table's."""
         from pyiceberg.conversions import from_bytes
         from pyiceberg.types import PrimitiveType
 
-        kinds = {each.field_id: each.field_type for each in self._table.schema().fields}
-        bounds: dict[int, Any] = {}
+        fields = {each.field_id: each for each in self._table.schema().fields}
+        bounds: dict[str, Any] = {}
         for number, value in (found or {}).items():
-            kind = kinds.get(number)
-            if isinstance(kind, PrimitiveType):
+            field = fields.get(number)
+            if field is not None and isinstance(field.field_type, PrimitiveType):
                 with suppress(Exception):  # of a type that was widened, for one: files are ordered by the others then
-                    bounds[number] = from_bytes(kind, value)
+                    bounds[field.name] = from_bytes(field.field_type, value)
         return bounds
 
     def _rows(self) -> Iterator[pl.DataFrame]:
@@ -155,30 +179,47 @@ class IcebergSource(TableSource):
         """Return the rows of a data file."""
         return self._plainly(task) or self._read([task])
 
-    def _plainly(self, task: FileScanTask) -> list[pl.DataFrame] | None:
+    def _plainly(self, task: FileScanTask, columns: Sequence[str] | None = None) -> list[pl.DataFrame] | None:
         """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None: its package has to read it.
 
         That takes half of the package's time.
         """
         from pyarrow import parquet
-        from pyiceberg.io.pyarrow import pyarrow_to_schema
-        from pyiceberg.manifest import FileFormat
 
-        metadata = self._table.metadata
-        if task.delete_files or task.file.file_format != FileFormat.PARQUET:
+        if not _is_plain(task):
             return None
-        with self._errors(), self._table.io.new_input(task.file.file_path).open() as opened:
-            data = opened.read()
-            physical = parquet.read_schema(io.BytesIO(data))
-            mapping, version = metadata.name_mapping(), metadata.format_version
-            found = pyarrow_to_schema(physical, mapping, downcast_ns_timestamp_to_us=True, format_version=version)
-            files = {field.field_id: (field.name, field.field_type) for field in found.fields}
-            wanted = [self._table.schema().find_field(name) for name in self.columns]
-            if any(files.get(each.field_id, ("", None))[1] != each.field_type for each in wanted):
+        path, wanted = _local(task.file.file_path), [*self.columns] if columns is None else columns
+        with self._errors(), path.open("rb") if path else self._fetched(task) as data:
+            names = self._names(parquet.read_schema(data))
+            if names is None:
                 return None
-            scan = pl.scan_parquet(io.BytesIO(data), glob=False, hive_partitioning=False)
-            frame = scan.select(pl.col(files[each.field_id][0]).alias(each.name) for each in wanted)
-            return [frame.collect()] if frame.collect_schema() == self._dtypes else None
+            data.seek(0)
+            scan = pl.scan_parquet(data, glob=False, hive_partitioning=False)
+            frame = scan.select(pl.col(names[name]).alias(name) for name in wanted)
+            kinds = {name: self._dtypes[name] for name in wanted}
+            return [frame.collect()] if frame.collect_schema() == kinds else None
+
+    def _fetched(self, task: FileScanTask) -> io.BytesIO:
+        with self._table.io.new_input(task.file.file_path).open() as opened:
+            return io.BytesIO(opened.read())
+
+    def _names(self, physical: Any) -> dict[str, str] | None:
+        """Return how a file with this schema (pyarrow's) names the table's columns; None where it has not all of them, or of other types."""
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+        known, names = self._known_names
+        if known is not None and physical.equals(known, check_metadata=True):  # as nearly all files
+            return names
+        metadata = self._table.metadata
+        mapping, version = metadata.name_mapping(), metadata.format_version
+        with self._errors():
+            found = pyarrow_to_schema(physical, mapping, downcast_ns_timestamp_to_us=True, format_version=version)
+        files = {field.field_id: (field.name, field.field_type) for field in found.fields}
+        wanted = [self._table.schema().find_field(name) for name in self.columns]
+        plain = all(files.get(each.field_id, ("", None))[1] == each.field_type for each in wanted)
+        names = {each.name: files[each.field_id][0] for each in wanted} if plain else None
+        self._known_names = physical, names
+        return names
 
     def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
         """Return the data files of a snapshot, by what identifies their rows: their paths and those of their delete files."""
@@ -206,6 +247,19 @@ class IcebergSource(TableSource):
             raise UnknownChange from None
         except Exception as error:  # noqa: BLE001 - as above
             raise InputError(f"the table of Iceberg can't be read: {first_line(error)}", place=self.place) from None
+
+
+def _is_plain(task: FileScanTask) -> bool:
+    """Say whether a data file is one of Parquet of which all rows count."""
+    from pyiceberg.manifest import FileFormat
+
+    return not task.delete_files and task.file.file_format == FileFormat.PARQUET
+
+
+def _local(location: str) -> Path | None:
+    """Return the path of a file on this machine; None for others, and for what only the package reads as it is meant."""
+    path = location.removeprefix("file://")
+    return Path(path) if path.startswith("/") and not {"?", "#", "%"} & {*path} else None
 
 
 def _id(snapshot: Snapshot | None) -> str:

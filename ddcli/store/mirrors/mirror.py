@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
@@ -59,6 +59,8 @@ class Mark:
     files: tuple[str, ...] = ()
     instead_of: int = 0
     """The first of the additions that the last one takes the place of; 0: of none."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The numbers by which the table knows these columns whatever their names are, where it has such."""
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
@@ -73,6 +75,8 @@ class Mark:
             count_of(found.instead_of),
         )
         columns_of(found.columns)
+        for name, number in found.numbers.items():
+            text_of(name), integer_of(number)
         for name in found.files:
             named(BATCH, name)
         return found

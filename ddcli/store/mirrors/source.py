@@ -36,6 +36,8 @@ class TableSource(ABC):
     """Whether changes are those since the rows of the mirror, not since its mark."""
     key: tuple[str, ...] = ()
     """Columns of which no two rows of the table have the same values."""
+    numbers: Mapping[str, int] = {}
+    """The numbers by which the table knows its columns whatever their names are, where it has such."""
 
     def __init__(self, place: str, found: Mapping[str, pl.DataType], nullable: Mapping[str, bool]) -> None:
         self.place = place
@@ -90,7 +92,8 @@ class TableSource(ABC):
 
     def _mark(self, version: int, committed: int) -> Mark:
         columns = {name: str(kind) for name, kind in self.columns.items()}
-        return Mark(self.identity, version, committed, columns, self._tip(version))
+        numbers = {name: self.numbers[name] for name in self.columns if name in self.numbers}
+        return Mark(self.identity, version, committed, columns, self._tip(version), numbers=numbers)
 
     def _labelled(self, frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
         """Yield updates at a version, in the columns of the mirror."""
@@ -165,9 +168,15 @@ class TableSource(ABC):
             if now[name] != kind:
                 change = f"has '{name}' as {now[name].removesuffix('?')}, which was {kind.removesuffix('?')}"
                 self._refuse(change, name, described)
+            if self.renamed(mark, name):
+                self._refuse(f"has another column under the name '{name}'", name, described)
         for name in now.keys() - mark.columns.keys():
             if not self._nullable[name]:
                 self._refuse(f"has a new column '{name}' that can't be null", name, described)
+
+    def renamed(self, mark: Mark, name: str) -> bool:
+        """Say whether a name is that of another column than the one that a mark knows by it."""
+        return name in mark.numbers and mark.numbers[name] != self.numbers.get(name)
 
     def _refuse(self, change: str, name: str, described: Sequence[tuple[int, Mapping[str, Any]]]) -> NoReturn:
         last = described[-1][1].get(name) if described else None
