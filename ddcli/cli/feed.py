@@ -133,9 +133,10 @@ def _changes(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator
 
 def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str, table: str) -> None:
     """Deliver changes to a target, each time."""
-    from ddcli.feed.targets import open_target
+    from ddcli.feed.targets import check_inputs, open_target
     from ddcli.job.summary import plural
 
+    check_inputs(into, Path.cwd(), feed.state)
     for _ in waits:
         found, place = feed.transfer(consumer, lambda each: open_target(into, table, each, Path.cwd()))
         rows = found.changes.height

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.errors import UsageError, masked
+from ddcli.errors import DdError, UsageError, masked
 from ddcli.feed.database_target import DatabaseFeed
 from ddcli.feed.parquet_target import ParquetFeed
-from ddcli.store.files.access import real
+from ddcli.job.paths import takes
+from ddcli.screen import near
+from ddcli.store.files.access import is_there, real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.manifest import NAME as MANIFEST
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.pipeline_file import file_of
 from ddcli.store.tables.input_path import ONLY_NAMED, SUFFIXES
 
 if TYPE_CHECKING:
@@ -30,6 +34,29 @@ def check_table(text: str, table: str) -> None:
         raise UsageError("--table is for a database", hint=f"name one with --into {ENDINGS}")
     if not table:
         raise UsageError("--table is empty", hint="name the table, or leave --table out")
+
+
+def check_inputs(text: str, base: Path, state: Path) -> None:
+    """Refuse a target where an input of this state's pipeline reads: its next run would take the changes in, or refuse a file of them (UsageError)."""
+    from ddcli.spec import parse_spec
+
+    manifest = read_newest(state)
+    file = file_of(state, manifest) if manifest is not None else None
+    if file is None or not is_there(file) or not text or text.startswith(POSTGRES):
+        return
+    try:
+        spec = parse_spec(file.read_text(), str(file))
+    except (DdError, UnicodeDecodeError):
+        return  # a run reports what is wrong with it
+    path = real(locate(base, text))
+    written = path if path.suffix.lower() in (*SQLITE, *DUCKDB) else path / "changes.parquet"
+    for name, given in spec.inputs.items():
+        if given.in_files and takes(real(locate(file.parent, given.path.value)), written):
+            raise UsageError(
+                f"the target is where the input '{name}' of {near(str(file))} reads",
+                place=text,
+                hint="deliver to another place",
+            )
 
 
 def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:

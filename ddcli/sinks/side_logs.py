@@ -112,6 +112,23 @@ class ErrorLog:
         if self._frames:
             write(transaction, directory, [pl.concat(self._frames)], self.times, interval, called)
 
+    def add_missing(
+        self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str
+    ) -> None:
+        """Add to a transaction the records that fail more often than the log has them: what fails was computed anew, some of it or all."""
+        if not self._frames:
+            return
+        record = ["error", "record"]
+        logged = pl.concat(
+            [*(frame.select(*record, DIFF) for frame in _written(directory))] or [self._frames[0].clear()]
+        )
+        held = logged.group_by(record).agg(pl.col(DIFF).sum().alias("held"))
+        now = pl.concat(self._frames).group_by([*record, *self.times]).agg(pl.col(DIFF).sum())
+        missing = pl.col(DIFF) - pl.col("held").fill_null(0)
+        found = now.join(held, on=record, how="left").with_columns(missing.alias(DIFF)).filter(pl.col(DIFF) > 0)
+        if found.height:
+            write(transaction, directory, [found.drop("held")], self.times, interval, called)
+
     def correct(
         self,
         transaction: Transaction,

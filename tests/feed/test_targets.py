@@ -356,6 +356,19 @@ def test_no_target_lies_in_the_directory_of_an_output(orders, target):
     assert orders("run", "orders.yaml", "--quiet").code == 0
 
 
+@pytest.mark.parametrize("target", ["orders", "./orders/", "orders/changes", "link"])
+def test_no_target_lies_where_an_input_reads(orders, target):
+    """The next run would take the changes in as rows of the input, or refuse their file."""
+    orders("run", "orders.yaml", "--quiet")
+    (orders.folder / "link").symlink_to("orders")
+    refused = orders("feed", "out/totals", "--consumer", "mail", "--into", target)
+    assert (refused.code, refused.out) == (2, "")
+    assert "the target is where the input 'orders' of orders.yaml reads" in refused.err
+    assert "mail" not in orders("feed", "out/totals", "--list").out
+    assert orders("feed", "out/totals", "--consumer", "mail", "--into", "beside").code == 0
+    assert orders("run", "orders.yaml").err.startswith("orders: nothing new")
+
+
 @pytest.mark.parametrize("target", [".dd/orders", ".dd/orders/changes", ".dd/orders/registers/changes.db"])
 def test_no_target_lies_in_a_state(orders, target):
     """Nobody else's file belongs there: `dd reset` would remove it, or refuse to."""

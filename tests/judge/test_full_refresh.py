@@ -45,7 +45,7 @@ outputs: {c: c/, n: n/}
 ROWS = st.lists(st.integers(0, 3), max_size=4)
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["write", "write", "run", "compact", "replace", "refresh", "refresh"]),
+        st.sampled_from(["write", "write", "run", "compact", "replace", "refresh", "refresh", "one"]),
         ROWS,
         st.none() | st.integers(0, 60),
     ),
@@ -108,7 +108,7 @@ class Shop:
             except Dead:
                 assert self.held() in (before, after)
             except InputError:  # files are gone, or were summed up before they were read
-                assert "refresh" not in options
+                assert options.get("refresh") != frozenset()
                 return
             else:
                 break
@@ -162,4 +162,21 @@ def test_a_full_refresh_is_one_change(steps, logged):
             elif step == "run":
                 shop.reads(death)
             else:
-                shop.reads(death, refresh=frozenset())
+                shop.reads(death, refresh=frozenset("c" if step == "one" else ()))
+
+
+def test_a_record_that_fails_is_logged_once(tmp_path):
+    """Whichever outputs are computed anew, and however often; not those that begin to fail with a change of the pipeline."""
+    shop = Shop(tmp_path, logged=False)
+    shop.write([0, 0, 2])
+    for refresh in [None, frozenset("c"), frozenset("cn"), frozenset("n"), frozenset()]:
+        shop.reads(None, **({} if refresh is None else {"refresh": refresh}))
+    file = tmp_path / "reader.yaml"
+    file.write_text(
+        file.read_text().replace("  n: {from", '  e: {from: rows, apply: [{map: {k: k, s: "6 / k"}}]}\n  n: {from')
+    )
+    file.write_text(file.read_text().replace("n: n/", "n: n/, e: e/"))
+    run(file, apply=True)
+    run(file, refresh=frozenset("e"))
+    failed = [pl.read_parquet(each)["diff"].sum() for each in (tmp_path / ".dd/reader/errors").glob("*.parquet")]
+    assert sum(failed) == 4
