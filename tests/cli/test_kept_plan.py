@@ -348,7 +348,7 @@ DAMAGES = {
 def test_damage_is_as_good_as_nothing(twins):
     """Each to the plan that the run after the last damage kept."""
     twins(lambda folder: batch(folder, 1))
-    for time, damage in enumerate(DAMAGES.values(), start=2):
+    for time, damage in enumerate(some(DAMAGES.values()), start=2):
         for place in their_places():
             damage(place)
         twins(lambda folder, time=time: batch(folder, time))

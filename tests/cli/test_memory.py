@@ -153,7 +153,7 @@ def log(folder):
 @pytest.mark.slow
 def test_a_run_keeps_to_its_memory(tmp_path):
     """A load, a change as large as half of it over a state of few shards, and compaction; all in one run in memory needs more."""
-    rows = 1_400_000
+    rows = 1_500_000
     sales = Sales(tmp_path, rows // 5)
     sales.people()
     sales.orders(0, rows, 0)
@@ -167,7 +167,7 @@ def test_a_run_keeps_to_its_memory(tmp_path):
         took = measure(dd(*what))
         assert took.peak <= MORE * MEMORY_GIVEN, f"{what}: {took.peak >> 20} MiB were resident"
     large = sales.pipeline("large")
-    assert measure(dd("run", large, "--memory", "100GiB")).peak > MORE * MEMORY_GIVEN, "else this says nothing"
+    assert measure(dd("run", large, "--memory", "100GiB")).peak > 1.2 * MEMORY_GIVEN, "else this says nothing"
     for name in ("totals", "best"):
         one, other = (log(path.parent / "out" / name) for path in (little, large))
         assert one.height >= sales.customers or name == "totals"

@@ -26,7 +26,7 @@ def test_death_at_every_operation(stage, tmp_path, through):
     assert at > 25
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*some(range(4))])
 def test_one_death_after_the_other(stage, tmp_path, through, seed):
     draw = random.Random(seed)
     shop = stage.shop.copy(tmp_path / "shop")

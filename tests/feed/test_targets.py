@@ -19,7 +19,6 @@ from ddcli.feed.targets import open_target
 from ddcli.render.rows import as_text
 from ddcli.store.state.consumers import read_consumers
 from tests import draws
-from tests.draws import many
 from tests.feed.test_histories import History
 from tests.harness import contents
 
@@ -52,7 +51,7 @@ def held(path):
 @pytest.mark.parametrize("kind", TARGETS)
 def test_each_change_is_delivered_once_whoever_dies(tmp_path, kind, monkeypatch):
     """A process dies before the target's commit, after it, or not at all; then the output goes on."""
-    for case in range(many(2)):
+    for case in draws.some(range(2)):
         history = History(tmp_path / str(case), draws.chance(f"into {kind} {case}"))
         folder, chance = history.folder, history.chance
         history.supply()

@@ -15,7 +15,7 @@ from tests.judge.harness import Meaning, judge
 from tests.judge.sizes import AS_THEY_ARE, few
 from tests.loops import LEAST_LABEL, indented
 
-small_and_large = pytest.mark.parametrize("most", [AS_THEY_ARE, 0])
+small_and_large = pytest.mark.parametrize("most", [*some([AS_THEY_ARE, 0])])
 
 
 def orders(times: list, most: int = 2):

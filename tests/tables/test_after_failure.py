@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 from collections import Counter
+from itertools import product
 
 import duckdb
 import polars as pl
@@ -98,8 +99,7 @@ class Table:
         return Counter({tuple(row): diff for *row, diff in read_log(self.folder / "out", as_of="latest").rows()})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(many(2)))
+@pytest.mark.parametrize(("kind", "seed"), [*some(product(KINDS, range(many(2))))])
 def test_a_random_history(tmp_path, kind, seed):
     draw = random.Random(f"{SEED}-{seed}")
     table = Table(tmp_path, kind)

@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from functools import partial
+from itertools import product
 
 import duckdb
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import DdError, InputError, SpecErrors
-from tests.draws import SEED, many
+from tests.draws import SEED, many, some
 from tests.harness import called
 
 KINDS = ("sqlite", "duckdb")
@@ -69,8 +70,7 @@ def judge_history(folder, database, change, rows, seed, full="orders"):
             assert not sum(output.inserted + output.deleted for output in summary.outputs.values())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(many(3)))
+@pytest.mark.parametrize(("kind", "seed"), [*some(product(KINDS, range(many(3))))])
 def test_a_random_history(tmp_path, kind, seed):
     change(tmp_path, kind, MADE)
     judge_history(tmp_path, kind, partial(change, tmp_path, kind), partial(rows, tmp_path, kind), seed)

@@ -17,7 +17,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.mirrors.database import DatabaseSource
 from ddcli.store.mirrors.duckdb_reader import DuckdbReader
 from ddcli.store.mirrors.sqlite_reader import SqliteReader
-from tests.draws import chance, many
+from tests.draws import chance, many, some
 from tests.tables import database_followers as judges
 from tests.tables.database_followers import DatabaseFollower
 from tests.tables.test_output_types import HELD, ONLY_PARQUET, judge_refusal, write
@@ -26,7 +26,7 @@ KINDS = ["sqlite", "duckdb"]
 
 
 @pytest.fixture(
-    params=[(kind, keyed) for kind in KINDS for keyed in (False, True)], ids=lambda each: f"{each[0]}-{each[1]}"
+    params=[*some((kind, keyed) for kind in KINDS for keyed in (False, True))], ids=lambda each: f"{each[0]}-{each[1]}"
 )
 def make(request, tmp_path):
     """Return what makes a pipeline in a folder of its own."""

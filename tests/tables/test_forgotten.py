@@ -3,6 +3,7 @@
 import sqlite3
 from collections import Counter
 from contextlib import closing, suppress
+from itertools import product
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ from deltalake import DeltaTable
 from ddcli.driver.forget import forget
 from ddcli.driver.run import run
 from ddcli.errors import StateError
-from tests.draws import chance, many
+from tests.draws import chance, many, some
 from tests.store.support import Dead, Faulty
 from tests.tables.followers import through
 from tests.tables.histories import DeltaHistory, IcebergHistory, properties_of
@@ -101,8 +102,7 @@ def mirrored(folder):
 
 
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite"])
-@pytest.mark.parametrize("time", [False, True])
+@pytest.mark.parametrize(("kind", "time"), [*some(product(["delta", "iceberg", "sqlite"], [False, True]))])
 def test_a_random_history(tmp_path, kind, time):
     """The command may die at any operation; then it is repeated. The history is that without the rows, and goes on with the table."""
     for seed in range(many(1)):
