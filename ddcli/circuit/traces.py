@@ -182,8 +182,8 @@ class StateTraces:
             key_shards = KeyShards(key.width, count)
             batches = [ShardBatch(batch, key_shards, at) for at, each in enumerate(stored) for batch in each]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
-        given = _Given(trace, identity, shards, pool, stored, passes <= count, lanes)
-        self._given[id(trace)] = replace(given, before=given.rows_scanned)
+        before = sum(batch.file.rows_scanned for each in stored for batch in each)
+        self._given[id(trace)] = _Given(trace, identity, shards, pool, stored, passes <= count, lanes, before)
         self._arrangement(identity, layout)
         return trace
 

@@ -90,8 +90,11 @@ class BatchLayout:
 
     def constants(self, matrix: Matrix) -> dict[str, int]:
         """Return the hidden columns that hold one number: after compaction times and diffs mostly do, and need not be read."""
-        tail = {name: matrix[:, at] for at, name in enumerate((*self.times, DIFF), start=self.record.width)}
-        return {name: int(lane[0]) for name, lane in tail.items() if self.record.names and (lane == lane[0]).all()}
+        if not self.record.names:
+            return {}
+        tail = matrix[:, self.record.width :]
+        first, same = tail[0].tolist(), (tail == tail[0]).all(axis=0).tolist()
+        return {name: value for name, value, one in zip((*self.times, DIFF), first, same, strict=True) if one}
 
     def fill(self, matrix: Matrix, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> None:
         """Write the rows whose columns a file had, bit for bit; `constants` are the columns that `frame` lacks."""

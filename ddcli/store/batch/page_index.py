@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Data = np.ndarray[Any, np.dtype[np.uint8]]
 
+JSON = json.JSONEncoder(ensure_ascii=False)
 MAGIC = b"ddpages1"
 TRAILER = len(MAGIC) + 4
 """Bytes at the end of the index: its length, and what it is."""
@@ -81,8 +82,7 @@ def decimal_width(digits: int) -> int:
     return int(10**digits).bit_length() // 8 + 1
 
 
-@dataclass(frozen=True, slots=True)
-class PageColumn:
+class PageColumn(NamedTuple):
     """A column of a file: its name there, the text of its type, and the form of its pages."""
 
     name: str
@@ -132,9 +132,8 @@ class PageIndex:
         """Return what `from_bytes` reads, and after it its length and what it is."""
         packed = {name: _text(getattr(self, name)) for name in ("records", "checksums")}
         numbers = {name: getattr(self, name) for name in ("rows", "group", "page", "key", "start")}
-        columns = [[column.name, column.kind, column.form] for column in self.columns]
-        tree = {**numbers, **packed, "columns": columns, "constants": self.constants, "mark": self.mark}
-        text = json.dumps(tree, ensure_ascii=False).encode()
+        tree = {**numbers, **packed, "columns": self.columns, "constants": self.constants, "mark": self.mark}
+        text = JSON.encode(tree).encode()
         return text + len(text).to_bytes(4, "little") + MAGIC
 
     @classmethod

@@ -11,11 +11,10 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, POOLED, SIGN, float_values
 from ddcli.engine.kernels.packed_pages import BLOCK, HEAD, pack_deltas
@@ -125,8 +124,7 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
     return memoryview(b"".join([group, leaf.tobytes(), index.to_bytes(), end]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     """A column's pages, one after the other; the first is a dictionary of so many bytes, or there is none."""
 
     column: PageColumn
