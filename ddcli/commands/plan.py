@@ -6,7 +6,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.tables import tables_as_now
+from ddcli.driver.tables import looked, tables_as_now
 from ddcli.job.frontier import find_time, find_upper
 from ddcli.job.idle import is_changed, is_idle
 from ddcli.job.request import newest_of, read_request
@@ -136,6 +136,10 @@ def _because(why: tuple[str, ...]) -> str:
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
     """Return what a run of the pipeline file at `path` would do; raise what it would refuse. Changes nothing, takes no lock."""
     request = read_request(path, state, until, lambda _line: None)
+    return looked(request, lambda: _looked(request))
+
+
+def _looked(request: Request) -> Preview:
     manifest = newest_of(request)
     check_outputs(request.state, manifest, request.outputs)
     if manifest is not None and is_idle(request, manifest, locks=False):
@@ -144,8 +148,8 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
         upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
         return Preview(request.spec.name.value, upper, upper, work=False)
-    with tables_as_now(request) as request:
-        return _preview(request, manifest)
+    with tables_as_now(request) as now:
+        return _preview(now, manifest)
 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:

@@ -7,13 +7,13 @@ all of them, and commits inputs taken, arrangements and output updates as one ma
 from __future__ import annotations
 
 import time as clock
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ddcli.driver.libraries import map_ahead
-from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, mirrored, tables_as_now
+from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, looked, mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.errors import EngineError
@@ -128,14 +128,18 @@ def run(
         request = _reopening(request, manifest, reopen)
         if manifest is not None and request.reopened is None and (dry_run or not unpublished(request.state, manifest)):
             return nothing_new(request, manifest)
-    elif manifest is not None and not request.withdrawn and is_idle(request, manifest, locks=not dry_run):
+    elif manifest is not None and not request.withdrawn and _is_idle(request, manifest, locks=not dry_run):
         return nothing_new(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     map_ahead()
+    if dry_run:
+        summary = looked(request, lambda: _tried(request, manifest, if_locked, progress))
+        _say_notes(left, say)
+        return replace(summary, seconds=clock.perf_counter() - started)
     # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
-    with nullcontext() if dry_run else open_state(request, if_locked) as opened:
-        if opened is not None and opened.manifest is not None:
+    with open_state(request, if_locked) as opened:
+        if opened.manifest is not None:
             if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
                 request = _withdrawing(request, opened.manifest, withdraw)
                 if reopen is not None:
@@ -144,30 +148,55 @@ def run(
                 return nothing_new(request, opened.manifest)
         from ddcli.driver.execute import execute
 
-        wanted = {} if opened is None else imports(request)
-        with (
-            nullcontext(mirrored(request, opened)) if opened else tables_as_now(request) as request,
-            reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
-        ):
+        wanted = imports(request)
+        request = mirrored(request, opened)
+        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
             try:
                 request = replace(request, shared=shared, progress=progress)
-                request = _beginning_anew(request, opened.manifest if opened else None)
+                request = _beginning_anew(request, opened.manifest)
                 with errors_at_tables(request), followed(request, opened) as tables:
-                    summary = execute(request, opened.manifest if opened else manifest, opened)
+                    summary = execute(request, opened.manifest, opened)
             finally:
                 progress.end()
         summary = _compacted(request, opened, summary)
-        if opened and opened.manifest:
+        if opened.manifest:
             archive(request.spec, request.base, opened.manifest, opened.files)
-        if opened and opened.manifest and wanted:
+        if opened.manifest and wanted:
             advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
         if summary.changed or standby is None:
-            for name, note in left.items():
-                say(f"inputs.{name}: {note}")
+            _say_notes(left, say)
         summary = replace(summary, seconds=clock.perf_counter() - started, tables=tables)
-        if opened is not None and summary.changed:
+        if summary.changed:
             _record(opened, summary, began, request)
     return summary
+
+
+def _say_notes(notes: Mapping[str, str], say: Callable[[str], None]) -> None:
+    for name, note in notes.items():
+        say(f"inputs.{name}: {note}")
+
+
+def _is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
+    """Say whether nothing is new, whatever is done to the mirrors of tables meanwhile."""
+
+    def look() -> bool:
+        newest = newest_of(request) if request.spec.tables else manifest
+        return newest is not None and is_idle(request, newest, locks=locks)
+
+    return looked(request, look)
+
+
+def _tried(request: Request, manifest: Manifest | None, if_locked: IfLocked, progress: Progress) -> RunSummary:
+    """Return what a run would do; commit nothing."""
+    from ddcli.driver.execute import execute
+
+    with tables_as_now(request) as now, reading(request.spec.name.value, request.state, {}, if_locked) as shared:
+        now = replace(now, shared=shared, progress=progress)
+        try:
+            with errors_at_tables(now):
+                return execute(now, newest_of(now) if now.spec.tables else manifest, None)
+        finally:
+            progress.end()
 
 
 @contextmanager
@@ -225,9 +254,9 @@ def _reopening(request: Request, manifest: Manifest | None, time: str) -> Reques
     return reopening(request, manifest, time)
 
 
-def _compacted(request: Request, state: State | None, summary: RunSummary) -> RunSummary:
+def _compacted(request: Request, state: State, summary: RunSummary) -> RunSummary:
     """Join small files of mirrors and sum up what is old in the outputs' logs; return the summary with both. The modules for it are imported only where there is something to do."""
-    if state is None or not summary.changed:
+    if not summary.changed:
         return summary
     if request.spec.tables:
         join_mirrors(request, state)

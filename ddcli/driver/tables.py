@@ -7,18 +7,23 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ddcli.errors import DdError, InputError
+from ddcli.errors import DdError, InputError, StateError
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables.file_identity import PUT_BACK, fingerprint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ddcli.job.request import Request
     from ddcli.store.state.directory import State
     from ddcli.store.state.entries import InputFile
+
+T = TypeVar("T")
+ATTEMPTS = 3
+"""How often is looked at a state that others change meanwhile."""
 
 
 def mirrored(request: Request, state: State) -> Request:
@@ -70,6 +75,33 @@ def join_mirrors(request: Request, state: State) -> None:
 def _is_taken(file: InputFile, *, arrives: bool) -> bool:
     """Say whether all rows of a file of a mirror are in the state, and none was put aside."""
     return file.done and file.since is None and not file.withdrawn and (file.at is not None) == arrives
+
+
+def looked(request: Request, look: Callable[[], T]) -> T:
+    """Return what `look` finds in a state whose lock nobody holds; it looks again where a run has joined files of a mirror meanwhile.
+
+    They are gone then, and who knows an older commit takes their rows in the joint file for new ones.
+    """
+    if not request.spec.tables:
+        return look()
+    for _ in range(ATTEMPTS):
+        before = _mirror_files(request)
+        try:
+            found = look()
+        except DdError:
+            if before <= _mirror_files(request):
+                raise
+            continue
+        if before <= _mirror_files(request):
+            return found
+    raise StateError("the state is committed faster than it can be read", place=str(request.state))
+
+
+def _mirror_files(request: Request) -> set[tuple[str, str]]:
+    """Return the files of mirrors that are in the newest commit, each with the name of its input."""
+    manifest = read_newest(request.state)
+    inputs = {} if manifest is None else manifest.inputs
+    return {(name, file.path) for name in request.spec.tables if name in inputs for file in inputs[name].files}
 
 
 @contextmanager

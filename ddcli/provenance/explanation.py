@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.tables import tables_as_now
+from ddcli.driver.tables import looked, tables_as_now
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
@@ -95,8 +95,12 @@ def explain(
     """
     request = read_request(path, state, None, lambda _line: None)
     refuse_code(request.spec, no_code=no_code)
-    with tables_as_now(request, wanted=newest_of(request) is None) as request:
-        return _explain(request, collection, keys, at, change=change, limit=limit)
+
+    def look() -> Answer:
+        with tables_as_now(request, wanted=newest_of(request) is None) as now:
+            return _explain(now, collection, keys, at, change=change, limit=limit)
+
+    return looked(request, look)
 
 
 def _explain(

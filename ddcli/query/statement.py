@@ -14,7 +14,7 @@ import numpy as np
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import remembered
-from ddcli.driver.tables import tables_as_now
+from ddcli.driver.tables import looked, tables_as_now
 from ddcli.driver.whole import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
@@ -78,8 +78,12 @@ def answer(
     known = [*spec.inputs, *(name for one in spec.collections.values() for name in one.names)]
     check_tables(text, dict.fromkeys([*known, *spec.outputs]), "there are")
     load_functions(spec, request.base)
-    with tables_as_now(request, wanted=as_of == LATEST or newest_of(request) is None) as request:
-        return _answer(request, query, as_of)
+
+    def look() -> QueryAnswer:
+        with tables_as_now(request, wanted=as_of == LATEST or newest_of(request) is None) as now:
+            return _answer(now, query, as_of)
+
+    return looked(request, look)
 
 
 def _answer(request: Request, query: str, as_of: str | None) -> QueryAnswer:

@@ -14,10 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 import ddcli.store.state.directory
 from ddcli import read_log
 from ddcli.driver.run import run
+from ddcli.job import inputs
 from ddcli.store.files.gate import Files
 from ddcli.store.mirrors import joint_updates
 from ddcli.store.state import register
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.tables import listing
 from tests.draws import chance, many
 from tests.harness import called
 from tests.judge.test_arrival import EPOCH
@@ -159,6 +161,50 @@ def test_what_is_kept_of_many_versions_is_bounded(tmp_path, monkeypatch):
     assert min(sizes[30:]) - sizes[0] < 30 * 100
     assert max(manifests[20:]) < 1.2 * max(manifests[:20])
     assert read_log(tmp_path / "out", as_of="latest").filter(v="b").height == 40
+
+
+@pytest.mark.parametrize("command", ["dry run", "plan", "sql", "why"])
+def test_who_looks_while_files_are_joined_sees_each_row_once(shop, monkeypatch, command):
+    """A run joins files and commits between the moment at which somebody without the lock reads the manifest, and that at which they list the files."""
+    monkeypatch.setattr(joint_updates, "FILES", 2)
+    write_deltalake(str(shop.folder / "table"), pl.DataFrame({"k": [1, 2], "v": ["a", "b"]}))
+    shop.write("p.yaml", "name: p\ninputs: {orders: {delta: table/}}\noutputs: {orders: out/}\n")
+    for k in range(3, 8):
+        assert shop("run", "p.yaml", "-q").code == 0
+        write_deltalake(str(shop.folder / "table"), pl.DataFrame({"k": [k], "v": ["new"]}), mode="append")
+    plain, waiting = listing.list_input, [True]
+
+    def listed(*given, **options):
+        if waiting and given[0] != "in":
+            waiting.clear()
+            before = {path.name for path in (shop.folder / ".dd/p/tables/orders").glob("*.parquet")}
+            run(shop.folder / "p.yaml")
+            assert before - {path.name for path in (shop.folder / ".dd/p/tables/orders").glob("*.parquet")}
+        return plain(*given, **options)
+
+    monkeypatch.setattr(inputs, "list_input", listed)
+    if command == "sql":
+        found = shop(
+            "sql",
+            "select k, count(*) as n from orders group by k order by k",
+            "--from",
+            "p.yaml",
+            "-o",
+            "csv",
+            "--as-of",
+            "latest",
+        )
+        assert found.out.split() == ["k,n", *(f"{k},1" for k in range(1, 8))]
+    elif command == "why":
+        found = shop("why", "p.yaml", "orders", "k=6")
+        assert found.out.count("+1 at") == 1
+    elif command == "plan":
+        found = shop("plan", "p.yaml")
+    else:
+        found = shop("run", "p.yaml", "--dry-run")
+        assert "nothing new" in found.err
+    assert found.code == 0
+    assert not waiting
 
 
 def test_who_asks_finds_updates_where_they_are_now(shop, monkeypatch):
