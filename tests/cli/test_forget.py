@@ -2,10 +2,12 @@
 
 import io
 import json
+import shutil
 
 import polars as pl
 import pytest
 
+from ddcli.driver.run import run
 from ddcli.plan import generations
 from ddcli.store.state.runs import RUNS
 from ddcli.store.tables.compression import packed, unpacked
@@ -56,14 +58,23 @@ RUNS_OF = [
 WHERE = ("--where", "customer = 'ann-MARK'")
 
 
-@pytest.fixture
-def marked(shop):
+@pytest.fixture(scope="module")
+def ran_thrice(tmp_path_factory):
     """Return a folder with a pipeline that has run three times, over rows of which some are marked."""
-    shop.write("shop.yaml", PIPELINE)
+    folder = tmp_path_factory.mktemp("marked")
+    (folder / "shop.yaml").write_text(PIPELINE)
     for files in RUNS_OF:
         for name, text in files.items():
-            shop.write(f"in/{name}", text)
-        assert shop("run", "shop.yaml").code == 0
+            (folder / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "in" / name).write_text(text)
+        run(folder / "shop.yaml")
+    return folder
+
+
+@pytest.fixture
+def marked(shop, ran_thrice):
+    """Return a copy of this folder, in which commands run."""
+    shutil.copytree(ran_thrice, shop.folder, dirs_exist_ok=True)
     return shop
 
 
