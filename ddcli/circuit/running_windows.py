@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ddcli.engine.operators.reduce_instances import Instances
 from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.operators.running_windows import Continued
 from ddcli.expressions.types import Type
+from ddcli.named_tuple import NamedTuple
 from ddcli.plan.physical import lane_column, lane_columns
 from ddcli.plan.windows import cells
 

@@ -18,11 +18,12 @@ from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ddcli.engine.jit.ownership import DIGEST, is_own, make_room, strangers, write_whole
 from ddcli.engine.jit.settings import named_dir
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ NUMBERS = struct.Struct("<QQ")
 """What the file has first, behind its digest: how long the table of modules is, and its checksum."""
 HEAD = 16
 """Bytes before the bytecode in a file of Python's."""
+CACHED = cache_from_source("/a.py").removeprefix("/__pycache__/a")
+"""What the name of the file that Python keeps a module's bytecode in ends in, where the rest of it is the source's; elsewhere, a path."""
 WRONG = (OSError, ValueError, TypeError, EOFError, LookupError, struct.error)
 """What reading raises of a file that holds something else than we write."""
 
@@ -118,6 +121,9 @@ class Bytecode:
         loader = KeptLoader(name, kept, self.content[kept.start : kept.end])
         found = ModuleSpec(name, loader, origin=kept.source, is_package=kept.is_package)
         found.has_location = True
+        if CACHED.startswith("."):  # else Python works it out, which takes as long as all the rest of this
+            folder, _, file = kept.source.rpartition("/")
+            found.cached = f"{folder}/__pycache__/{file.removesuffix('.py')}{CACHED}"
         if kept.is_package:
             found.submodule_search_locations = [os.path.dirname(kept.source)]  # noqa: PTH120 - as the import system has it
         return found

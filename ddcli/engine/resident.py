@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections import defaultdict
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.heap import Heap
@@ -15,6 +15,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.places import NOTHING
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 from ddcli.engine.shards import dealt, joined, summed
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

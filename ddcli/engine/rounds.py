@@ -6,11 +6,12 @@ The time lanes of a matrix in a loop are the coordinates of the input's time, th
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

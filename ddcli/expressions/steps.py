@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ keys are the partition, the order and the frame. In SQL each call has its own be
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -20,6 +20,7 @@ from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.sql import Tree, read
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from typing import NoReturn

@@ -6,9 +6,10 @@ is killed has delivered all or nothing, and of two that deliver the same changes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ddcli.errors import LockedError, StateError, UsageError
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,10 +11,11 @@ import hashlib
 import json
 from dataclasses import field, fields
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.named_tuple import NamedTuple
 from ddcli.render.shapes import Line, Point, Rect
 
 if TYPE_CHECKING:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ddcli.dataclass import dataclass
+from ddcli.named_tuple import NamedTuple
 
 
 class Point(NamedTuple):

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.resources
+import importlib.util
 import inspect
 import os
 import py_compile
@@ -82,6 +83,8 @@ def test_modules_that_are_kept_are_what_they_were(lib):
     part, pack = lib.command("pack.part", "pack")
     assert is_kept(part)
     assert part.__file__ == str(lib.folder / "pack/part.py")
+    for module in (part, pack):
+        assert module.__cached__ == module.__spec__.cached == importlib.util.cache_from_source(module.__file__)
     assert pack.__path__ == [str(lib.folder / "pack")]
     assert pack.part is part
     assert part.__package__ == "pack"

@@ -6,7 +6,7 @@ it reads, runs its logic on them and encodes what it computed, while columns tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, Stateless, empty
 from ddcli.errors import InputError
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

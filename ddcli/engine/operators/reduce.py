@@ -14,7 +14,7 @@ keeps its inputs, and a group is present while any record of it, as arranged, ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from ddcli.engine.operators.reduce_instances import (
     sizes,
 )
 from ddcli.engine.operators.reduce_replay import presence, replay
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.kernels import reduce_rows, reduce_turns
 from ddcli.engine.kernels.reduce_times import NO_ROOM
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from ddcli.engine.operators.reduce_instances import Instances, Lanes

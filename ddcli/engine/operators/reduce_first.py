@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ddcli.engine.operators.reduce_aggregates import First, NullTest, TopK, null
 from ddcli.engine.operators.reduce_difference import Single
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.operators.reduce_replay import Replay, checked
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

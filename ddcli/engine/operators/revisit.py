@@ -21,7 +21,7 @@ the current round, and moving on adds the updates of the next round, new and old
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from ddcli.engine.operators.sweep import Sweep
 from ddcli.engine.operators.walk import Walk
 from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.engine.times import Frontier
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ For totally ordered time outside of loops. A mark holds what is true as of the f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ddcli.engine.operators.reduce_instances import sizes as row_counts
 from ddcli.engine.operators.reduce_replay import Replay
 from ddcli.engine.times import LEAST
 from ddcli.engine.trace.nearby import nearby, within
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ it is not: at an interesting time that the last step only announced, the output 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ddcli.engine.operators.reduce_difference import FormerOutput, difference
 from ddcli.engine.operators.reduce_instances import History, interesting, new_instances
 from ddcli.engine.operators.reduce_replay import checked
 from ddcli.errors import EngineError
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -6,12 +6,13 @@ and again, and found quickly where it is small.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.rounds import split_rounds
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,10 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from ddcli.errors import InputError, StateError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ Nothing here imports polars before there are rows: a check asks for columns only
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.types import Type
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.log.joint_file import read_footer
 from ddcli.store.parquet.row_groups import MAGIC, ROWS, RowGroups, footer_in, metadata_of
 from ddcli.store.parquet.thrift import fields, number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import InputError
 from ddcli.expressions.types import from_polars
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.formats.base import BadRow
 from ddcli.store.log.schema import INT64
 from ddcli.store.log.times import physical

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.log.lineage import read_metadata
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ reads the file passes over the same rows, so their number, their order and what 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.formats.base import BadRow
 from ddcli.store.log.rows import NULL, NullValue
 from ddcli.store.log.schema import INT64

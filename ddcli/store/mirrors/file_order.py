@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.column_chunks import chunks_of
 

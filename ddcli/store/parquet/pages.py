@@ -8,10 +8,11 @@ where it is, for whoever asks for the rows that follow: slices that are read in 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:

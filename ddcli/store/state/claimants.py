@@ -7,8 +7,9 @@ Imports no third-party library.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.log.summary import NAME
 from ddcli.store.state.consumers import read_consumers
 from ddcli.store.state.holds import read_holds

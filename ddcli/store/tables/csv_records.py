@@ -7,9 +7,10 @@ import io
 import re
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ddcli.errors import InputError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
 from ddcli.store.tables.dialect import SAVED, UTF_8, Dialect, wrong_encoding
 

@@ -7,9 +7,10 @@ such a directory is refused. Imports no third-party library.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.tables.file_identity import (

@@ -7,9 +7,10 @@ import zipfile
 from collections import Counter
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError, first_line
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.extras import package
 from ddcli.store.tables.compression import DAMAGED, unpacked
 from ddcli.store.tables.csv_records import Damage

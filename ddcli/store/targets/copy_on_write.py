@@ -8,11 +8,12 @@ a row is written again a logarithmic number of times. A retracted row costs one 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

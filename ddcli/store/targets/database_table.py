@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ import polars as pl
 from ddcli.engine.lanes import decode
 from ddcli.errors import EngineError, LockedError, StateError, first_line
 from ddcli.expressions.tree import delimited
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Database, full_name
 from ddcli.store.targets.target import CommitKey, strange
 
