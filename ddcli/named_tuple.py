@@ -7,6 +7,7 @@ names, and as fast: a class takes 15 instead of 200 us.
 from __future__ import annotations
 
 import collections
+import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ TEMPLATES = (
     lambda _cls, a, b, c, d, e, f, g, h: _new(_cls, (a, b, c, d, e, f, g, h)),
     lambda _cls, a, b, c, d, e, f, g, h, i: _new(_cls, (a, b, c, d, e, f, g, h, i)),
 )
+UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
+"""What `_replace` raises of a name that is no field, as the standard library's of that version."""
 
 
 class Maker(type):
@@ -62,7 +65,7 @@ def _make(cls: Any, values: Iterable[Any]) -> Any:
 def _replace(self: Any, /, **values: Any) -> Any:
     made = self._make(map(values.pop, self._fields, self))
     if values:
-        raise ValueError(f"Got unexpected field names: {list(values)!r}")
+        raise UNEXPECTED(f"Got unexpected field names: {list(values)!r}")
     return made
 
 
