@@ -187,7 +187,7 @@ def test_a_command_does_without_where_nothing_can_be_kept(lib, tmp_path, monkeyp
         try:
             assert not is_kept(lib.command("one1", *NAMES)[0])
         except OSError:
-            assert folder == "file/below"  # which whoever calls passes over
+            assert folder in {"circle", "file/below"}  # which whoever calls passes over
 
 
 def test_files_of_other_environments_are_few(lib, cache, monkeypatch, tmp_path):
