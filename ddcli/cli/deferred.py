@@ -118,9 +118,7 @@ PARTS = {
 }
 """Each part, and the functions and classes in it that its library takes out to offer them, which nothing is asked of before a person does."""
 EAGER = "polars"
-"""The library that describes the signatures of five hundred of its functions while it is imported, and makes a dozen dataclasses."""
-OPTIONS = {"frozen", "slots", "kw_only", "eq", "repr"}
-"""Options of dataclasses that ours have, too."""
+"""The library that describes the signatures of five hundred of its functions while it is imported."""
 _taking = Lock()
 
 
@@ -212,7 +210,6 @@ class Parts:
         """Return how the stand-in of a part is made; None of all other modules."""
         if name == EAGER:
             describe_late()
-            make_late()
         if name not in self.left:
             return None
         folders: list[str] = []
@@ -268,26 +265,6 @@ def describe_late() -> None:
         return late
 
     inspect.signature = signature
-
-
-def make_late() -> None:
-    """Have the dataclasses of that library made as ours are: their methods are compiled when many objects are made, if ever."""
-    import dataclasses
-
-    from ddcli.dataclass import dataclass as late
-
-    make = dataclasses.dataclass
-    if make.__module__ == __name__:
-        return
-
-    def dataclass(cls: type | None = None, /, **options: Any) -> Any:
-        """Return the class as a dataclass, as `dataclasses.dataclass` of the standard library does."""
-        if cls is None:
-            return lambda given: dataclass(given, **options)
-        ours = cls.__module__.startswith(f"{EAGER}.") and options.keys() <= OPTIONS
-        return (late if ours else make)(cls, **options)
-
-    dataclasses.dataclass = dataclass
 
 
 def defer() -> None:

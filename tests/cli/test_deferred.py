@@ -275,37 +275,3 @@ def test_signatures_that_are_described_late_are_those_of_the_standard_library(mo
     replaced = inspect.signature
     deferred.describe_late()
     assert inspect.signature is replaced
-
-
-MADE = """
-import json, sys
-from dataclasses import fields, is_dataclass
-late = len(sys.argv) > 1
-if late:
-    from ddcli.cli.deferred import make_late
-    make_late()
-import dataclasses, polars
-found = {}
-for name, module in sorted(sys.modules.items()):
-    for each in vars(module).values() if name.startswith("polars.") else ():
-        if is_dataclass(each) and isinstance(each, type) and each.__module__ == name:
-            given = [(field.name, str(field.type), field.init, field.kw_only, type(field.default).__name__) for field in fields(each)]
-            found[f"{name}.{each.__name__}"] = [given, each.__match_args__, bool(each.__hash__), "__slots__" in vars(each)]
-@dataclasses.dataclass(order=True)
-class Ours:
-    one: int
-ours = Ours(1) < Ours(2) and "_first_init" not in Ours.__init__.__qualname__
-print(json.dumps([found, ours]))
-"""
-
-
-def test_dataclasses_of_polars_that_are_made_late_are_what_they_were(root):
-    plain, late = (
-        json.loads(
-            subprocess.run([sys.executable, "-c", MADE, *more], cwd=root, check=True, capture_output=True).stdout
-        )
-        for more in ([], ["late"])
-    )
-    assert len(plain[0]) > 5
-    assert late == plain
-    assert plain[1]
