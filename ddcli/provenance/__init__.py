@@ -3,6 +3,7 @@
 * absent: why a record is missing
 * changes: why a record changed at a time
 * contents: a collection at one time, by values
+* depth: recursion as deep as a loop has rounds
 * explanation: why a record is in a collection, checked
 * inputs: the inputs as of a time
 * question: a question, its world, its checked answers

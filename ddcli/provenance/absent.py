@@ -14,6 +14,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep, Step, UnnestStep
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
+from ddcli.provenance.depth import by_type
 from ddcli.provenance.restriction import SAME, Values, renamed
 from ddcli.provenance.sentences import bare, bounds, show, step_text
 from ddcli.provenance.trace import Tracer
@@ -55,7 +56,7 @@ class Absence:
         if at not in self._known:
             found = self._contents(node, values)
             there = Missing(node, values, f"there: {self._text(node, found)}") if len(found) else None
-            self._known[at] = there or self._below(node, values)
+            self._known[at] = there or _below(type(node))(self, node, values)
         return self._known[at]
 
     def _contents(self, node: Node, values: Values) -> Contents:
@@ -205,6 +206,9 @@ class Absence:
     @_below.register
     def _(self, node: logical.Snapshots, values: Values) -> Missing:
         return Missing(node, values, "not in the last table")
+
+
+_below = by_type(Absence, "_below")
 
 
 def _names(step: Step, inside: Values) -> Iterable[str]:

@@ -22,6 +22,7 @@ from ddcli.errors import DdError
 from ddcli.expressions.steps import MapStep
 from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
+from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import ALIKE, before_step, renamed
@@ -96,7 +97,7 @@ class Changes:
         at = node.fingerprint, repr(record)
         if at not in self._known:
             self._open.add(at)
-            self._known[at] = self._below(node, record)
+            self._known[at] = _below(type(node))(self, node, record)
             self._open.discard(at)
         return self._known[at]
 
@@ -310,6 +311,9 @@ class Changes:
             reason.updates, reason.source = numbers, source
         reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
         return reason
+
+
+_below = by_type(Changes, "_below")
 
 
 def _entering(node: loops.Leave) -> list[Node]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time as clock
-from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import meant
 from ddcli.provenance.absent import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
+from ddcli.provenance.depth import deep_recursion
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
@@ -27,7 +26,7 @@ from ddcli.store.key_text import kind_of_column
 from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ddcli.circuit.trial import Matrix
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.reasons import Leaf
-
-
-DEEPEST = 1_000_000
-"""Calls within each other that a trace may need: some twenty a round."""
 
 
 class NotThere(DdError):
@@ -140,17 +135,6 @@ def _explain(
         subject=subject,
         until=_until(question) if missing is not None else None,
     )
-
-
-@contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Let a trace go through as many rounds as a loop may have. Calls from Python to Python take no room on the machine's own stack."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 Found = tuple[Question, int, tuple[Explained, ...], Missing | None]

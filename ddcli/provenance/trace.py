@@ -24,6 +24,7 @@ from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
+from ddcli.provenance.depth import by_type
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import before_step, renamed
 from ddcli.provenance.sentences import asof_text, bare, bounds, show, step_text, window_text
@@ -69,7 +70,7 @@ class Tracer:
         at = id(place), node.fingerprint, repr(record), exact
         known = self._known.get(at)
         if known is None:
-            known = self._known[at] = self._below(node, place, record, exact)
+            known = self._known[at] = _below(type(node))(self, node, place, record, exact)
         return known
 
     def _new(self, node: Node, place: Place, record: Record, says: str) -> Reason:
@@ -79,7 +80,7 @@ class Tracer:
     def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Reason:
         """Return the reason of one of the witnesses: the one with the fewest leaves of the first few."""
         tried = witnesses[: TRIED if len(self._known) < PATIENCE else 1]
-        reasons = [self.reason(*witness, exact=False) for witness in tried]
+        reasons = [self.reason(place, node, record, exact=False) for place, node, record in tried]
         return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))
 
     def _some(self, place: Place, node: Node, found: Contents, *, exact: bool) -> list[Reason]:
@@ -393,6 +394,9 @@ class Tracer:
         if node.name not in self._rows:
             self._rows[node.name] = SourceRows(node, self.world)
         return self._rows[node.name]
+
+
+_below = by_type(Tracer, "_below")
 
 
 def computes(step: Step) -> bool:

@@ -1,7 +1,10 @@
 """`dd why`: what a person sees."""
 
 import json
+import resource
 import shutil
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -299,8 +302,8 @@ def test_records_that_are_put_aside(shop):
     assert leaves(record["reason"])[0]["record"] == {"k": 1, "v": 2}
 
 
-def test_a_long_derivation(shop):
-    """Goes through all its rounds; of the tree as much is shown as can be read."""
+def chain(shop, length):
+    """Have a pipeline that follows a chain of so many edges from its first node on, a round an edge."""
     shop.write(
         "p.yaml",
         "dd: 1\nname: chain\ninputs: {edges: {path: e/, columns: {src: int64, dst: int64}}, starts: {path: s/, columns: {node: int64}}}\n"
@@ -308,8 +311,25 @@ def test_a_long_derivation(shop):
         "            - join: {with: edges, on: {node: src}}\n            - map: {node: dst}\n            - concat: starts\n            - distinct\n"
         "      result: at\noutputs: {reach: out/}\n",
     )
-    shop.write("e/1.csv", "src,dst,time,diff\n" + "".join(f"{at},{at + 1},0,1\n" for at in range(110)))
+    shop.write("e/1.csv", "src,dst,time,diff\n" + "".join(f"{at},{at + 1},0,1\n" for at in range(length)))
     shop.write("s/1.csv", "node,time,diff\n0,0,1\n")
+
+
+def test_a_long_derivation(shop):
+    """Goes through all its rounds; of the tree as much is shown as can be read."""
+    chain(shop, 110)
     result = shop("why", "p.yaml", "reach", "node=110")
     assert (result.code, "checked: these 111 updates alone produce it" in result.err) == (0, True)
     assert "and so on, down to" in result.out
+
+
+def test_a_derivation_takes_no_room_on_the_stack_for_its_rounds(shop):
+    """Else `dd why` would die where a loop has some thousand rounds, or 300 on a stack of half a megabyte."""
+    chain(shop, 300)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_STACK, (512 << 10, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+    command = [sys.executable, "-m", "ddcli", "why", "p.yaml", "reach", "node=300"]
+    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert (done.returncode, "checked: these 301 updates alone produce it" in done.stderr) == (0, True)

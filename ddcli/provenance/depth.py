@@ -1,0 +1,34 @@
+"""Recursion as deep as a loop has rounds: calls from Python to Python, which take no room on the machine's own stack."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEEPEST = 1_000_000
+"""Calls within each other that a trace may need: some twenty a round."""
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Let a trace go through as many rounds as a loop may have.
+
+    It is safe as long as no call on the way is made from C: of those Python 3.12 refuses some thousand within each other, and where it
+    doesn't the process dies at the end of its stack. So what recurs is called by name, not with `*arguments`, and through `by_type`.
+    """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def by_type(cls: type, name: str) -> Callable[[type], Callable[..., Any]]:
+    """Return what finds the function of a class's `singledispatchmethod` for a type; the method itself would call it from C."""
+    find: Callable[[type], Callable[..., Any]] = vars(cls)[name].dispatcher.dispatch
+    return find
