@@ -94,15 +94,19 @@ class Exporter:
 
 
 def test_a_forgetting_among_others(tmp_path, nursery):
-    """Each round's rows are forgotten by a process that is killed at any moment, beside others; then by one that has its time."""
+    """Each round's rows are forgotten by a process that is killed at any moment, beside others; then by one that has its time.
+
+    There are more rounds where all that was to be killed ended before, as on a fast machine.
+    """
     draw = chance("forgetting")
     exporter = Exporter(tmp_path, draw)
     runs = [["run", f"{name}.yaml", "--quiet", "--if-locked", "wait"] for name in "ai"]
     exporter.supply()
     for run in runs:
         assert nursery.run(tmp_path, {"command": run})[0]["code"] == 0
-    usual, seen = 1.0, Counter()
-    for _ in range(ROUNDS):
+    usual, seen, rounds = 1.0, Counter(), 0
+    while rounds < ROUNDS or not seen[-9]:
+        rounds += 1
         for _ in range(draw.randrange(1, 3)):
             exporter.supply()
             (end,) = nursery.run(tmp_path, {"command": runs[0]})
@@ -121,5 +125,4 @@ def test_a_forgetting_among_others(tmp_path, nursery):
             assert end["code"] == 0, (end, seen)
             usual = (usual + end["seconds"]) / 2
         exporter.check()
-    assert seen[-9]
     assert seen[0]
