@@ -111,7 +111,7 @@ finally:
 
 def await_answer(ask, refused, server):
     """Wait until a server, a process, answers what is asked: no longer with an error that is `refused`."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             ask().close()
@@ -246,7 +246,7 @@ def _here(arguments, folder):
 def _by_bash(line, folder):
     env = os.environ | {"PATH": f"{programs(folder)}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, timeout=120, check=False, **streams)
+    done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, timeout=300, check=False, **streams)
     return Result(done.returncode, "", said=done.stdout)
 
 

@@ -48,14 +48,14 @@ def dd(tmp_path, root):
 
     def run(*arguments, path=path, **options):
         options = {"capture_output": True, "env": {"PATH": path}} | options
-        return subprocess.run([folders[0] / "dd", *arguments], cwd=tmp_path, timeout=60, check=False, **options)
+        return subprocess.run([folders[0] / "dd", *arguments], cwd=tmp_path, timeout=300, check=False, **options)
 
     return run
 
 
 def system_dd(*arguments, **options):
     return subprocess.run(
-        ["dd", *arguments], executable=SYSTEM_DD, capture_output=True, timeout=60, check=False, **options
+        ["dd", *arguments], executable=SYSTEM_DD, capture_output=True, timeout=300, check=False, **options
     )
 
 
@@ -191,7 +191,7 @@ main()
         env={"PATH": str(tmp_path), "PYTHONPATH": str(Path(coreutils.__file__).parents[2])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert set(done.stdout.split()) - {"_signal"} == {"ddcli", "ddcli.cli", "ddcli.cli.coreutils"}
@@ -217,7 +217,7 @@ def test_a_bare_dd_on_a_terminal_is_ours(tmp_path, root):
     probe = "import sys; sys.argv = ['dd']; from ddcli.cli.coreutils import meant_for_coreutils as m; sys.exit(m([]))"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", probe], stdin=side, stdout=subprocess.DEVNULL, cwd=root, timeout=60, check=False
+            [sys.executable, "-c", probe], stdin=side, stdout=subprocess.DEVNULL, cwd=root, timeout=300, check=False
         )
     finally:
         os.close(terminal)
@@ -236,7 +236,7 @@ def command(*arguments, before="", **options):
     line = [sys.executable, "-c", COMMAND.format(before), *arguments]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        line, cwd=ROOT, env=env, timeout=60, check=False, stderr=subprocess.PIPE, text=True, **options
+        line, cwd=ROOT, env=env, timeout=300, check=False, stderr=subprocess.PIPE, text=True, **options
     )
 
 

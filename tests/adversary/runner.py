@@ -99,7 +99,7 @@ class Runner:
     def close(self) -> None:
         """End it."""
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(300)
         self.process.stdout.close()
         self.scratch.cleanup()
 

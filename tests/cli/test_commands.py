@@ -154,7 +154,7 @@ main(sys.argv[1:])
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(command, cwd=shop.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # It shows in the kernel's list of locks: "->" marks a process that is blocked.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not any("->" in line and f" {run.pid} " in line for line in LOCKS.read_text().splitlines()):
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < deadline
@@ -167,7 +167,7 @@ def test_a_state_in_use_may_be_waited_for(locked):
     shop, lock = locked
     run = waiting(shop)
     lock.release()
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
     assert "nothing new" in err
 
@@ -178,7 +178,7 @@ def test_an_interrupted_run_ends_with_130_and_leaves_all_as_it_was(locked):
     before = files(*shop.kept)
     run = waiting(shop)
     run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=300)
     assert run.returncode == 130
     assert err == "interrupted; state and outputs are as they were\n"
     assert files(*shop.kept) == before

@@ -155,7 +155,7 @@ def test_parquet_is_kept_from_a_terminal(orders):
     _, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "ddcli", "log", "orders/", "-o", "parquet"],
-        stdout=theirs, stderr=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}, cwd=orders.folder, check=False, timeout=60,
+        stdout=theirs, stderr=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}, cwd=orders.folder, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 2
     assert b"a terminal can't show Parquet" in done.stderr

@@ -212,7 +212,7 @@ def test_follow_prints_what_commits_change(kept):
         [sys.executable, "-m", "ddcli", "query", "shop.yaml", "totals", "customer=1", "--follow", "--count", "2", "-o", "jsonl"],
         stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=kept.folder,
     )  # fmt: skip
-    watchdog = threading.Timer(60, follow.kill)
+    watchdog = threading.Timer(300, follow.kill)
     watchdog.start()
     assert json.loads(follow.stdout.readline()) == {"commit": "2", "customer": 1, "orders": 2, "mean": 15.0, "diff": 1}
     for at, row in ((2, (1, 30, "a", "x", 5, 1)), (3, (2, 1, "a", "x", 6, 1))):
@@ -233,6 +233,6 @@ def test_following_ends_with_ctrl_c(kept):
     )  # fmt: skip
     assert follow.stdout.readline().split()[0] == "commit"
     follow.send_signal(signal.SIGINT)
-    _, said = follow.communicate(timeout=60)
+    _, said = follow.communicate(timeout=300)
     assert follow.returncode == 130
     assert "Traceback" not in said

@@ -126,7 +126,7 @@ def run_once(made):
         env=os.environ | {"PYTHONPATH": str(ROOT), "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "page.md"},
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     clean(done.stdout.decode())
@@ -245,7 +245,7 @@ def on_a_terminal(folder, arguments):
         except OSError:
             pass  # the other end is closed
         os.close(ours)
-        process.wait(60)
+        process.wait(300)
     return said.decode()
 
 

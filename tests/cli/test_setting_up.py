@@ -125,7 +125,7 @@ _ddcli_completion {program} ord check
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     env = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("orders.yaml\n", "", 0)
 
 

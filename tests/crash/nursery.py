@@ -63,7 +63,7 @@ class Nursery:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(300)
         self.process.stdout.close()
 
 
@@ -169,7 +169,7 @@ def end(pid: int, reader: int, started: float, run: dict[str, Any]) -> dict[str,
     while modified(run.get("since")) == run["was"] is not None and not select.select([reader], [], [], 0.0005)[0]:
         pass
     begun = time.monotonic() if run["was"] is not None else started
-    left = run.get("kill", 60) - (time.monotonic() - begun)
+    left = run.get("kill", 300) - (time.monotonic() - begun)
     if not select.select([reader], [], [], max(left, 0))[0]:
         os.kill(pid, signal.SIGKILL)
     said = os.read(reader, 1 << 16).decode()  # empty when it died; a run that has said something ends by itself

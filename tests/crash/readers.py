@@ -96,7 +96,7 @@ def looping(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
         yield found
     finally:
         for reader, process in processes.items():
-            said, _ = process.communicate("", timeout=60)
+            said, _ = process.communicate("", timeout=300)
             found[reader] = json.loads(said)
 
 

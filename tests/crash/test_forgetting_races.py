@@ -96,7 +96,7 @@ class Exporter:
 def test_a_forgetting_among_others(tmp_path, nursery):
     """Each round's rows are forgotten by a process that is killed at any moment, beside others; then by one that has its time.
 
-    There are more rounds where all that was to be killed ended before, as on a fast machine.
+    There are more rounds where all that was to be killed ended before, as on a fast machine, or nobody else ended well, as on a slow one.
     """
     draw = chance("forgetting")
     exporter = Exporter(tmp_path, draw)
@@ -105,7 +105,7 @@ def test_a_forgetting_among_others(tmp_path, nursery):
     for run in runs:
         assert nursery.run(tmp_path, {"command": run})[0]["code"] == 0
     usual, seen, rounds = 1.0, Counter(), 0
-    while rounds < ROUNDS or not seen[-9]:
+    while rounds < ROUNDS or not (seen[-9] and seen[0]):
         rounds += 1
         for _ in range(draw.randrange(1, 3)):
             exporter.supply()
@@ -125,4 +125,3 @@ def test_a_forgetting_among_others(tmp_path, nursery):
             assert end["code"] == 0, (end, seen)
             usual = (usual + end["seconds"]) / 2
         exporter.check()
-    assert seen[0]

@@ -45,7 +45,7 @@ def test_an_exception_goes_on_where_something_comes_back_on_its_way():
     """In a process of its own: Python code that polars called then took the exception away, and the process with it."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", PASSING], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", PASSING], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "mine mine 0\n", "")
 

@@ -92,7 +92,7 @@ def test_a_lock_is_renewed_while_it_is_held(place, monkeypatch):
 
     monkeypatch.setattr(type(place[0]), "put", counted)
     lock = take_lock(place[0], Files())
-    assert renewed.wait(10)
+    assert renewed.wait(300)
     lock.check()
     sign(place)  # another has taken it over
     lock._ended.wait(0.2)
@@ -110,7 +110,7 @@ def test_of_two_who_take_over_at_once_one_does(place, monkeypatch):
     def together(lock):
         signed = start(lock)
         if b"elsewhere" in signed:
-            looked.wait(10)
+            looked.wait(300)
         return signed
 
     monkeypatch.setattr(ObjectLock, "_holder", together)

@@ -92,7 +92,7 @@ def test_inputs_are_watched_by_looking(there, monkeypatch):
         there.local.folder / "shop.yaml", None, lambda ready: there.run(ready=ready), tell, pytest.fail, pytest.fail
     )
     there.supply(2)
-    watchdog = threading.Timer(60, standing._stop.set)
+    watchdog = threading.Timer(300, standing._stop.set)
     watchdog.start()
     standing.run()
     watchdog.cancel()

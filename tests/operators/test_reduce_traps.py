@@ -102,7 +102,7 @@ def test_many_times_of_one_key_at_once():
     inputs, output = FakeTrace(4), FakeTrace(4)
     began = time.process_time()
     result = reduction.step(matrix(batch, 4), output, inputs)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 30
     best, now = [], {}
     for record, _, diff in batch:
         now[record[1]] = now.get(record[1], 0) + diff

@@ -68,7 +68,7 @@ def moments(draw, trips, usual=3):
 
 def again(what):
     """Do something anew until nobody else is at it: a transaction whose client has left may be under way when the server goes on."""
-    until = monotonic() + 60
+    until = monotonic() + 300
     while True:
         try:
             return what()

@@ -85,7 +85,7 @@ def look_at(pages, folder, *options, width=1300):
         "--dump-dom",
         outer.as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     text = html.unescape(done.stdout)
     assert MARK in text, done.stderr[-3000:]
     found = json.JSONDecoder().raw_decode(text[text.index(MARK) + len(MARK) :])[0]

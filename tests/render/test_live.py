@@ -15,7 +15,7 @@ from ddcli.render import live
 from ddcli.render.live import LiveProgress, bar
 from ddcli.render.units import amount
 
-PATIENCE = 60
+PATIENCE = 300
 """Seconds that a test waits for what must come."""
 
 

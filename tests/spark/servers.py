@@ -41,7 +41,7 @@ def free_port() -> int:
 
 def wait_for(port: int, process: subprocess.Popen, log: Path) -> None:
     """Wait until somebody listens at a port."""
-    until = time.monotonic() + 90
+    until = time.monotonic() + 300
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -68,7 +68,7 @@ def beside(folder: Path):
         for process in begun:
             process.terminate()
         for process in begun:
-            process.wait(30)
+            process.wait(300)
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def test_a_server_that_dies_is_told_of_and_leaves_nothing(serving, path, monkeyp
     started = time.monotonic()
     with pytest.raises(EngineError, match="Spark does not answer any more"):
         run(path, engine="spark", remote=address)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 300
     path.write_text(PIPELINE)
     run(path, engine="local")
     assert len(counts(path)) == 30

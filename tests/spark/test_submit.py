@@ -46,7 +46,7 @@ def test_spark_submit(tmp_path):
         "spark",
     ]
     places = environment() | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(submit, cwd=tmp_path, env=places, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(submit, cwd=tmp_path, env=places, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout)
     assert said["spark"]["master"] == "local[2,4]"

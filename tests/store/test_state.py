@@ -422,7 +422,7 @@ def test_two_processes_that_race_lose_no_commit(place, tmp_path, root):
         for mode in ("fail", "wait")
     ]
     for racer in racers:
-        _, errors = racer.communicate(timeout=60)
+        _, errors = racer.communicate(timeout=300)
         assert racer.returncode == 0, errors
     assert read_newest(place[0]).number == 40
     assert names(place[1]) == sorted([PROGRESS, *(f"updates-{i}-{i + 1}.parquet" for i in range(40))])

@@ -34,12 +34,13 @@ def test_every_beginning_of_a_file_is_a_part(tmp_path, told, name, write):
     assert found == [path, path]
 
 
-def test_text_is_whole_when_it_was_left_alone(tmp_path, told):
+def test_text_is_whole_when_it_was_left_alone(tmp_path, told, monkeypatch):
     """There is no other way to tell; whoever waits is told that time alone may change it."""
     found, whole = told
     path = tmp_path / "a.csv"
     path.write_text("v\n1\n")
     now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     os.utime(path, (now, now))
     assert not whole(path)
     assert whole.unsettled
