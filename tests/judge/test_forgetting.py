@@ -32,6 +32,7 @@ from tests.draws import many
 from tests.judge import test_arrival as arrival
 from tests.judge.case import write_file
 from tests.judge.logs import cases
+from tests.judge.test_full_refresh import Shop
 from tests.judge.test_withdrawal import NESTED
 from tests.store.support import Dead, Faulty
 
@@ -98,16 +99,16 @@ def counted(case, manifest, inputs, number, holds):
     return rows
 
 
-def forgotten(root, where, inputs, death):
+def forgotten(root, where, inputs, death, name="p.yaml"):
     """Forget rows, and again if the process dies."""
     files = Faulty(death) if death is not None else Files()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
         try:
-            return forget(root / "p.yaml", where, inputs)
+            return forget(root / name, where, inputs)
         except Dead:
             pass
-    return forget(root / "p.yaml", where, inputs)
+    return forget(root / name, where, inputs)
 
 
 @settings(max_examples=many(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -287,3 +288,11 @@ def test_formats(history, format_, kind, where, number, clock, consumed, late):
             assert not forgotten(root, where, ["a"], None).still_in
         assert logs_of(root) == logs_of(clean)
         assert asides(root) == asides(clean)
+
+def test_what_has_come_before_rows_are_forgotten_is_taken_in_by_the_next_run(tmp_path):
+    """A command that takes nothing in has seen the file, so that it is not new to the run."""
+    shop = Shop(tmp_path, logged=True)
+    shop.reads(None)
+    shop.write([2, 2])
+    forgotten(tmp_path, "k = 99", ["rows"], None, "reader.yaml")
+    shop.reads(None)
