@@ -94,7 +94,8 @@ def rebuild(
         refuse_beyond_imports(replace(request, until=None), time, found, Frontier(manifest.upper))
     found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}
     if not changes.known.inputs:
-        found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
+        noted = last_time(manifest) if request.clock.arrival else None
+        found = {name: given.marked(manifest.inputs.get(name), noted) for name, given in found.items()}
     if request.forgetting is not None:
         refuse_later_imports(manifest, found)
         found = {

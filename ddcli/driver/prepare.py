@@ -96,9 +96,16 @@ def prepare(
 
 
 def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[str, int]:
-    """Return of each input that is a log whose past is summed up from when on it says anything; of none where rows have the times at which they arrive."""
+    """Return of each input that is a log whose past is summed up from when on it says anything.
+
+    Rows that have the times at which they arrive are new to who reads them first; to who forgets others of them, they all came with the last.
+    """
     if request.clock.arrival:
-        return {}
+        times = {
+            name: [file.at for file in each.files if file.path in each.summed and file.at is not None]
+            for name, each in listings.items()
+        }
+        return {name: max(each) for name, each in times.items() if each and request.forgetting is not None}
     return {name: each.horizon[0] for name, each in listings.items() if each.horizon is not None}
 
 

@@ -46,6 +46,8 @@ class InputFiles:
         """Return what there is of an input of a state that is taken back to a frontier: rows at or after it are late no more."""
         return replace(self, listing=self.listing.reopened(frontier.elements))
 
-    def marked(self, before: InputEntry | None) -> InputFiles:
-        """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
-        return self if before is None else replace(self, listing=self.listing.marked(before.files))
+    def marked(self, before: InputEntry | None, last: int | None) -> InputFiles:
+        """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside; with the time of the `last` run
+        where nobody noted when a file was taken in.
+        """
+        return self if before is None else replace(self, listing=self.listing.marked(before.files, last))

@@ -25,10 +25,12 @@ from ddcli.errors import EngineError, InputError, StateError
 from ddcli.sinks.log_compaction import compact
 from ddcli.store.files.gate import Files
 from ddcli.store.log import lineage
+from ddcli.store.log.progress import read_owned
 from ddcli.store.log.summary import read_summary
 from ddcli.store.state.contents import batch_path, batches_of
 from ddcli.store.state.manifest import read_newest
-from tests.draws import many
+from ddcli.store.tables import summed_logs
+from tests.draws import chance, many
 from tests.judge import test_arrival as arrival
 from tests.judge.case import write_file
 from tests.judge.logs import cases
@@ -289,6 +291,7 @@ def test_formats(history, format_, kind, where, number, clock, consumed, late):
         assert logs_of(root) == logs_of(clean)
         assert asides(root) == asides(clean)
 
+
 def test_what_has_come_before_rows_are_forgotten_is_taken_in_by_the_next_run(tmp_path):
     """A command that takes nothing in has seen the file, so that it is not new to the run."""
     shop = Shop(tmp_path, logged=True)
@@ -296,3 +299,89 @@ def test_what_has_come_before_rows_are_forgotten_is_taken_in_by_the_next_run(tmp
     shop.write([2, 2])
     forgotten(tmp_path, "k = 99", ["rows"], None, "reader.yaml")
     shop.reads(None)
+
+
+class Groups(Shop):
+    """A reader, by arrival, of a log that is summed up, and what it took in at which time: all that was summed up came with the last of it."""
+
+    def __init__(self, folder):
+        super().__init__(folder, logged=True)
+        self.groups, self.pending, self.lost = [], [1], False
+
+    def write(self, rows):
+        if self.count:
+            self.pending = [*self.pending, *rows]
+        super().write(rows)
+
+    def compact(self):
+        super().compact()
+        self.lost |= bool(self.pending)
+        if self.groups and not self.lost:
+            self.groups = [(self.groups[-1][0], [k for _, rows in self.groups for k in rows])]
+
+    def take(self, *, anew):
+        if anew and self.lost:
+            self.groups, self.pending, self.lost = (
+                [],
+                [k for _, rows in self.groups for k in rows] + self.pending,
+                False,
+            )
+        if not self.lost:
+            self.reads(None, **({"refresh": frozenset()} if anew else {}))
+            if self.pending:
+                self.groups.append((self.since, self.pending))
+            self.pending = []
+
+    def forget(self, death):
+        """Forget what is not there, and see each time that the log has still."""
+        if self.lost or not self.groups:
+            return
+        forgotten(self.folder, "k = 99", ["rows"], death, "reader.yaml")
+        assert self.held() == self.before
+        summed = bool([*(self.folder / "log").glob("*-summed*")])
+        for output in "cn":
+            (_, owner) = read_owned(self.folder / output)
+            assert owner.horizon == (arrival.BEFORE + self.groups[0][0] if summed else None)
+        held = []
+        for time, rows in self.groups:
+            held += rows
+            found = Counter(held)
+            meant = {("n", (k, n)): 1 for k, n in found.items()} | {("c", (k, 6 / k)): n for k, n in found.items() if k}
+            assert self.held(arrival.EPOCH + dt.timedelta(microseconds=time)) == meant
+
+
+@pytest.mark.parametrize("seed", range(many(12)))
+def test_what_was_summed_up_of_a_log_came_with_the_last_of_it(tmp_path, seed):
+    draw = chance("groups", seed)
+    shop = Groups(tmp_path)
+    shop.take(anew=False)
+    for _ in range(draw.randrange(3, 7)):
+        for _ in range(draw.randrange(3)):
+            shop.write([draw.randrange(4) for _ in range(draw.randrange(3))])
+        if draw.random() < 0.8:
+            shop.take(anew=False)
+        if draw.random() < 0.4:
+            shop.compact()
+        if draw.random() < 0.3:
+            shop.take(anew=True)
+        if draw.random() < 0.3:
+            shop.forget(draw.choice([None, draw.randrange(60)]))
+    shop.forget(None)
+
+
+def test_a_state_that_has_no_time_of_what_was_summed_up_loses_nothing(tmp_path, monkeypatch):
+    """Versions before noted none, and then forgot all rows of the log."""
+    shop = Groups(tmp_path)
+    shop.take(anew=False)
+    shop.write([2])
+    shop.take(anew=False)
+    shop.compact()
+    plain = summed_logs.taken_as
+    with monkeypatch.context() as patch:
+        patch.setattr(summed_logs, "taken_as", lambda *given: replace(plain(*given), at=None))
+        shop.write([3])
+        shop.take(anew=False)
+    files = read_newest(tmp_path / ".dd/reader").inputs["rows"].files
+    assert [file.at is None for file in files] == ["-summed" in file.path for file in files]
+    shop.groups = [(shop.since, [1, 2, 3])]
+    shop.forget(None)

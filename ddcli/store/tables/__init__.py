@@ -20,6 +20,7 @@
 * listing: which files of an input are new, and which are as they were
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks
+* summed_logs: files of a log that have summed up older ones
 * text_kind: what kinds of text share: values are cast from text
 * text_syntax: whether text is whole
 * whole_files: ORC and Avro

@@ -29,11 +29,13 @@ from ddcli.store.tables.file_identity import (
 )
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of, tag_of
 from ddcli.store.tables.lakes import refuse_lake_tables
+from ddcli.store.tables.summed_logs import summed_up, taken_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.log.summary import Part
     from ddcli.store.state.entries import InputFile, Times
 
 WITHDRAWN = "it was withdrawn (`dd retract`), and is taken in again with other content or under another name"
@@ -64,6 +66,8 @@ class Listing:
     """Whether it is a log whose writer may add to its files."""
     horizon: tuple[int, ...] | None = None
     """The time as of which what is older in a log was summed up; None: nothing was."""
+    summed: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    """By path what the files stand for that have summed up others."""
 
     def is_as_listed(self, file: InputFile) -> bool:
         """Say whether a file still is what it was when it was listed, by its size and time."""
@@ -135,18 +139,22 @@ class Listing:
         """Return the listing with all files to read."""
         return replace(self, waiting=tuple(self._taken()), done=(), passed=(), amended=frozenset(), grown={})
 
-    def marked(self, before: Iterable[InputFile]) -> Listing:
+    def marked(self, before: Iterable[InputFile], last: int | None = None) -> Listing:
         """Return the listing with what earlier runs noted of the files under its new files' names: which rows they put aside, and
-        when they took the file in.
+        when they took the file in, or the last one of those that it stands for.
+
+        Where a state has no such time of a file that was taken in, it is that of the `last` run.
         """
+        before = tuple(before)
         known = {file.key: file for file in before}
-        return replace(
-            self,
-            new=tuple(
-                replace(file, since=known[file.key].since, at=known[file.key].at) if file.key in known else file
-                for file in self.new
-            ),
-        )
+
+        def noted(file: InputFile) -> InputFile:
+            entry = known.get(file.key) or taken_as(file, self.summed.get(file.path, ()), before)
+            if entry is None:
+                return file
+            return replace(file, since=entry.since, at=last if entry.done and entry.at is None else entry.at)
+
+        return replace(self, new=tuple(map(noted, self.new)))
 
     def archived_as_now(self) -> Listing:
         """Return the listing with what archived files of its new ones are now, whatever they were when they were taken in."""
@@ -344,7 +352,7 @@ def _sorted_out(
     names = _by_path(apart.values())
     new: list[InputFile] = []
     waiting: list[InputFile] = []
-    found, done, horizon = _summed_up(root, found, known)
+    found, done, horizon, summed = summed_up(root, found, known)
     unmoved: list[InputFile] = []
     amended = set()
     grown: dict[str, Growth] = {}
@@ -394,52 +402,8 @@ def _sorted_out(
         amended=frozenset(amended),
         grown=grown,
         horizon=horizon,
+        summed=summed,
     )
-
-
-def _summed_up(
-    root: Path, found: Sequence[InputFile], known: dict[str, InputFile]
-) -> tuple[Sequence[InputFile], list[InputFile], tuple[int, ...] | None]:
-    """Return the files of an input without those for which others stand, what of these others is taken in already, and the horizon.
-
-    What they stand for is no more among the `known` files. Raises InputError where some of it has not been taken in, and some has.
-    """
-    names = [file for file in found if "-summed" in file.path and UPDATES in file.path]
-    if not names:
-        return found, [], None
-    from ddcli.store.log.summary import NAME, read_summary
-
-    read = {file.path: read_summary(root / file.path) for file in names if NAME.fullmatch(_split(file.path)[1])}
-    summaries = {path: summary for path, summary in read.items() if summary is not None}
-    gone = {_split(path)[0] + part.name for path, summary in summaries.items() for part in summary.parts}
-    done: list[InputFile] = []
-    for file in names:
-        prefix = _split(file.path)[0]
-        summary = summaries.get(file.path)
-        if summary is None or file.path in gone:
-            continue
-        mine = {key: each for key, each in known.items() if _split(key)[0] == prefix and not each.withdrawn}
-        names_before = {prefix + each for part in summary.parts for each in part.names()}
-        if file.path not in known and mine:
-            taken = {_split(key)[1]: each.fingerprint for key, each in mine.items() if each.done and each.since is None}
-            if not summary.parts or not all(part.is_known(taken) for part in summary.parts):
-                raise InputError(
-                    "the log's older updates were summed up before this pipeline had taken all of them",
-                    place=str(root / file.path),
-                    hint="begin anew with its contents: `dd run --full-refresh all`",
-                )
-            done.append(replace(file, fingerprint=mark_in(root, file), done=True))
-            gone.add(file.path)
-        for key in names_before:
-            known.pop(key, None)
-    horizon = max((summary.horizon for summary in summaries.values()), default=None)
-    return [file for file in found if file.path not in gone], done, horizon
-
-
-def _split(path: str) -> tuple[str, str]:
-    """Return the directory of a relative path, with the slash after it, and the name."""
-    directory, slash, name = path.rpartition("/")
-    return directory + slash, name
 
 
 def _reopened(file: InputFile, frontier: Times) -> InputFile:
