@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddcli.errors import SpecError
 from ddcli.spec.tree import MAX_DEPTH, SourceText, SpecTree, build
 from ddcli.spec.variables import OPEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 QUOTE = 'quote the value: "..." (a plain one can\'t hold `: `, ` #`, or begin with a special character)'
 
@@ -24,7 +21,7 @@ def parse_tree(text: str, file: str) -> SpecTree:
     # libyaml where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids.
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        deep = too_deep(yaml.parse(text, Loader=loader))
+        deep = too_deep(text, loader)
         root = None if deep else yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         return SpecTree(None, [_in_our_words(error, source)], {})
@@ -36,13 +33,24 @@ def parse_tree(text: str, file: str) -> SpecTree:
     return build(root, source) if root else SpecTree(None, [], {})
 
 
-def too_deep(events: Iterable[Any]) -> Any | None:
-    """Return where a document nests too deep, if it does. Composing recurses in C, where that ends the process, so ask first."""
+def too_deep(text: str, loader: Any) -> Any | None:
+    """Return where a document nests too deep, if it does. Composing recurses in C, where that ends the process, so ask first.
+
+    Raises what YAML's parser does of a text that is no YAML.
+    """
+    import yaml
+
     depth = 0
-    for event in events:
-        depth += event.__class__.__name__.endswith("StartEvent") - event.__class__.__name__.endswith("EndEvent")
-        if depth > MAX_DEPTH:
-            return event.start_mark
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            depth += event.__class__.__name__.endswith("StartEvent") - event.__class__.__name__.endswith("EndEvent")
+            if depth > MAX_DEPTH:
+                return event.start_mark
+    except yaml.MarkedYAMLError as error:
+        # libyaml 0.2.6 looks ahead, and stops at 1000 brackets before it returns the first.
+        if "nesting depth" in (error.problem or ""):
+            return error.problem_mark
+        raise
     return None
 
 

@@ -80,7 +80,7 @@ def _spec_of(tree: dict[str, Any], path: Path) -> SparkProject:
 def yaml_value(text: str) -> Any:
     """Return what a YAML text says, by libyaml, which is right about `string?` in braces. Raises YAMLError and ValueError."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    if too_deep(yaml.parse(text, Loader=loader)):
+    if too_deep(text, loader):
         raise ValueError("nested too deeply")
     return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
 
