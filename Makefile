@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 # What stamps that `dd` and the demo can run, and that all of it is there.
-RUNS := $(VENV)/runs
+RUNNABLE := $(VENV)/runs
 READY := $(VENV)/ready
 # The extras that the demo needs.
 SHOWN := compile,duckdb
@@ -31,7 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(RUNS) ## Keep the flights in the air over New York up to date, step by step
+demo: $(RUNNABLE) ## Keep the flights in the air over New York up to date, step by step
 	@rm -rf out/airborne pipelines/.dd/airborne
 	@for time in $(DEMO_TIMES); do \
 	    printf '\n$$ dd run pipelines/airborne.yaml --until %s\n' $$time; \
@@ -145,7 +145,7 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 
 # A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
 
-$(RUNS): pyproject.toml
+$(RUNNABLE): pyproject.toml
 	@$(call make_venv,$(VENV))
 	@# What builds the package and compiles kernels comes first: it compiles those that a first run calls while the rest is fetched.
 	@$(call add,hatchling editables numba)
@@ -155,7 +155,7 @@ $(RUNS): pyproject.toml
 	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)
 	@touch $@
 
-$(READY): $(RUNS)
+$(READY): $(RUNNABLE)
 	@$(BIN)/python -m ddcli.engine.jit.cargo & $(call add_ours,dev) || exit; wait
 	@touch $@
 
