@@ -62,6 +62,15 @@ def test_events(tmp_path, keyed, enveloped):
     assert sorted(contents(tmp_path / "out").items()) == [((1, pl.Series([4]).cast(pl.Decimal(9, 2))[0]), 1)]
 
 
+def test_the_log_has_all_digits_of_a_row_that_is_put_aside(tmp_path):
+    path = pipeline(tmp_path, format="debezium", key="id", columns={"id": "int64", "v": "decimal(38, 10)"})
+    number = "12345678901234567890.1234567891"
+    lines = [json.dumps(EVENTS[0]), json.dumps(EVENTS[4]).replace('"v": 2}', f'"v": {number}}}')]
+    (tmp_path / "in/1.ndjson").write_text("\n".join(lines))
+    run(path)
+    assert [str(value) for value in faults(tmp_path)["v"]] == [number]
+
+
 def test_workbooks_and_columns_named_as_those_of_the_log(tmp_path):
     path = pipeline(tmp_path, format="append", time="day", columns={"file": "int64", "file_": "bool", "day": "date"})
     book = openpyxl.Workbook()

@@ -30,6 +30,8 @@ DIGIT: Final = 48
 EXPONENT: Final = 101
 EXACT_DIGITS: Final = 15
 """Digits of a number that a float always returns unchanged."""
+MOST_DIGITS: Final = 38
+"""Digits of the longest integer that polars reads in JSON."""
 SHORT_EXPONENT: Final = 2
 """Digits of an exponent with which it is not near the smallest floats, which have fewer digits."""
 MOST_KEYS: Final = 64
@@ -148,7 +150,10 @@ def is_watched(watched: np.ndarray, top: np.uint64, inner: np.uint64) -> bool:
 
 @inline
 def number_end(data: np.ndarray, start: int, end: int) -> int:
-    """Return where a number ends; minus that, if it has a point or an exponent and may have more digits than a float."""
+    """Return where a number ends; minus that, if it has a point or an exponent and may have more digits than a float.
+
+    0, if it is an integer with more digits than polars reads.
+    """
     digits = 0
     exponent = 0
     plain = True
@@ -167,7 +172,9 @@ def number_end(data: np.ndarray, start: int, end: int) -> int:
         elif byte not in (43, 45):  # + -
             break
         i += 1
-    return -i if not plain and (digits > EXACT_DIGITS or exponent > SHORT_EXPONENT) else i
+    if plain:
+        return 0 if digits > MOST_DIGITS else i
+    return -i if digits > EXACT_DIGITS or exponent > SHORT_EXPONENT else i
 
 
 @inline
@@ -213,6 +220,8 @@ def line_is_sound(
             i = last
         elif byte >= DIGIT and byte < DIGIT + 10:
             last = number_end(data, i, end)
+            if last == 0:
+                return 0
             if last < 0:
                 last = -last
                 if sound == 1 and is_watched(watched, top, inner):

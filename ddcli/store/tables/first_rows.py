@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DELIMITERS = (",", ";", "\t", "|")
 ROWS = 5_000
 """Rows of a file that are looked at."""
+LONG = 1_000
+"""Digits that no column's type has; Python reads integers of up to 4 300."""
 
 
 class WrittenFloat(float):
@@ -90,8 +92,15 @@ def _width(path: Path, dialect: Dialect) -> int:
 def first_objects(path: Path) -> list[object]:
     """Return the first objects of a file of JSON."""
     return [
-        json.loads(text, parse_float=WrittenFloat) for _, text in islice(numbered_lines(path), ROWS) if text.strip()
+        json.loads(text, parse_float=WrittenFloat, parse_int=_integer)
+        for _, text in islice(numbered_lines(path), ROWS)
+        if text.strip()
     ]
+
+
+def _integer(text: str) -> int | WrittenFloat:
+    """Return a whole number; one of more digits than Python reads as its text."""
+    return int(text) if len(text) < LONG else WrittenFloat(text)
 
 
 def events_of(objects: list[object]) -> list[dict[str, object]] | None:

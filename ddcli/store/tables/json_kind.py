@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ddcli.engine.kernels.text_syntax import BLANK, LONG
+from ddcli.expressions.json_text import Digits, written
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import packing_of
 from ddcli.store.tables.json_numbers import ExactColumns
@@ -103,9 +104,9 @@ class Ndjson(TextKind):
             found: dict[int, tuple[str, str]] = {}
             for first, objects in self._objects(path):
                 for row, line in enumerate(objects, start=first):
-                    tree = json.loads(line)
+                    tree = _tree(line)
                     if name := next((one for one, value in tree.items() if self._is_misshapen(one, value)), None):
-                        found[row] = name, json.dumps(tree[name], ensure_ascii=False)
+                        found[row] = name, written(tree[name])
             self._misshapen[path] = found
         return self._misshapen[path]
 
@@ -119,8 +120,8 @@ class Ndjson(TextKind):
         return value is not None and not isinstance(value, dict) and name in self._structs
 
     def _without_misshapen(self, line: bytes) -> bytes:
-        tree = json.loads(line)
-        return json.dumps(
+        tree = _tree(line)
+        return written(
             {name: None if self._is_misshapen(name, value) else value for name, value in tree.items()}
         ).encode()
 
@@ -148,6 +149,11 @@ class Ndjson(TextKind):
         for line, text in numbered_lines(path):
             if text.strip(SPACE) and (not enveloped or payload_of(text.encode())):
                 yield line
+
+
+def _tree(line: bytes) -> dict[str, Any]:
+    """Return an object of JSON whose numbers are as they are written."""
+    return json.loads(line, parse_int=Digits, parse_float=Digits)  # type: ignore[no-any-return]
 
 
 def _is_read_by_polars(path: Path) -> bool:

@@ -1,7 +1,8 @@
-"""Numbers of NDJSON that have more digits than a float: put in quotes, so that their column is read from the digits.
+"""Numbers of NDJSON that have more digits than a float, or than polars reads: put in quotes, so that their column is read from the digits.
 
 polars takes a number with a point or an exponent for a float, whatever its column is, and writes that as text again: up to 15
-digits come back as they were, of more the last ones may not. Floats lose nothing by it; a decimal, an integer or text would.
+digits come back as they were, of more the last ones may not. Floats lose nothing by it; a decimal, an integer or text would. An integer
+of more than 38 digits is an error to polars, wherever it stands.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.engine.kernels.text_syntax import EXACT_DIGITS, SHORT_EXPONENT, hash_of
+from ddcli.engine.kernels.text_syntax import EXACT_DIGITS, MOST_DIGITS, SHORT_EXPONENT, hash_of
+from ddcli.store.tables.json_values import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +41,9 @@ class ExactColumns:
         self.hashes = np.array(sorted({hash_of(path[-1]) for path in self.paths}), np.uint64)
 
     def exact(self, line: bytes) -> bytes:
-        """Return a line of NDJSON with its long numbers in quotes where a watched column has them; no other byte changes.
+        """Return a line of NDJSON with its long numbers in quotes where a watched column has them, or polars can't read them.
+
+        No other byte changes.
 
         What is done to a line depends on nothing but the line. Where it is no JSON, a reader refuses it before and after.
         """
@@ -52,7 +56,7 @@ class ExactColumns:
         return b"".join([*pieces, line[at:]])
 
     def _values(self, line: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where the values of watched columns begin and end that have a long number."""
+        """Yield where the values of watched columns begin and end that have a long number, and other numbers that polars can't read."""
         path: list[bytes] = []
         depth, last, watched = 0, b"", -1  # watched: the depth at which the column is whose value this is
         start, long = 0, False
@@ -76,6 +80,8 @@ class ExactColumns:
                         watched, long = depth, False
                         start = len(line) - len(line[match.end() :].lstrip())
             elif first != b",":
+                if watched < 0 and is_unreadable(token):
+                    yield match.span()
                 long = long or is_long(token)
 
 
@@ -91,19 +97,26 @@ def _quoted(value: bytes) -> bytes:
     if NUMBER.fullmatch(value):
         return b'"%s"' % plain_digits(value.decode()).encode()
     try:
-        json.loads(value)
+        SHAPES.decode(value.decode())
     except (ValueError, RecursionError):
         return value
     return json.dumps(value.decode(), ensure_ascii=False).encode()
 
 
 def is_long(number: bytes) -> bool:
-    """Return whether a number is a float to polars, and of so many digits that the float may be another number."""
+    """Return whether a number is a float to polars, and of so many digits that the float may be another number, or unreadable."""
     parts = NUMBER.fullmatch(number)
-    if parts is None or (parts[2] is None and parts[3] is None) or math.isinf(float(number)):
+    if parts is None or math.isinf(float(number)):
         return False
+    if parts[2] is None and parts[3] is None:
+        return len(parts[1]) > MOST_DIGITS
     digits = (parts[1] + (parts[2] or b"")).lstrip(b"0")
     return len(digits) > EXACT_DIGITS or len(parts[3] or b"") > SHORT_EXPONENT
+
+
+def is_unreadable(number: bytes) -> bool:
+    """Return whether a number is an integer with more digits than polars reads."""
+    return len(number) > MOST_DIGITS and number.lstrip(b"-").isdigit() and is_long(number)
 
 
 def plain_digits(number: str) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SPACE = re.compile(r"[ \t\r\n]*")
 BREAKS = str.maketrans("\r\n", "  ")
+SHAPES = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Reads what counts for where values end: numbers stay texts, as Python makes no integer of more than 4 300 digits."""
 
 
 def is_values(path: Path) -> bool:
@@ -50,7 +52,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
     """Yield where the values of a text begin and end: the elements if it is an array, else one after the other."""
-    decode = json.JSONDecoder().raw_decode
+    decode = SHAPES.raw_decode
     at = _after_space(text, 0)
     in_array = text.startswith("[", at)
     at = _after_space(text, at + 1) if in_array else at
@@ -102,7 +104,7 @@ def payload_of(line: bytes) -> bytes:
 
 def _entries(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the keys of an object, and where their values begin and end. Raises ValueError."""
-    decode = json.JSONDecoder().raw_decode
+    decode = SHAPES.raw_decode
     at = _after_space(text, 0)
     if not text.startswith("{", at):
         return

@@ -43,6 +43,8 @@ BLOCK = 4 << 20
 DOUBTS = 1 << 12
 """Doubtful lines of a block that are judged one by one; where there are more, all of the file is."""
 SPACE = " \t\r\n"
+SHOWN = 100
+"""Digits of a number that a message quotes."""
 
 
 def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = None) -> Damage | None:
@@ -99,7 +101,13 @@ def judge_object(text: str, place: str) -> Damage | None:
     if not text.strip(SPACE):
         return None
     try:
-        found = json.loads(text.rstrip(SPACE), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
+        found = json.loads(
+            text.rstrip(SPACE),
+            parse_constant=_no_number,
+            parse_float=_finite,
+            parse_int=_finite,
+            object_pairs_hook=_once,
+        )
         if "\\" in text:
             json.dumps(found, ensure_ascii=False).encode()
     except _TwiceError as twice:
@@ -215,5 +223,5 @@ def _no_number(text: str) -> NoReturn:
 def _finite(text: str) -> float:
     value = float(text)
     if value - value != 0:
-        raise ValueError(f"{text} is out of range")
+        raise ValueError(f"{text if len(text) < SHOWN else text[:SHOWN] + '...'} is out of range")
     return value
