@@ -45,12 +45,18 @@ def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder, monkeypat
 @pytest.mark.slow
 def test_queries_of_tpch_agree_with_duckdb(folder):
     names = ["q06", "q13", "q18"]
-    load, batch, state = tpch.one(Session(20_000, 1, folder), names, "some", Asked())
-    assert min(load.seconds, batch.seconds, state.seconds) > 0
-    assert set(batch.peers) == {"duckdb"}
+    figures = tpch.one(Session(20_000, 1, folder), names, "some", Asked())
+    assert [figure.case.removeprefix("TPC-H some, SF 0.002, ") for figure in figures] == [
+        "load",
+        "state",
+        "then 300 orders in and out",
+        "300 orders in and out under --watch",
+    ]
+    assert min(figure.seconds for figure in figures) > 0
+    assert [set(figure.peers) for figure in figures] == [set(), set(), {"duckdb"}, {"duckdb"}]
     text = tpch.query("q06", 0.002).replace("sum(", "1 + sum(")
     with pytest.raises(AssertionError, match="q06: dd has 1 records, DuckDB 1"):
-        tpch.compare("q06", text, folder / "work/tpch-some/out/q06", folder / "tpch-0.002/now")
+        tpch.compare("q06", text, folder / "work/tpch-some/out/q06", folder / "tpch-0.002/now-300")
 
 
 def test_all_queries_of_tpch_are_one_pipeline():

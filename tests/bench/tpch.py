@@ -1,16 +1,20 @@
 """TPC-H: each of the 22 queries as the standard writes it, kept up to date by `dd run` and computed again by DuckDB.
 
 The tables are logs: a load without the orders that come later, and a batch in which 3 000 orders come, as many go, with their lines,
-and a thousandth of customers and of parts' prices change. DuckDB reads the tables as they stand after the batch, from Parquet files
-that somebody else has made for it. Results are compared, quotients to 9 digits: DuckDB has them as floats.
+and a thousandth of customers and of parts' prices change; above scale factor 1 also a batch of 30 000. DuckDB reads the tables as they stand
+after the batch, from Parquet files that somebody else has made for it. Under `--watch` the batch comes, is taken back, comes again, and so on.
+Results are compared, quotients to 9 digits: DuckDB has them as floats.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -18,9 +22,10 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from tests.bench.files import FULL, Program, figure, side_by_side
+from tests.bench.files import FULL, Program, figure, median, side_by_side
 from tests.bench.processes import ROOT, measure, python
 from tests.bench.table import Asked, Figure
+from tests.bench.watched import commit_after, watching
 from tests.bench.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -30,9 +35,12 @@ if TYPE_CHECKING:
 
 QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "tests/bench/queries").glob("q*.sql"))}
 TABLES = ("region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem")
-LINES = "  {table}: {folder}/{table}/\n"
-ORDERS, CHANGED = 1_500_000, 3_000
+SOME = ("q01", "q03", "q05", "q06", "q13", "q18")
+"""The queries that are measured above scale factor 1, where loading all takes half an hour."""
+ORDERS, CHANGED = 1_500_000, (3_000, 30_000)
 """Orders at scale factor 1; those that come in a batch, as many as go, at any scale at which they are few."""
+ROUNDS, STILL = 4, 0.2
+"""How often a batch comes again under `--watch`, and the seconds after a commit in which the outputs get their names."""
 KEYS = {"partsupp": "hash(ps_partkey, ps_suppkey)", "customer": "hash(c_custkey)"}
 NEW = {
     "partsupp": "ps_supplycost = (ps_supplycost + 1)::decimal(15, 2)",
@@ -41,7 +49,10 @@ NEW = {
 OF_ORDERS = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 NOTHING = Asked()
 PEAKS = {"q01": Asked(peak=0.4e9)}
-"""What is asked of loads."""
+"""What is asked of loads at scale factor 1."""
+MEANS = {(1, 3_000): 1.0, (10, 3_000): 0.3, (10, 30_000): 0.6}
+WATCHED = {1: 0.3, 10: 0.05}
+"""What is asked of batch / DuckDB in the geometric mean, by scale factor and orders; and of the smallest batch under `--watch`."""
 PEER = """\
 import sys, duckdb
 con = duckdb.connect()
@@ -51,9 +62,9 @@ for file in sys.argv[2:]: con.sql(open(file).read()).fetchall()
 """
 
 
-def changed(scale: float) -> int:
-    """Return how many orders come in a batch, and as many go."""
-    return min(CHANGED, int(ORDERS * scale) // 10)
+def changed(scale: float) -> tuple[int, ...]:
+    """Return how many orders come in a batch, and as many go: of each batch that is measured, the largest last."""
+    return CHANGED if scale > 1 else (min(CHANGED[0], int(ORDERS * scale) // 10),)
 
 
 def scale_of(session: Session) -> float:
@@ -70,14 +81,14 @@ def pipeline(names: Sequence[str], scale: float) -> str:
     """Return a pipeline file with these queries as outputs."""
     texts = {name: query(name, scale) for name in names}
     read = [table for table in TABLES if any(table in text for text in texts.values())]
-    lines = ["inputs:", *(f"  {table}: in/{table}/" for table in read), "collections:"]
+    lines = ["inputs:", *(f"  {table}: in/*/{table}.parquet" for table in read), "collections:"]
     for name, text in texts.items():
         lines += [f"  {name}:", "    sql: |", *(f"      {line}" for line in text.splitlines())]
     return "\n".join([*lines, "outputs:", *(f"  {name}: out/{name}/" for name in names), ""])
 
 
 def tables(folder: Path, scale: float) -> Path:
-    """Return a folder with the logs `load/TABLE/`, `batch/TABLE/` and the tables after both in `now/`; they are made once."""
+    """Return a folder with the logs `load/TABLE.parquet` and `batch-ORDERS/TABLE.parquet`, and the tables after both in `now-ORDERS/`; they are made once."""
     place = folder / f"tpch-{scale:g}"
     if (place / "done").exists():
         return place
@@ -91,67 +102,78 @@ def tables(folder: Path, scale: float) -> Path:
         raise RuntimeError(f"tpchgen-cli: {made.stderr}")
     con = duckdb.connect()
     con.sql("set threads = 2; set memory_limit = '6GB'")
+    most = changed(scale)[-1]
     con.sql(
-        f"create table moved as select o_orderkey as key, (row_number() over (order by hash(o_orderkey, 1)) > {changed(scale)}) as goes "
-        f"from '{raw}/orders.parquet' qualify row_number() over (order by hash(o_orderkey, 1)) <= {2 * changed(scale)}"
+        f"create table moved as select o_orderkey as key, row_number() over (order by hash(o_orderkey, 1)) as place "
+        f"from '{raw}/orders.parquet' qualify place <= {2 * most}"
     )
+    for name in ("load", *(f"{part}-{orders}" for part in ("batch", "now") for orders in changed(scale))):
+        (place / name).mkdir()
     for table in TABLES:
-        for part in ("load", "batch"):
-            (place / part / table).mkdir(parents=True)
-        (place / "now").mkdir(exist_ok=True)
-        _cut(con, table, f"'{raw}/{table}.parquet'", place)
+        _cut(con, table, f"'{raw}/{table}.parquet'", place, changed(scale))
     con.close()
     shutil.rmtree(raw)
     (place / "done").touch()
     return place
 
 
-def _cut(con: duckdb.DuckDBPyConnection, table: str, raw: str, place: Path) -> None:
-    """Write the log of a table, and the table after the batch."""
+def _cut(con: duckdb.DuckDBPyConnection, table: str, raw: str, place: Path, sizes: Sequence[int]) -> None:
+    """Write the log of a table, and the table after each of the batches of so many orders: the first of those that the load lacks."""
 
-    def write(what: str, path: Path) -> None:
+    def write(what: str, name: str) -> Path:
+        path = place / name / f"{table}.parquet"
         con.sql(f"copy ({what}) to '{path}' (format parquet, compression zstd)")
+        return path
 
     log = "{time}::bigint as time, {diff}::bigint as diff"
-    load, batch = place / "load" / table / "0.parquet", place / "batch" / table / "1.parquet"
-    now = place / "now" / f"{table}.parquet"
     at_first, added, removed = log.format(time=0, diff=1), log.format(time=1, diff=1), log.format(time=1, diff=-1)
     if table in OF_ORDERS:
-        key = OF_ORDERS[table]
-        comes, goes = (f"{key} in (select key from moved where {condition})" for condition in ("not goes", "goes"))
-        write(f"select *, {at_first} from {raw} where not {comes}", load)
-        write(
-            f"select *, {added} from {raw} where {comes} union all select *, {removed} from {raw} where {goes}", batch
-        )
-        write(f"select * from {raw} where not {goes}", now)
+        key, most = OF_ORDERS[table], sizes[-1]
+
+        def moved(first: int, last: int) -> str:
+            return f"{key} in (select key from moved where place > {first} and place <= {last})"
+
+        write(f"select *, {at_first} from {raw} where not {moved(0, most)}", "load")
+        for orders in sizes:
+            comes, goes, never = moved(0, orders), moved(most, most + orders), moved(orders, most)
+            write(
+                f"select *, {added} from {raw} where {comes} union all select *, {removed} from {raw} where {goes}",
+                f"batch-{orders}",
+            )
+            write(f"select * from {raw} where not {goes} and not {never}", f"now-{orders}")
         return
-    write(f"select *, {at_first} from {raw}", load)
-    if table not in NEW:
-        write(f"select * from {raw}", now)
-        return
-    changes = f"{KEYS[table]} % 1000 = 0"
-    column, value = NEW[table].split(" = ", 1)
-    after = f"select * replace ({value} as {column})"
-    write(
-        f"select *, {removed} from {raw} where {changes} union all ({after}, {added} from {raw} where {changes})", batch
-    )
-    write(f"{after} from {raw} where {changes} union all select * from {raw} where not {changes}", now)
+    write(f"select *, {at_first} from {raw}", "load")
+    after = f"select * from {raw}"
+    if table in NEW:
+        changes = f"{KEYS[table]} % 1000 = 0"
+        column, value = NEW[table].split(" = ", 1)
+        new = f"select * replace ({value} as {column})"
+        after = f"{new} from {raw} where {changes} union all select * from {raw} where not {changes}"
+        batch = f"select *, {removed} from {raw} where {changes} union all ({new}, {added} from {raw} where {changes})"
+    first = write(after, f"now-{sizes[0]}")
+    for orders in sizes[1:]:
+        (place / f"now-{orders}" / first.name).hardlink_to(first)
+    if table in NEW:
+        for orders in sizes:
+            write(batch, f"batch-{orders}")
 
 
 class Warehouse(Workspace):
-    """A pipeline over TPC-H's tables."""
+    """A pipeline over TPC-H's tables. What comes at once is a directory of the input with a file for each table."""
 
     def arrive(self, logs: Path) -> None:
         """Let the files of some logs be in the inputs, beside those that are there; nothing is copied."""
-        for file in sorted(logs.glob("*/*.parquet")):
-            (self.input / file.parent.name).mkdir(exist_ok=True)
-            target = self.input / file.parent.name / file.name
-            if not target.exists():
-                target.hardlink_to(file)
+        waiting = self.folder / logs.name
+        shutil.copytree(logs, waiting, copy_function=os.link)
+        waiting.rename(self.input / logs.name)
+
+    def leave(self, logs: Path) -> None:
+        """Take some logs out of the inputs again."""
+        shutil.rmtree(self.input / logs.name, ignore_errors=True)
 
 
 def one(session: Session, names: Sequence[str], title: str, asked: Asked, loading: Asked = NOTHING) -> list[Figure]:
-    """Load queries as one pipeline, then take in a batch; DuckDB computes them again."""
+    """Load queries as one pipeline, then take in a batch of each size, then small ones under `--watch`; DuckDB computes them again."""
     scale = scale_of(session)
     made = tables(session.folder, scale)
     place = session.place(f"tpch-{title}")
@@ -160,30 +182,53 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
     load = measure(warehouse.command)
     warehouse.save()
     kept = sum(path.stat().st_size for path in (place / ".dd").rglob("*") if path.is_file())
-    warehouse.arrive(made / "batch")
     (place / "peer.py").write_text(PEER % (TABLES,))
     texts = [place / f"{name}.sql" for name in names]
     for name, path in zip(names, texts, strict=True):
         path.write_text(query(name, scale))
-    programs = {
-        "dd": Program(warehouse.command, warehouse.restore),
-        "duckdb": Program(python(place / "peer.py", made / "now", *texts)),
-    }
-    measured = side_by_side(programs, session.runs)
-    for name in names:
-        compare(name, query(name, scale), place / "out" / name, made / "now")
     size = f"SF {scale:g}"
-    return [
+    found = [
         Figure(f"TPC-H {title}, {size}, load", load.wall, loading, peak=load.peak, full=scale == 1, runs=(load.wall,)),
-        figure(
-            f"TPC-H {title}, {size}, then {changed(scale)} orders in and out",
-            measured,
-            asked,
-            {"duckdb": "duckdb"},
-            full=session.full,
-        ),
         Figure(f"TPC-H {title}, {size}, state", kept / 1e6, full=False, unit="MB"),
     ]
+    again = {}
+    for orders in changed(scale):
+        batch, now = made / f"batch-{orders}", made / f"now-{orders}"
+        warehouse.arrive(batch)
+        programs = {
+            "dd": Program(warehouse.command, warehouse.restore),
+            "duckdb": Program(python(place / "peer.py", now, *texts)),
+        }
+        measured = side_by_side(programs, session.runs)
+        again[orders] = median(measured["duckdb"])
+        for name in names:
+            compare(name, query(name, scale), place / "out" / name, now)
+        case = f"TPC-H {title}, {size}, then {orders} orders in and out"
+        found.append(figure(case, measured, asked, {"duckdb": "duckdb"}, full=session.full))
+        warehouse.leave(batch)
+    orders = changed(scale)[0]
+    taken = under_watch(warehouse, made / f"batch-{orders}")
+    for name in names:
+        compare(name, query(name, scale), place / "out" / name, made / f"now-{orders}")
+    case = f"TPC-H {title}, {size}, {orders} orders in and out under --watch"
+    peers = {"duckdb": again[orders]}
+    return [*found, Figure(case, statistics.median(taken), peers=peers, full=session.full, runs=tuple(taken))]
+
+
+def under_watch(warehouse: Warehouse, batch: Path) -> list[float]:
+    """Have a watch take in a batch, take it back and so on, and at last take it in; return the seconds of each, those aside that warm it."""
+    warehouse.restore()
+    con, taken = duckdb.connect(), []
+    with watching(warehouse) as manifests:
+        for at in range(1, 2 * ROUNDS):
+            waiting = warehouse.folder / f"round-{at}"
+            waiting.mkdir()
+            for file in batch.glob("*.parquet"):
+                again = f"{at}::bigint as time, ({1 if at % 2 else -1} * diff)::bigint as diff"
+                con.sql(f"copy (select * replace ({again}) from '{file}') to '{waiting / file.name}'")
+            taken.append(commit_after(manifests, waiting, warehouse.input / waiting.name))
+            time.sleep(STILL)
+    return taken[2:]
 
 
 def compare(name: str, text: str, output: Path, now: Path) -> None:
@@ -220,16 +265,24 @@ def alike(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
 
 
 def each(session: Session) -> list[Figure]:
-    """Measure each query by itself; and the geometric mean of batch / DuckDB."""
-    found, ratios = [], []
-    for name in QUERIES:
-        figures = one(session, [name], name.upper().replace("Q0", "Q"), NOTHING, PEAKS.get(name, NOTHING))
+    """Measure each query by itself, above scale factor 1 some of them; and the geometric means of batch / DuckDB."""
+    scale, found = scale_of(session), []
+    names = list(SOME if scale > 1 else QUERIES)
+    ratios: dict[str, list[float]] = {}
+    for name in names:
+        title = name.upper().replace("Q0", "Q")
+        figures = one(session, [name], title, NOTHING, PEAKS.get(name, NOTHING))
         found += figures
-        ratios.append(figures[1].seconds / figures[1].peers["duckdb"])
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    asked = Asked(seconds=1.0 if scale_of(session) <= 1 else 0.3)
-    title = f"TPC-H, SF {scale_of(session):g}, the 22 queries: geometric mean of batch / DuckDB"
-    return [*found, Figure(title, mean, asked, full=scale_of(session) in (1, 10), unit="x")]
+        for made in figures:
+            if made.peers:
+                ratios.setdefault(made.case.split(", ")[-1], []).append(made.seconds / made.peers["duckdb"])
+    full = scale in WATCHED
+    asked = [*(MEANS.get((int(scale), orders)) for orders in changed(scale)), WATCHED.get(int(scale))]
+    for (what, some), bound in zip(ratios.items(), asked, strict=True):
+        mean = math.exp(sum(map(math.log, some)) / len(some))
+        title = f"TPC-H, SF {scale:g}, {len(names)} queries, {what}: geometric mean of batch / DuckDB"
+        found.append(Figure(title, mean, Asked(seconds=bound), full=full, unit="x"))
+    return found
 
 
 def all_in_one(session: Session) -> list[Figure]:
