@@ -19,11 +19,13 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows
+from ddcli.store.batch.lane_file import is_packed
+from ddcli.store.batch.lane_reader import read_lanes
 from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import checksum
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.manifest import Manifest
@@ -44,25 +46,27 @@ def in_order(matrix):
     return np.unique(matrix, axis=0)
 
 
-def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False):
+def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False, bundled=False):
     """Write a batch and commit it; return its path and entry.
 
-    `alone`: without a library of Parquet, where it has one row group of types for which that can be.
+    `alone`: without a library of Parquet, where it has one row group of types for which that can be; `bundled`: into a bundle.
     """
     with pytest.MonkeyPatch.context() as patch:
         if group:
             patch.setattr(file, "GROUP", group)
         if page:
             patch.setattr(file, "PAGE", page)
-        with State.open(directory, {}) as state, state.begin() as transaction:
+        with State.open(directory, {}) as state, state.begin(batches=99 if bundled else 1) as transaction:
             if alone and len(matrix) <= file.GROUP and is_plain(layout):
                 data = row_group_file(matrix, layout, pool)
             else:
                 data = batch_bytes(matrix, layout, pool)
             entry = write_batch(transaction, "people", 0, data, len(matrix), LOWER, UPPER, SINCE)
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
-            transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
-    return batch_directory(directory.resolve(), "people", 0) / entry.name, entry
+            made = transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
+    ((entry,),) = made.arrangements["people"].shards
+    assert bool(entry.bundle) == bundled
+    return batch_path(directory.resolve(), "people", 0, entry), entry
 
 
 pytestmark = pytest.mark.usefixtures("by_pages")
@@ -99,9 +103,10 @@ def test_a_key_of_each_type_is_found(place, text):
     nt=st.integers(1, 2),
     sizes=SIZES,
     alone=st.booleans(),
+    bundled=st.booleans(),
     data=st.data(),
 )
-def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, sizes, alone, data):
+def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, sizes, alone, bundled, data):
     place = tmp_path_factory.mktemp("state")
     texts = {f"{'_' if at % 2 else ''}c{at}": text for at, text in enumerate([*keys, *values])}
     record = schema(texts)
@@ -115,7 +120,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     if texts:
         encode(frame, layout.record, pool, matrix)
     matrix = in_order(matrix)
-    path, entry = store(place, matrix, layout, pool, *sizes, alone=alone)
+    path, entry = store(place, matrix, layout, pool, *sizes, alone=alone, bundled=bundled)
     assert (entry.rows, entry.lower, entry.upper, entry.since) == (len(matrix), ((0,),), ((9,),), ((3,),))
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     assert (batch.rows, batch.lower, batch.upper, batch.since) == (len(matrix), LOWER, UPPER, SINCE)
@@ -134,6 +139,45 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     assert np.array_equal(batch.matrix(), matrix)
     check_lookup(batch, matrix, wanted)
     shutil.rmtree(place)
+
+
+@given(
+    texts=st.lists(
+        st.sampled_from([text for text in TYPES if text.startswith(("int", "uint", "date", "time"))]), max_size=4
+    ),
+    width=st.integers(0, 4),
+    rows=st.lists(st.lists(st.integers(0, 99), min_size=5, max_size=5), min_size=1, max_size=30),
+    page=st.sampled_from([1, 4, 512]),
+    other=st.sampled_from([None, *TYPES]),
+)
+def test_a_small_file_of_integers_is_read_without_its_index(texts, width, rows, page, other):
+    record = schema({f"c{at}": text for at, text in enumerate(texts)})
+    key = Layout(dict(list(record.items())[:width]))
+    layout, pool = BatchLayout(key, Layout(dict(list(record.items())[width:])), 1), Pool(SECRET)
+    matrix = np.array([[0] * layout.record.width + [row[4] % 3, 1 + row[4] % 2] for row in rows])
+    if texts:
+        values = [
+            column(name, text, [row[at] for row in rows])
+            for at, (name, text) in enumerate(zip(record, texts, strict=True))
+        ]
+        encode(pl.DataFrame(values), layout.record, pool, matrix)
+    matrix = in_order(matrix)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "PAGE", page)
+        data = bytes(row_group_file(matrix, layout, pool))
+        assert np.array_equal(read_lanes(data, layout, len(matrix)), matrix)
+        assert read_lanes(data, layout, len(matrix) + 1) is None
+        renamed = BatchLayout(Layout({}), Layout({f"x{name}": kind for name, kind in record.items()}), 1)
+        assert not texts or read_lanes(data, renamed, len(matrix)) is None
+        if other is not None and not is_packed(BatchLayout(Layout({}), Layout(schema({"c0": other})), 1)):
+            more = BatchLayout(key, Layout({**layout.record.schema, "other": parse_type(other)}), 1)
+            assert read_lanes(data, more, len(matrix)) is None
+    damaged = bytearray(data)
+    for at in range(4, len(data), 7):
+        damaged[at] ^= 1 << at % 8
+        read_lanes(
+            bytes(damaged), layout, len(matrix)
+        )  # its bytes are checked before; if they weren't, it would stay within them
 
 
 def check_sparing(batch, keys):

@@ -346,18 +346,62 @@ def pick_values(
                 i = rows[o + k] if some else k
                 if i < 0 or i >= read:
                     return -1
-                null = form & NULLABLE and levels[i] == U0
-                if wide > 0:
-                    at = integer(values[i])
-                    out[o + k, lane] = NULL if null else big_end(data, at, wide - 8)
-                    out[o + k, lane + 1] = 0 if null else integer(np.uint64(big_end(data, at + wide - 8, 8)) ^ SIGN_64)
-                elif form & FLAGGED:
-                    out[o + k, lane] = 1 if null else 0
-                    out[o + k, lane + 1] = 0 if null else integer(values[i])
-                else:
-                    out[o + k, lane] = NULL if null else integer(values[i])
+                write_lanes(data, values, levels, i, form, out, o + k, lane)
         o += count
     return o
+
+
+@inline
+def write_lanes(
+    data: np.ndarray, values: np.ndarray, levels: np.ndarray, i: int, form: int, out: np.ndarray, row: int, lane: int
+) -> None:
+    """Write the lanes of a value that was read from a page to a row."""
+    wide = form >> WIDTH
+    null = form & NULLABLE and levels[i] == U0
+    if wide > 0:
+        at = integer(values[i])
+        out[row, lane] = NULL if null else big_end(data, at, wide - 8)
+        out[row, lane + 1] = 0 if null else integer(np.uint64(big_end(data, at + wide - 8, 8)) ^ SIGN_64)
+    elif form & FLAGGED:
+        out[row, lane] = 1 if null else 0
+        out[row, lane + 1] = 0 if null else integer(values[i])
+    else:
+        out[row, lane] = NULL if null else integer(values[i])
+
+
+@kernel("BMVVUUM")
+def read_columns(
+    data: np.ndarray,
+    pages: np.ndarray,
+    forms: np.ndarray,
+    lanes: np.ndarray,
+    values: np.ndarray,
+    levels: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Write all rows of some columns, whose pages lie one column after the other; a column whose lane is negative is passed over.
+
+    Returns how many pages that took, or -1 where they can't be read or are of another number of rows.
+    """
+    page = 0
+    for c in range(min(forms.size, lanes.size)):
+        form = forms[c]
+        width = 2 if form & FLAGGED or form >> WIDTH > 0 else 1
+        if lanes[c] + width > out.shape[1]:
+            return -1
+        o = 0
+        while o < out.shape[0]:
+            if page == pages.shape[0] or pages[page, 2] < 1 or pages[page, 2] > out.shape[0] - o:
+                return -1
+            count = pages[page, 2]
+            if lanes[c] >= 0:
+                if read_page(data, pages, page, count, form, values, levels) < 0:
+                    return -1
+                for i in range(count):
+                    write_lanes(data, values, levels, i, form, out, o + i, lanes[c])
+            o += count
+            page += 1
+    return page
 
 
 @kernel("BMVVUVVi")

@@ -3,6 +3,7 @@
 * compaction: which batches to merge when, and the merging
 * file: the bytes: Parquet, every byte checked before it is read
 * lane_file: a file of integers, its pages made of lanes by kernels
+* lane_reader: small files of integers, read whole without their index
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory

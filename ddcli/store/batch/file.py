@@ -273,6 +273,12 @@ class BatchFile:
         return bool(self._entry.bundle)
 
     @property
+    def content(self) -> bytes:
+        """Return the bytes of a file that lies in a bundle, checked."""
+        self._bundled = self._bundled or self._bundles.read_checked(self.path, self._entry)
+        return self._bundled
+
+    @property
     def index(self) -> PageIndex:
         """Return what the end of the file says of its rows."""
         if self._index is None:
@@ -352,8 +358,7 @@ class BatchFile:
         What lies in a bundle is small: it is read whole.
         """
         if self._entry.bundle:
-            self._bundled = self._bundled or self._bundles.read_checked(self.path, self._entry)
-            yield self._bundled
+            yield self.content
             return
         if self._fetched is not None:
             yield self._fetched.data

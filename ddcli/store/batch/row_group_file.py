@@ -103,7 +103,7 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
     group = b"".join(body)
     columns = tuple(chunk.column for chunk in chunks)
     pages = -(-rows // page)
-    heights = np.minimum(rows - np.arange(pages) * page, page)
+    heights = np.array([min(rows - at, page) for at in range(0, rows, page)])
     starts = np.concatenate([matrix[::page, :keys], matrix[-1:, :keys]])
     forms = [column.form for column in columns]
     data = np.frombuffer(group, np.uint8)
@@ -177,7 +177,7 @@ def stored_order(layout: BatchLayout) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _column(name: str, kind: Type) -> tuple[PageColumn, bool]:
+def column_of(name: str, kind: Type) -> tuple[PageColumn, bool]:
     """Return a column of a file, and whether its rows have numbers of its values."""
     numbered = _is_numbered(kind)
     return PageColumn(name, str(kind), form_of(kind, numbered=numbered)), numbered
@@ -187,7 +187,7 @@ def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int
     """Return a column's pages."""
     kind = layout.columns[name]
     there, lanes = _lanes(name, kind, layout, matrix)
-    column, numbered = _column(name, kind)
+    column, numbered = column_of(name, kind)
     form = column.form
     pages: list[bytes] = []
     dictionary = 0

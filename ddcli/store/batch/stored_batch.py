@@ -12,6 +12,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch.file import BatchFile, in_byte_order
+from ddcli.store.batch.lane_reader import read_lanes
 from ddcli.store.batch.paged_rows import PagedRows
 from ddcli.store.state.manifest import RESTORE
 
@@ -224,6 +225,8 @@ class StoredBatch:
         return self._reader
 
     def _whole(self) -> Matrix:
+        if self.file.is_checked and (found := read_lanes(self.file.content, self.layout, self.rows)) is not None:
+            return found
         matrix = np.empty((self.rows, self.layout.width), np.int64)
         for _ in self._rows().parts(range(self.file.index.groups), self.pool, matrix):
             pass
