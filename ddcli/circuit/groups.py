@@ -106,11 +106,14 @@ def sum_error(
     written = str(argument)
     if argument.span and argument.span.source:
         written = argument.span.source[argument.span.column - 1 :][: argument.span.length]
-    return InputError(
-        f"integer overflow in `{call.function}({written})`{group}",
-        span=argument.span,
-        hint=f"sum a decimal, which holds 38 digits: {call.function}(cast({written} as decimal(38, 0)))",
-    )
+    if argument.type.kind != "decimal":
+        problem, hint = "integer overflow", "sum a decimal, which holds 38 digits: {}(cast({} as decimal(38, 0)))"
+    elif argument.type.scale:
+        problem, hint = "more than 38 digits", "sum fewer digits behind the point: {}(cast({} as decimal(38, 0)))"
+    else:
+        problem, hint = "more than 38 digits", "sum floats: {}(cast({} as float64))"
+    where = f"in `{call.function}({written})`{group}"
+    return InputError(f"{problem} {where}", span=argument.span, hint=hint.format(call.function, written))
 
 
 def value_layout(schema: Schema, by: Sequence[str]) -> Layout:

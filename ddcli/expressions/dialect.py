@@ -7,7 +7,7 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.parser import Parser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 WRITTEN = "written"
@@ -39,7 +39,13 @@ class _Parser(Parser):
             self.raise_error("Expected a type")
         assert first
         assert last
-        return self._called(start, name, value, exp.Literal.string(self._find_sql(first, last)).update_positions(first))
+        return self._called(start, name, value, self._type(first, last))
+
+    def _type(self, first: Token, last: Token) -> exp.Expr:
+        """Return a type as text, placed from its first token to its last."""
+        found = exp.Literal.string(self._find_sql(first, last)).update_positions(first)
+        found.meta["end"] = last.end
+        return found
 
     def _from_for(self) -> exp.Expr:
         """Read `substring(x from 2 for 3)` or its form with commas."""
@@ -108,7 +114,7 @@ class _Parser(Parser):
                 self._advance()
             last = self._curr or last
             self._advance()
-        return exp.Literal.string(self._find_sql(first, last)).update_positions(first)
+        return self._type(first, last)
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         """Read what `within group` orders as arguments of the aggregate before it."""

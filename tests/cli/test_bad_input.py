@@ -272,10 +272,14 @@ def test_a_directory_without_parquet_files_tells_no_columns(shop):
 ROWS = {
     "integer overflow in a map": ("extend: {x: v * 3}", ("a", LARGE, 1, 5, 1), 21, f"integer overflow in `v * 3`, in the row where v = {LARGE}", "decimal"),
     "division by zero": ("filter: v / w > 1", ("a", 7, 0, 5, 1), 17, "division by zero in `v / w`, in the row where v = 7, w = 0", "try_divide"),
+    "a cast to a type of several words": ("map: {x: 'cast(k as decimal(9, 2)) + 1'}", ("one", 3, 1, 5, 1), 19, "in `cast(k as decimal(9, 2))`, in the row where k = 'one'", "try_cast"),
+    "a cast behind its value": ("map: {x: 'k::decimal(9, 2) + 1'}", ("one", 3, 1, 5, 1), 19, "in `k::decimal(9, 2)`, in the row where k = 'one'", "try_cast"),
     "a bad cast": ("map: {x: cast(k as int64)}", ("one", 3, 1, 5, 1), 18, "in `cast(k as int64)`, in the row where k = 'one'", "try_cast"),
     "integer overflow in a sum": ("reduce: {by: [k], n: count(*), s: sum(v)}", ("a", LARGE, 1, 5, 3), 47, "integer overflow in `sum(v)`, in the group where k = 'a'", "decimal(38, 0)"),
     "the same beside others": ("reduce: {by: [k], m: min(w), s: sum(v)}", ("a", LARGE, 1, 5, 3), 45, "integer overflow in `sum(v)`, in the group where k = 'a'", "decimal(38, 0)"),
     "the same of all": ("reduce: {by: [], s: sum(v + 1)}", ("a", LARGE, 1, 5, 3), 33, "integer overflow in `sum(v + 1)`", "decimal(38, 0)"),
+    "a sum of decimals": ("reduce: {by: [k], s: 'sum(cast(v as decimal(38, 19)))'}", ("a", LARGE, 1, 5, 3), 35, "more than 38 digits in `sum(cast(v as decimal(38, 19)))`, in the group where k = 'a'", "decimal(38, 0)"),
+    "a sum of decimals without a point": ("reduce: {by: [k], s: 'sum(v * cast(9999999999999999999.0 as decimal(19, 0)))'}", ("a", LARGE, 1, 5, 3), 35, "more than 38 digits in", "float64"),
     "the same of a key": ("reduce: {by: [v], s: sum(v)}", ("a", LARGE, 1, 5, 3), 34, f"integer overflow in `sum(v)`, in the group where v = {LARGE}", "decimal(38, 0)"),
 }  # fmt: skip
 
