@@ -121,6 +121,12 @@ class Chunk:
         address = self.buffers[0] + int(self._array.offset) * per_row * 8
         return np.asarray(Memory(address, (self.length, per_row), "<i8", self))
 
+    def viewed(self) -> list[tuple[int, int]]:
+        """Return where each buffer lies that the views of texts or bytes speak of, with its size."""
+        *addresses, sizes_at = self.buffers[1:]
+        sizes = np.asarray(Memory(sizes_at, (len(addresses),), "<i8", self)).tolist() if addresses else []
+        return [*zip(addresses, sizes, strict=True)]
+
     def nulls(self) -> NDArray[np.bool_] | None:
         """Return which rows are null, or None when none is."""
         if not self._array.null_count or not self._array.buffers[0]:

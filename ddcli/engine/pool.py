@@ -92,15 +92,13 @@ class Pool:
             views, nulls = chunk.words(2), chunk.nulls()
             if not len(views):
                 continue
-            own, *addresses, sizes_at = chunk.buffers
-            sizes = np.asarray(Memory(sizes_at, (len(addresses),), "<i8", chunk)).tolist() if addresses else []
-            own = views.__array_interface__["data"][0]
+            own, buffers = views.__array_interface__["data"][0], chunk.viewed()
             # One array over everything from the lowest to the highest byte of the chunk: the kernels read in it only
             # where the views point, and need not know how many buffers there are.
-            ends = [own + views.nbytes, *(at + size for at, size in zip(addresses, sizes, strict=True))]
-            base = min(own, *(at for at, size in zip(addresses, sizes, strict=True) if size), own)
-            data = np.asarray(Memory(base, (max(ends) - base,), "|u1", chunk))
-            bases = np.array([at - base for at in addresses], np.int64)
+            end = max(own + views.nbytes, *(at + size for at, size in buffers), 0)
+            base = min(own, *(at for at, size in buffers if size), own)
+            data = np.asarray(Memory(base, (end - base,), "|u1", chunk))
+            bases = np.array([at - base for at, _ in buffers], np.int64)
             for at in range(0, len(views), BLOCK):
                 block = views[at : at + BLOCK]
                 starts, lengths = np.empty((2, len(block)), np.int64)

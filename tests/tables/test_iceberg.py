@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, StringType
 from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
-from ddcli.store.mirrors import column_chunks
+from ddcli.store.mirrors import column_chunks, row_pairs
 from ddcli.store.mirrors.iceberg import IcebergSource
 from tests.draws import SEED, many
 from tests.harness import imported_by
@@ -66,6 +66,8 @@ def test_a_random_history(tmp_path, monkeypatch, seed):
     """After each run the output is what the package reads, and, by version, what it reads of each snapshot since the first run."""
     draw = random.Random(f"{SEED}-{seed}")
     monkeypatch.setattr(column_chunks, "LEAST", (1, 1 << 12)[seed % 3 == 0])
+    monkeypatch.setattr(row_pairs, "SAMPLE", (1, 256)[seed % 3 == 2])
+    monkeypatch.setattr(row_pairs, "NEAR", (0, 4)[seed % 2])
     history = IcebergHistory(tmp_path, draw)
     time = draw.choice(["", ", time: version", ", time: committed"])
     file = pipeline(tmp_path, time + ", columns: {k: int64?, v: string?}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.xxhash import whole
+from ddcli.engine.kernels.pool_table import same_bytes, tail
 
 
 @inline
@@ -93,29 +93,68 @@ def pair(
     return count
 
 
-@kernel("VBVBVVB")
-def keep_equal_texts(
-    left_ends: np.ndarray,
+@kernel("VViVVV")
+def pair_near(
     left: np.ndarray,
-    right_ends: np.ndarray,
     right: np.ndarray,
-    places: np.ndarray,
-    others: np.ndarray,
+    least: int,
+    slots: np.ndarray,
+    following: np.ndarray,
+    found: np.ndarray,
+) -> int:
+    """Do the same for numbers that are near each other: those on the right from `least` on, and fewer above it than there are slots."""
+    count = 0
+    last = least + slots.size - 1
+    for slot in range(slots.size):
+        slots[slot] = -1
+    for j in range(right.size):
+        following[j] = slots[right[j] - least]
+        slots[right[j] - least] = j
+    for i in range(left.size):
+        found[i] = -1
+        if least <= left[i] <= last:
+            place = slots[left[i] - least]
+            if place >= 0:
+                found[i] = place
+                slots[left[i] - least] = following[place]
+                count += 1
+    return count
+
+
+@kernel("VVVB")
+def keep_equal_words(left: np.ndarray, right: np.ndarray, found: np.ndarray, equal: np.ndarray) -> int:
+    """Write 0 for each place on the left whose word is another one than that of the place on the right that it is paired with."""
+    for i in range(found.size):
+        if equal[i] != 0 and left[i] != right[found[i]]:
+            equal[i] = 0
+    return 0
+
+
+@kernel("BiVVVVVB")
+def keep_equal_texts(
+    data: np.ndarray,
+    base: int,
+    left_starts: np.ndarray,
+    left_lengths: np.ndarray,
+    right_starts: np.ndarray,
+    right_lengths: np.ndarray,
+    found: np.ndarray,
     equal: np.ndarray,
 ) -> int:
-    """Write 0 for each pair of places that have different texts; text `i` of a side has the bytes from `ends[i]` to `ends[i + 1]`."""
-    for i in range(places.size):
-        start = left_ends[places[i]]
-        begin = right_ends[others[i]]
-        length = left_ends[places[i] + 1] - start
-        same = right_ends[others[i] + 1] - begin == length
-        at = 0
-        while same and at + 8 <= length:
-            same = whole(left, np.uint64(start + at)) == whole(right, np.uint64(begin + at))
-            at += 8
-        while same and at < length:
-            same = left[start + at] == right[begin + at]
-            at += 1
-        if not same:
+    """Write 0 for each place on the left that is paired with one of another text; `data` begins at `base`, in the addresses in which texts start.
+
+    A length of -1 stands for null. As `tail` asks it, texts of less than 8 bytes lie in views.
+    """
+    for i in range(found.size):
+        if equal[i] == 0:
+            continue
+        length = left_lengths[i]
+        j = found[i]
+        if right_lengths[j] != length:
+            equal[i] = 0
+        elif length >= 8:
+            if not same_bytes(data, left_starts[i] - base, data, right_starts[j] - base, length):
+                equal[i] = 0
+        elif tail(data, left_starts[i] - base, length) != tail(data, right_starts[j] - base, length):
             equal[i] = 0
     return 0

@@ -29,6 +29,8 @@ DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
 """Rows that are left are compared again when there are so many times as many as then, and some more."""
+READ = 1 << 18
+"""Rows of one side that are read while others are compared, if they are of several files."""
 AHEAD = 2
 """Pairs of pieces that are compared while the rows of one are taken."""
 
@@ -36,7 +38,7 @@ AHEAD = 2
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have.
 
-    While rows are compared the next file of each side is read. Pieces of which columns are equal by their bytes come first: of those only what
+    While rows are compared the next files of each side are read. Pieces of which columns are equal by their bytes come first: of those only what
     is different is read whole.
     """
     with ThreadPoolExecutor(2, "dd-table") as threads:
@@ -117,28 +119,34 @@ def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor
 
 
 class _Waiting:
-    """The files of one side that are still to be compared, of which the first one is being read."""
+    """The files of one side that are still to be compared, of which the first ones are being read."""
 
     def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
-        self._placed, self._threads = [*reversed(placed)], threads
-        self._next: Future[list[pl.DataFrame]] | None = None
+        self._placed, self._threads = deque(placed), threads
+        self._reading = deque[Future[list[pl.DataFrame]]]()
         self._begin()
 
     @property
     def place(self) -> Place | None:
         """Where the next file lies in the order; None: there is none."""
-        return self._placed[-1][0] if self._placed else None
+        return self._placed[0][0] if self._placed else None
 
     def read(self) -> list[pl.DataFrame]:
         """Return the rows of the next file."""
-        assert self._next is not None, "a file is there"
-        found = self._next.result()
-        self._placed.pop()
+        found = self._reading.popleft().result()
+        self._placed.popleft()
         self._begin()
         return found
 
     def _begin(self) -> None:
-        self._next = self._threads.submit(_rows_of, self._placed[-1][1]) if self._placed else None
+        """Have files read that have few rows together, or one."""
+        rows = 0
+        for at, (_, file) in enumerate(self._placed):
+            rows += file.rows
+            if at and rows > READ:
+                return
+            if at == len(self._reading):
+                self._reading.append(self._threads.submit(_rows_of, file))
 
 
 def _rows_of(file: FileRows) -> list[pl.DataFrame]:

@@ -142,7 +142,8 @@ class DeltaSource(TableSource):
         found, partition = pieces_of(self._path(file)), dict(file.partition)
         if file.deleted or not found:
             least, largest = (found[0].least, found[0].largest) if found else ({}, {})
-            return [FileRows(lambda: [self._file(file, known)], partition | least, partition | largest)]
+            rows = sum(each.rows for each in found)
+            return [FileRows(lambda: [self._file(file, known)], partition | least, partition | largest, rows=rows)]
         return [self._piece(file, part) for part in found]
 
     def _piece(self, file: DataFile, part: RowGroupRange) -> FileRows:
@@ -151,7 +152,9 @@ class DeltaSource(TableSource):
 
         partition = dict(file.partition)
         columns = PieceColumns([*self.columns], read, part.chunks) if part.chunks is not None else None
-        return FileRows(lambda: [read([*self.columns])], partition | part.least, partition | part.largest, columns)
+        return FileRows(
+            lambda: [read([*self.columns])], partition | part.least, partition | part.largest, columns, part.rows
+        )
 
     def _rows(self) -> Iterator[pl.DataFrame]:
         for uri in self._table.file_uris():

@@ -42,6 +42,8 @@ class FileRows:
     largest: Mapping[Any, Any] = field(default_factory=dict)
     columns: PieceColumns | None = None
     """Its columns, where these can be compared by their bytes."""
+    rows: int = 0
+    """How many rows it has, as far as that is known before they are read."""
 
     def marks(self) -> Iterator[Any]:
         """Yield what a column of it has in common with the column of the same bytes of another file, and with few else."""

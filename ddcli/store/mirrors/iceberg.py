@@ -125,7 +125,8 @@ class IcebergSource(TableSource):
 
     def _piece(self, task: FileScanTask, *, compared: bool) -> FileRows:
         least, largest = map(self._bounds, (task.file.lower_bounds, task.file.upper_bounds))
-        return FileRows(lambda: self._file(task), least, largest, self._columns(task) if compared else None)
+        columns = self._columns(task) if compared else None
+        return FileRows(lambda: self._file(task), least, largest, columns, task.file.record_count)
 
     def _columns(self, task: FileScanTask) -> PieceColumns | None:
         """Return the columns of a data file that can be compared by their bytes: it lies on this machine and has the table's columns by their names."""
