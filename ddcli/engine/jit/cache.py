@@ -170,8 +170,8 @@ def _sources(module: str, seen: set[str]) -> set[str]:
     if module not in seen:
         seen.add(module)
         for thing in vars(sys.modules[module]).values():
-            if registry.is_helper(thing):
-                _sources(thing.__module__, seen)
+            if called := registry.helper(thing):
+                _sources(called.__module__, seen)
     return seen
 
 

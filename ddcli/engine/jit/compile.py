@@ -25,7 +25,7 @@ from ddcli.engine.jit import cache
 from ddcli.engine.jit.linker import image_of
 from ddcli.engine.jit.objects import ObjectCode, target_machine
 from ddcli.engine.jit.processor import takes_images
-from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, is_helper, kernels_of, matrix_of
+from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, kernels_of, matrix_of
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -251,7 +251,7 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
     """Return a helper or a kernel's body for numba: its calls of other helpers go to their compiled forms."""
     if function not in made:
         space = {
-            name: compiled(thing, made) if is_helper(thing) and thing is not function else thing
+            name: compiled(called, made) if (called := helper(thing)) and called is not function else thing
             for name, thing in function.__globals__.items()
             if name in function.__code__.co_names
         }

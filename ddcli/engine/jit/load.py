@@ -10,7 +10,7 @@ two ways: compiled (the rule), or as plain Python (`DDCLI_KERNELS=python`) for d
     def smaller(a, i, b, j): ...             # a helper: compiled into the kernels that use it
 
     @kernel("MMVi")
-    def count_smaller(a, b, scratch, k): ... # called as count_smaller(matrix, matrix, vector, 3)
+    def count_smaller(a, b, scratch, k): ... # called as count_smaller(matrix, matrix, vector, 3); by another kernel it is a helper
 
 The signature has a letter an argument, as `LETTERS` says: `M` an int64 matrix, `V` an int64 vector, `U`, `H` and `B` vectors of
 uint64, uint32 and uint8, `F` a vector of float64, `L` a list of int64 matrices (read one with `matrix_of(list, i)`), `i` an int64.

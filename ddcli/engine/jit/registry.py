@@ -123,9 +123,11 @@ def kernels_of(module: str) -> list[Kernel]:
     return _registry.get(module, [])
 
 
-def is_helper(thing: object) -> bool:
-    """Say whether a module's global is a function marked with `inline`."""
-    return getattr(thing, "__kernel_helper__", False) is True
+def helper(thing: object) -> Any:
+    """Return the function that a module's global stands for where a kernel calls it: one marked with `inline` or a kernel's; else None."""
+    if isinstance(thing, Kernel):
+        return thing.function
+    return thing if getattr(thing, "__kernel_helper__", False) is True else None
 
 
 def reset() -> None:

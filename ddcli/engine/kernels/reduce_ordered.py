@@ -111,9 +111,8 @@ def skip_nulls(sources: list[np.ndarray], cursor: np.ndarray, lane: int, null: i
         cursor[RIGHT, s] = low
 
 
-@inline
-def seek_values(
-    groups: int,
+@kernel("LMiiVMiiiiiVVMVMiVM")
+def first_values(
     sources: list[np.ndarray],
     bounds: np.ndarray,
     nk: int,
@@ -134,12 +133,26 @@ def seek_values(
     tied: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Do as `first_values` says for so many `groups`."""
+    """Find the first k records (the last, if `backwards`) of each instance's group, counting multiplicities.
+
+    Candidates are records [value lanes] with a positive count whose lane `null_lane` (-1: none) does not hold `null`.
+    Values are walked in order; each paints the instances at which its count is positive and that still want records,
+    and the walk ends when none does: a change in a large group costs what it takes to find a new first record.
+
+    Times are one lane, at nk + nv. `scratch` is 2 rows of a lane an instance and one more, `cursor` 4 rows of one lane a
+    source. If `lane` is -1, `out` receives rows [instance | lanes in `take` (absolute) | count], group by group.
+    Otherwise, for a k of 1, the lanes of instance i are written to its row i from `lane` on, and `present` says which instances have
+    a record; those that have none, but whose group is not empty, have the lanes `nothing`, unless those are none at all.
+
+    Of the value lanes the first `deciding` say which of two records comes first; the order by the others is not to be relied on. If
+    these are fewer than `nv`, `tied` receives 1 for each group where that matters, else 0: no rows of such a group are given.
+    Returns how many records were found, NO_ROOM, or OVERFLOW.
+    """
     o = 0
     at = nk + nv
     following = scratch[0]
     wanted = scratch[1]
-    for g in range(groups):
+    for g in range(first.shape[0] - 1):
         for i in range(first[g], first[g + 1]):
             following[i] = i
             wanted[i] = k
@@ -268,67 +281,6 @@ def seek_values(
             if some > 0:
                 present[i] = 1
     return o
-
-
-@kernel("LMiiVMiiiiiVVMVMiVM")
-def first_values(
-    sources: list[np.ndarray],
-    bounds: np.ndarray,
-    nk: int,
-    nv: int,
-    first: np.ndarray,
-    times: np.ndarray,
-    k: int,
-    backwards: int,
-    deciding: int,
-    null_lane: int,
-    null: int,
-    take: np.ndarray,
-    nothing: np.ndarray,
-    scratch: np.ndarray,
-    present: np.ndarray,
-    cursor: np.ndarray,
-    lane: int,
-    tied: np.ndarray,
-    out: np.ndarray,
-) -> int:
-    """Find the first k records (the last, if `backwards`) of each instance's group, counting multiplicities.
-
-    Candidates are records [value lanes] with a positive count whose lane `null_lane` (-1: none) does not hold `null`.
-    Values are walked in order; each paints the instances at which its count is positive and that still want records,
-    and the walk ends when none does: a change in a large group costs what it takes to find a new first record.
-
-    Times are one lane, at nk + nv. `scratch` is 2 rows of a lane an instance and one more, `cursor` 4 rows of one lane a
-    source. If `lane` is -1, `out` receives rows [instance | lanes in `take` (absolute) | count], group by group.
-    Otherwise, for a k of 1, the lanes of instance i are written to its row i from `lane` on, and `present` says which instances have
-    a record; those that have none, but whose group is not empty, have the lanes `nothing`, unless those are none at all.
-
-    Of the value lanes the first `deciding` say which of two records comes first; the order by the others is not to be relied on. If
-    these are fewer than `nv`, `tied` receives 1 for each group where that matters, else 0: no rows of such a group are given.
-    Returns how many records were found, NO_ROOM, or OVERFLOW.
-    """
-    return seek_values(
-        first.shape[0] - 1,
-        sources,
-        bounds,
-        nk,
-        nv,
-        first,
-        times,
-        k,
-        backwards,
-        deciding,
-        null_lane,
-        null,
-        take,
-        nothing,
-        scratch,
-        present,
-        cursor,
-        lane,
-        tied,
-        out,
-    )
 
 
 @kernel("MViiiVV")

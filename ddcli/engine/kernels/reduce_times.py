@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.rows import compare, same
+from ddcli.engine.kernels.rows import compare, copy_row, same
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,6 +83,19 @@ def sort_rows(a: np.ndarray, start: int, end: int, lanes: int) -> None:
     for last in range(size - 1, 0, -1):
         swap_rows(a, start, start + last)
         sift_down(a, start, 0, last, lanes)
+
+
+@inline
+def distinct_rows(a: np.ndarray, start: int, end: int) -> int:
+    """Sort the rows a[start:end] in place and drop repeats; return the row after the last one left."""
+    width = a.shape[1]
+    sort_rows(a, start, end, width)
+    o = min(start + 1, end)
+    for i in range(start + 1, end):
+        if not same(a, i, a, o - 1, width):
+            copy_row(a, i, a, o)
+            o += 1
+    return o
 
 
 @inline

@@ -12,7 +12,7 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
-from ddcli.engine.kernels.reduce_times import NO_ROOM, find_keys, sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys
 from ddcli.engine.kernels.rows import SMALLEST, same
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ SETTLED_ROWS: Final = (
 )
 
 
-@inline
-def close_in_turn(
-    groups: int,
+@kernel("VMLiMiLMiVM")
+def later_times(
     first: np.ndarray,
     fresh: np.ndarray,
     inputs: list[np.ndarray],
@@ -38,7 +37,12 @@ def close_in_turn(
     closed: np.ndarray,
     times: np.ndarray,
 ) -> int:
-    """Do as `later_times` does for so many `groups`, with the first `count` of the inputs."""
+    """Close each key's new times, rows first[g] to first[g + 1] of `fresh`, under lattice join with its history's.
+
+    In total order those are the new times and the history's times after the first of them. The history's are in the first `count` of
+    the inputs and in the outputs. `times` needs room for all.
+    """
+    groups = first.shape[0] - 1
     o = 0
     for g in range(groups):
         start = o
@@ -63,48 +67,9 @@ def close_in_turn(
                     times[o, 0] = m[r, out_at]
                     o += 1
         if o > new:
-            sort_rows(times, start, o, 1)
-            end = o
-            o = start + 1
-            for i in range(start + 1, end):
-                if times[i, 0] != times[o - 1, 0]:
-                    times[o, 0] = times[i, 0]
-                    o += 1
+            o = distinct_rows(times, start, o)
     closed[groups] = o
     return o
-
-
-@kernel("VMLMiLMiVM")
-def later_times(
-    first: np.ndarray,
-    fresh: np.ndarray,
-    inputs: list[np.ndarray],
-    in_bounds: np.ndarray,
-    in_at: int,
-    outputs: list[np.ndarray],
-    out_bounds: np.ndarray,
-    out_at: int,
-    closed: np.ndarray,
-    times: np.ndarray,
-) -> int:
-    """Close each key's new times, rows first[g] to first[g + 1] of `fresh`, under lattice join with its history's.
-
-    In total order those are the new times and the history's times after the first of them. `times` needs room for all.
-    """
-    return close_in_turn(
-        first.shape[0] - 1,
-        first,
-        fresh,
-        inputs,
-        len(inputs),
-        in_bounds,
-        in_at,
-        outputs,
-        out_bounds,
-        out_at,
-        closed,
-        times,
-    )
 
 
 @kernel("MVMLMiLMiiVMV")
@@ -133,19 +98,8 @@ def few_turns(
         return int(first[keys.shape[0]])
     if first[keys.shape[0]] + counts[0] + counts[1] > times.shape[0]:
         return NO_ROOM
-    return close_in_turn(
-        keys.shape[0],
-        first,
-        fresh,
-        inputs,
-        len(inputs) - 1,
-        in_bounds,
-        in_at,
-        outputs,
-        out_bounds,
-        out_at,
-        closed,
-        times,
+    return later_times(
+        first, fresh, inputs, len(inputs) - 1, in_bounds, in_at, outputs, out_bounds, out_at, closed, times
     )
 
 
@@ -191,43 +145,9 @@ def put(
 
 
 @inline
-def put_turns(
-    groups: int,
-    keys: np.ndarray,
-    first: np.ndarray,
-    times: np.ndarray,
-    lanes: np.ndarray,
-    present: np.ndarray,
-    outputs: list[np.ndarray],
-    bounds: np.ndarray,
-    out: np.ndarray,
-) -> int:
-    """Do as `take_turns` says for so many `groups`."""
-    nk = keys.shape[1]
-    no = lanes.shape[1]
-    o = 0
-    for g in range(groups):
-        start = o
-        low = first[g]
-        high = first[g + 1]
-        if low == high:
-            continue
-        o = put_old(outputs, bounds, g, low, high, times, out, o)
-        if o < 0:
-            return OVERFLOW
-        for i in range(low, high):
-            before = i > low and present[i - 1] != 0
-            if before and present[i] != 0 and same(lanes, i, lanes, i - 1, no):
-                continue
-            if before:
-                o = put(keys, g, lanes, i - 1, 0, no, times[i, 0], -1, out, o)
-            if present[i] != 0:
-                o = put(keys, g, lanes, i, 0, no, times[i, 0], 1, out, o)
-        if 1 < o - start <= SETTLED_ROWS:
-            o = settle(out, start, o, nk)
-            if o < 0:
-                return OVERFLOW
-    return o
+def settle_few(out: np.ndarray, start: int, end: int, nk: int) -> int:
+    """Put a group's updates in order and consolidate them, unless they are many; return the row after, or OVERFLOW."""
+    return settle(out, start, end, nk) if 1 < end - start <= SETTLED_ROWS else end
 
 
 @kernel("MVMMVLMM")
@@ -246,7 +166,30 @@ def take_turns(
     Writes [key | output | time | diff], in order and consolidated but for groups of very many; `out` needs room for two rows an
     instance and the rows in `bounds`. Returns how many, or OVERFLOW.
     """
-    return put_turns(keys.shape[0], keys, first, times, lanes, present, outputs, bounds, out)
+    nk = keys.shape[1]
+    no = lanes.shape[1]
+    o = 0
+    for g in range(keys.shape[0]):
+        start = o
+        low = first[g]
+        high = first[g + 1]
+        if low == high:
+            continue
+        o = put_old(outputs, bounds, g, low, high, times, out, o)
+        if o < 0:
+            return OVERFLOW
+        for i in range(low, high):
+            before = i > low and present[i - 1] != 0
+            if before and present[i] != 0 and same(lanes, i, lanes, i - 1, no):
+                continue
+            if before:
+                o = put(keys, g, lanes, i - 1, 0, no, times[i, 0], -1, out, o)
+            if present[i] != 0:
+                o = put(keys, g, lanes, i, 0, no, times[i, 0], 1, out, o)
+        o = settle_few(out, start, o, nk)
+        if o < 0:
+            return OVERFLOW
+    return o
 
 
 @kernel("MVMMLMM")
@@ -285,8 +228,7 @@ def take_turns_several(
                     return OVERFLOW
                 o = put(keys, g, want, w, 1, no, times[i + 1, 0], -count, out, o)
             w += 1
-        if 1 < o - start <= SETTLED_ROWS:
-            o = settle(out, start, o, nk)
-            if o < 0:
-                return OVERFLOW
+        o = settle_few(out, start, o, nk)
+        if o < 0:
+            return OVERFLOW
     return o

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.reduce_ordered import seek_values
-from ddcli.engine.kernels.reduce_times import NO_ROOM, gallop, sort_rows
-from ddcli.engine.kernels.reduce_turns import close_in_turn, put_turns
+from ddcli.engine.kernels.reduce_ordered import first_values
+from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, gallop
+from ddcli.engine.kernels.reduce_turns import later_times, take_turns
 from ddcli.engine.kernels.rows import same
 from ddcli.engine.kernels.walk import walk_trace
 
@@ -37,20 +37,6 @@ SEARCH: Final = 4  # and the row behind it
 
 
 @inline
-def distinct_rows(m: np.ndarray, count: int) -> int:
-    """Sort the first rows of a matrix and drop repeats; return how many are left."""
-    width = m.shape[1]
-    sort_rows(m, 0, count, width)
-    o = min(count, 1)
-    for i in range(1, count):
-        if not same(m, i, m, o - 1, width):
-            for c in range(width):
-                m[o, c] = m[i, c]
-            o += 1
-    return o
-
-
-@inline
 def gather_keys(delta: np.ndarray, called: list[np.ndarray], keys: np.ndarray) -> int:
     """Write the distinct keys of `delta` and of those that are called, sorted; return how many, or NO_ROOM."""
     nk = keys.shape[1]
@@ -71,7 +57,7 @@ def gather_keys(delta: np.ndarray, called: list[np.ndarray], keys: np.ndarray) -
             for c in range(nk):
                 keys[n, c] = m[i, c]
             n += 1
-    return distinct_rows(keys, n)
+    return distinct_rows(keys, 0, n)
 
 
 @kernel("MLLiLiVViiVVVLLLMMMV")
@@ -175,20 +161,14 @@ def first_again(
             if o == first[g] or fresh[o - 1, 0] != delta[r, at]:
                 fresh[o, 0] = delta[r, at]
                 o += 1
-        sort_rows(fresh, first[g], o, 1)
-        end = o
-        o = min(end, first[g] + 1)
-        for r in range(first[g] + 1, end):
-            if fresh[r, 0] != fresh[o - 1, 0]:
-                fresh[o, 0] = fresh[r, 0]
-                o += 1
+        o = distinct_rows(fresh, first[g], o)
     first[groups] = o
+    first = first[: groups + 1]
     times = fresh
     if ahead != 0:
         times = matrix_of(scratch, TIMES)
         closed = vectors[CLOSED]
-        o = close_in_turn(
-            groups,
+        o = later_times(
             first,
             fresh,
             groups_in,
@@ -201,11 +181,10 @@ def first_again(
             closed,
             times,
         )
-        first = closed
+        first = closed[: groups + 1]
     # What they want there, and how that differs.
     present = vectors[PRESENT]
-    code = seek_values(
-        groups,
+    code = first_values(
         groups_in,
         new,
         nk,
@@ -228,7 +207,7 @@ def first_again(
     )
     if code < 0:
         return code
-    o = put_turns(groups, keys, first, times, lanes, present, groups_out, old, turns)
+    o = take_turns(keys[:groups], first, times, lanes, present, groups_out, old, turns)
     if o < 0:
         return o
     data = turns.shape[1] - 1
@@ -246,7 +225,7 @@ def first_again(
             for c in range(depth + 1):
                 later[o, c] = later[r, c]
             o += 1
-    o = distinct_rows(later, o)
+    o = distinct_rows(later, 0, o)
     for r in range(o):
         for c in range(depth):
             later_rounds[r, c] = later[r, c]

@@ -112,7 +112,10 @@ def close(new: Instances, inputs: History, outputs: History) -> Instances:
     first = np.empty(len(new.first), np.int64)
     if nt == 1:
         times = np.empty((len(new) + inputs.rows + outputs.rows, 1), np.int64)
-        found = reduce_turns.later_times(new.first, new.times, *inputs[:3], *outputs[:3], first, times)
+        sources, bounds, at, _ = inputs
+        found = reduce_turns.later_times(
+            new.first, new.times, sources, len(sources), bounds, at, *outputs[:3], first, times
+        )
         return Instances(new.keys, first, times[:found])
     parts = []
     for sources, bounds, at, rows in (inputs, outputs):
