@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from dataclasses import field, fields
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -357,12 +358,27 @@ class Reduce(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class PythonReduce(Node):
-    """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns."""
+class Grouped(Node, ABC):
+    """An operator whose records of a group, those with equal `by` columns, depend on all of the input's and on no other group's."""
 
     by: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What people call it, without its groups and its order."""
+
+
+@dataclass(frozen=True, eq=False)
+class PythonReduce(Grouped):
+    """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns."""
+
     values: tuple[str, ...]
     function: str
+
+    @property
+    def title(self) -> str:
+        return f"reduce {self.function}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,27 +389,33 @@ class Threshold(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class TopK(Node):
+class TopK(Grouped):
     """The first `k` records of each group, counting multiplicities, in the order of `order_by` (a column and
     whether it descends), ties by the remaining columns in lane order.
     """
 
-    by: tuple[str, ...]
     k: int
     order_by: tuple[tuple[str, bool], ...]
 
+    @property
+    def title(self) -> str:
+        return f"top {self.k}"
+
 
 @dataclass(frozen=True, eq=False)
-class Window(Node):
+class Window(Grouped):
     """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in columns more.
 
     The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
     multiplicity is negative is no row.
     """
 
-    by: tuple[str, ...]
     order_by: tuple[tuple[str, bool], ...]
     calls: tuple[tuple[str, WindowCall], ...]
+
+    @property
+    def title(self) -> str:
+        return f"window {', '.join(call.text() for _, call in self.calls)}"
 
 
 @dataclass(frozen=True)

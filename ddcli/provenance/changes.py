@@ -26,7 +26,7 @@ from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import ALIKE, before_step, renamed
-from ddcli.provenance.sentences import asof_text, bare, bounds, show, step_text, window_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -203,15 +203,11 @@ class Changes:
         reason = self._new(node, record, f"reduce {', '.join(call.text() for call in node.calls)}{by}")
         return self._made_of(reason, [(child, changed)])
 
-    @_below.register(logical.PythonReduce | logical.TopK | logical.Window)
-    def _(self, node: logical.PythonReduce | logical.TopK | logical.Window, record: Record) -> Reason:
+    @_below.register
+    def _(self, node: logical.Grouped, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        if isinstance(node, logical.Window):
-            group = self.differing(child, {name: values[name] for name in node.by})
-            return self._made_of(self._new(node, record, window_text(node)), [(child, group)])
-        what = f"top {node.k}" if isinstance(node, logical.TopK) else f"reduce {node.function}"
-        reason = self._new(node, record, f"{what} by {', '.join(node.by)}" if node.by else what)
+        reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, logical.Window) else ()))
         return self._made_of(reason, [(child, self.differing(child, {name: values[name] for name in node.by}))])
 
     # --- loops ----------------------------------------------------------------------------------------------------
@@ -251,7 +247,7 @@ class Changes:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         body = iterate.bodies[node.which]
-        if not isinstance(body, logical.Reduce | logical.TopK | logical.PythonReduce | logical.Window):
+        if not isinstance(body, logical.Reduce | logical.Grouped):
             return None
         by = [each if isinstance(each, str) else each[0] for each in body.by]
         values = dict(zip(node.schema, record, strict=True))

@@ -86,8 +86,8 @@ class Restrictions:
     def _(self, node: logical.Reduce, values: Values) -> None:
         self._each(node.inputs, renamed(values, node.by))
 
-    @_below.register(logical.PythonReduce | logical.TopK | logical.Window)
-    def _(self, node: logical.PythonReduce | logical.TopK | logical.Window, values: Values) -> None:
+    @_below.register
+    def _(self, node: logical.Grouped, values: Values) -> None:
         self._each(node.inputs, _some(values, node.by))
 
     @_below.register

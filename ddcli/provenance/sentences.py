@@ -8,6 +8,8 @@ from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, Unne
 from ddcli.expressions.tree import Call, Column, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ddcli.expressions.tree import Expression
     from ddcli.plan import logical
 
@@ -45,13 +47,11 @@ def bounds(node: logical.Temporal) -> str:
     return f"{lower}now{upper}"
 
 
-def window_text(node: logical.Window) -> str:
-    """Return what a window computes, in words."""
+def group_text(node: logical.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
+    """Return what is computed of a group, in words."""
     by = f" by {', '.join(node.by)}" if node.by else ""
-    order = ", ".join(name + " desc" * descending for name, descending in node.order_by)
-    return (
-        f"window {', '.join(call.text() for _, call in node.calls)}{by}{f' in the order of {order}' if order else ''}"
-    )
+    order = ", ".join(name + " desc" * descending for name, descending in order_by)
+    return f"{node.title}{by}{f' in the order of {order}' if order else ''}"
 
 
 def asof_text(node: logical.AsofJoin) -> str:

@@ -27,7 +27,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import before_step, renamed
-from ddcli.provenance.sentences import asof_text, bare, bounds, show, step_text, window_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, show, step_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
 
@@ -279,18 +279,12 @@ class Tracer:
         return reason.made_of(self._some(place, child, group.rows(np.arange(self.shown)), exact=True))
 
     @_below.register
-    def _(self, node: logical.PythonReduce, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.Grouped, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         group = place.home(child).contents(child).where({name: values[name] for name in node.by})
-        return self._grouped(node, place, record, f"reduce {node.function} by {', '.join(node.by)}", group)
-
-    @_below.register
-    def _(self, node: logical.Window, place: Place, record: Record, exact: bool) -> Reason:
-        (child,) = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        group = place.home(child).contents(child).where({name: values[name] for name in node.by})
-        return self._grouped(node, place, record, window_text(node), group)
+        text = group_text(node, node.order_by if isinstance(node, logical.Window) else ())
+        return self._grouped(node, place, record, text, group)
 
     @_below.register
     def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:
@@ -305,9 +299,8 @@ class Tracer:
         values = dict(zip(node.schema, record, strict=True))
         key = {name: values[name] for name in node.by}
         group = place.home(child).contents(child).where(key)
-        order = ", ".join(name + " desc" * descending for name, descending in node.order_by)
-        by = f" by {', '.join(node.by)}" if node.by else ""
-        reason = self._new(node, place, record, f"top {node.k}{by} in the order of {order}: of {len(group):,} records")
+        text = f"{group_text(node, node.order_by)}: of {len(group):,} records"
+        reason = self._new(node, place, record, text)
         own = group.where(values)
         if self.witnesses and own.counts() == [reason.count]:
             return reason.made_of(self._some(place, child, own, exact=exact))
