@@ -156,14 +156,19 @@ class Loop:
         """
         _check_own(initial, self.dataflow, "a variable begins as")
         if self.name in initial.relation.node.free:
-            raise UsageError("a variable begins as what is in its own loop", hint="begin with what comes from outside")
+            raise UsageError(
+                "a variable can't begin with a collection of its own loop", hint="begin with a collection from outside"
+            )
         name = name or f"variable {len(self._variables)}"
         schema: Schema = dict(initial.schema)
         if columns is not None:
             given = schema_of(columns, f"the variable '{name}'")
             rule, places = f"the variable '{name}' has the columns that it begins with", ("as declared", "at first")
             if common_schema(given, schema, rule, f"the variable '{name}'", places, HERE) != given:
-                raise UsageError(f"the variable '{name}' does not hold what it is at first", hint=_types(schema))
+                raise UsageError(
+                    f"the variable '{name}' can't hold the collection that it begins with",
+                    hint=_types(schema),
+                )
             schema = given
         made = Variable(self.dataflow, variable(self.name, len(self._variables), schema), name, initial.relation)
         self._variables.append(made)
@@ -183,7 +188,7 @@ class Loop:
         for each in self._variables:
             if each.result is None:
                 raise UsageError(
-                    f"the variable '{each.name}' is never set", hint="`variable.set(result)` says what it is next"
+                    f"the variable '{each.name}' is never set", hint="`variable.set(result)` sets its next value"
                 )
             results.append(each.result)
         names: list[Text] = [text(each.name) for each in self._variables]

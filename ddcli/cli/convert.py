@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--key",
     metavar="COLUMN",
     multiple=True,
-    help="Of upserts, snapshots, Debezium: a column that tells records apart; repeatable.",
+    help="Of upserts, snapshots, Debezium: a column that identifies records; repeatable.",
 )
 @click.option(
     "--order-by",

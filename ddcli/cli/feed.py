@@ -25,7 +25,7 @@ LAST = "last"
 
 @click.command("feed", short_help="Print what changed in an output since a consumer last asked.")
 @click.argument("directory", metavar="OUTPUT")
-@click.option("--consumer", metavar="NAME", help="Who is fed: each consumer has a position of its own.")
+@click.option("--consumer", metavar="NAME", help="The consumer's name: each consumer has a position of its own.")
 @click.option(
     "--ack",
     is_flag=False,

@@ -74,7 +74,10 @@ def command(
     removes = bool(found.count) and not dry_run
     if removes and not yes:
         if not sys.stdin.isatty():
-            raise UsageError("nobody is there to be asked", hint="say --yes to remove it, or --dry-run to look only")
+            raise UsageError(
+                "stdin is no terminal, so nobody can confirm",
+                hint="pass --yes to remove it, or --dry-run to see the files",
+            )
         question = f"Remove {found.count} {plural(found.count, 'file')}, {size_of(found.bytes)}?"
         removes = click.confirm(question, err=True)
     if removes:

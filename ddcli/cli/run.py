@@ -82,7 +82,7 @@ LEAST_MEMORY = 256 << 20
     "--memory",
     metavar="SIZE",
     type=MemorySize(LEAST_MEMORY),
-    help="Memory of the process, as 2GiB or 500MB; a larger step goes shard by shard through scratch files. "
+    help="Memory of the process, as 2GiB or 500MB; a larger step is computed shard by shard, through scratch files. "
     "[default: three quarters of the machine's]",
 )
 @click.option(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--as-of",
     metavar="T",
-    help="Answer as of T; `latest`: with what is in the inputs and no run has taken yet. [default: the last commit]",
+    help="Answer as of T; `latest`: with the rows of the inputs that no run has read yet. [default: the last commit]",
 )
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Print at most N rows.")
 @STATE

@@ -104,7 +104,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     "--arrangement",
     required=True,
     metavar="NAME",
-    help="What it is of, as in `ls`, or the beginning of its hash.",
+    help="The collection that it indexes, as in `ls`, or the beginning of its hash.",
 )
 @on_a_state
 def show(pipeline: Path | None, state: str | None, arrangement: str, output: str) -> None:

@@ -100,7 +100,7 @@ def convert_files(
 def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False) -> int:
     """Write the collection of a log at a time as a plain table into a file; return how many rows it has.
 
-    A record that is there twice is written twice; one that is there less than no times is an InputError. The ending of the
+    A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of the
     name says which kind of file it is; in memory is what the collection needs.
     """
     kind = KINDS.get(target.suffix.lower())
@@ -177,7 +177,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
     """Yield a directory to write a log into that becomes `target` at the end, all at once; in an object store, `target` itself."""
     there = _entries(target)
     if there and not force:
-        raise UsageError("there is something already", place=str(target), hint="--force replaces a log")
+        raise UsageError("the target is not empty", place=str(target), hint="--force replaces a log")
     strange = [path.name for path in there if not (path.name.startswith(UPDATES) or path.name == PROGRESS)]
     if strange:
         problem = f"'{strange[0]}' is there, which is not part of a log that `dd` wrote"

@@ -39,7 +39,7 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
     if not good:
         why = "; ".join(f"{one.path}: {one.why_not}" for one in found) or "it has no file of a kind that is read"
         raise UsageError(
-            f"there is nothing to begin with: {why}", place=str(data), hint="see docs/inputs.md for what is read"
+            f"there is nothing to begin with: {why}", place=str(data), hint="docs/inputs.md lists the kinds of files"
         )
     name = re.sub(r"[^\w.-]+", "_", data.resolve().name).strip("._-") or "data"
     clocks = [clock for clock in ("arrival", "event") if any(_clock(one) == clock for one in good)]

@@ -118,9 +118,7 @@ def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
         files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))
         pipelines = [file for file in files if _is_pipeline(file)]
         if not pipelines:
-            raise UsageError(
-                "no pipeline file lies in the directory", place=str(path), hint="name a file: dd run PIPELINE"
-            )
+            raise UsageError("the directory has no pipeline file", place=str(path), hint="name a file: dd run PIPELINE")
         passed += [file for file in files if file not in pipelines]
         opened = [_open(file) for file in pipelines]
         for pipeline in _no_fragments(opened):

@@ -97,7 +97,7 @@ def compare_named(
     timed = [reading.as_of is not None for _, reading in (a, b)]
     if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
         raise UsageError(
-            "a time is given, but what it is given for is no change log",
+            "a time is given for data that is no change log",
             hint="a log has a time and a diff: name their columns with --time and --diff",
         )
     return compare(*sides, settings, memory)

@@ -131,7 +131,7 @@ def refuse_later_imports(manifest: Manifest, found: dict[str, InputFiles]) -> No
     for name, given in found.items():
         if given.shared is not None and not Frontier(given.shared.manifest.upper).dominates(Frontier(manifest.upper)):
             raise StateError(
-                f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has gone on since the last run",
+                f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has run since this one did",
                 place=str(given.shared.state),
                 hint="run this pipeline first, and forget then",
             )

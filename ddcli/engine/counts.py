@@ -1,4 +1,4 @@
-"""What went through each operator: rows in and out, how many insert, how long it took. Sums, so that shards, rounds and tasks add up.
+"""The counts of each operator: rows in and out, insertions among them, seconds. All are sums, so those of shards, rounds and tasks add up.
 
 Counting is the reading of one lane of an operator's updates, and two looks at the clock a step: it is always done where a
 run is recorded. Counts have the operator's name, the same wherever a shard of the operator is stepped.

@@ -1,4 +1,4 @@
-"""Memory that was freed, given back to the system: glibc keeps what small matrices leave between those that are still in use."""
+"""The return of freed memory to the system: glibc keeps the pieces that lie between small matrices that are still in use."""
 
 from __future__ import annotations
 

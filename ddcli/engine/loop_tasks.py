@@ -1,4 +1,4 @@
-"""The inside of a loop as tasks: what a shard does before, between and after the rounds, and what one task hands to the next.
+"""The body of a loop as tasks: the work of a shard before, between and after the rounds, and the data that one task hands to the next.
 
 In memory an operator goes from round to round as it is. As tasks each round has operators of its own. What they must know of the rounds
 before is put off as updates: what their traces took in, which groups are to be looked at and when, what a variable is

@@ -1,4 +1,4 @@
-"""A step whose updates don't fit in memory: stage by stage, shard by shard, with what lies between the stages put away.
+"""A step whose updates don't fit in memory: stage by stage, shard by shard, with the updates between stages in scratch files.
 
 What is fed goes through the first stage slice by slice. From then on one shard after the other (as many at once as there are
 threads) is taken through a stage: what was brought to it is read, its operators step, what they give is put away for the

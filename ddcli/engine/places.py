@@ -1,4 +1,4 @@
-"""Places: the operators of a scope in their order, what each reads, and what a shard put out after passing through some of them."""
+"""Places: the operators of a scope in their order, the places that each reads, and the updates that a shard emits at some of them."""
 
 from __future__ import annotations
 

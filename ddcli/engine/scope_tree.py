@@ -1,4 +1,4 @@
-"""A scope and those within it, by their paths; and where updates wait on their way from one task of a step to others."""
+"""A scope and the scopes within it, by their paths; and the places where updates wait between the tasks of a step."""
 
 from __future__ import annotations
 

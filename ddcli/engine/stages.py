@@ -1,4 +1,4 @@
-"""Stages: which operators a shard goes through in one go, between one exchange and the next.
+"""Stages: the operators that a shard passes through together, between one exchange and the next.
 
 An operator that needs its groups whole reads what all shards gave, so it is of a later stage than they; so is a scope within,
 which takes all shards at once. All others stay with the shard that they read.

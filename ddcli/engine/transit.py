@@ -1,4 +1,4 @@
-"""Updates in transit: what lies between the stages of a step out of core, and between the rounds of its loops.
+"""Updates in transit: those between the stages of a step out of core, and between the rounds of its loops.
 
 In memory an operator goes from stage to stage and from round to round as it is. Out of core it is put off: what its traces took in,
 which groups are to be looked at and when. Whoever takes its shard next, in this process or another, recalls it from that.

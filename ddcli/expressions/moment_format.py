@@ -75,7 +75,7 @@ def parts_of(text: str) -> list[tuple[str, str]]:
             raise FormatError(f"unknown directive '%{letter}' (known: {known})")
     letters = [letter for letter, _ in parts if letter]
     if twice := next((letter for letter in letters if letters.count(letter) > 1), None):
-        raise FormatError(f"'%{twice}' is there twice")
+        raise FormatError(f"'%{twice}' occurs twice")
     for several, what in (("Yy", "year"), ("mbB", "month"), ("d", "day")):
         if len(set(several) & set(letters)) != 1:
             named = " or ".join(f"%{each}" for each in several)

@@ -88,7 +88,7 @@ class DatabaseFeed:
         found = self._row(connection) if self._database.exists(connection, self._feeds) else None
         if found is None and there:
             hint = "name another table with --table: this one was not made by a feed"
-            raise StateError("the table is there, and nobody knows up to where", place=self.place, hint=hint)
+            raise StateError("the table exists, and its position is not known", place=self.place, hint=hint)
         if found is None:
             return 0
         position = found["position"]

@@ -138,7 +138,7 @@ class OutputFeed:
                 raise self._written_anew("it was read")
             if since > manifest.number:
                 raise StateError(
-                    f"the consumer is at {since}, and the output at {manifest.number}: it was put back to what it was before",
+                    f"the consumer is at {since}, and the output at {manifest.number}: its state was put back to an earlier one",
                     place=str(self.path),
                     hint=BEGIN,
                 )
@@ -315,7 +315,7 @@ class OutputFeed:
         known = rows_through(self.path / file.name, since)
         if known is None:
             raise StateError(
-                f"the consumer is at {since}, and commits {file.first} to {file.commit} were summed up since: what it lacks is no longer known",
+                f"the consumer is at {since}, and commits {file.first} to {file.commit} were summed up since: the updates that it lacks are no longer known",
                 place=str(self.path / file.name),
                 hint=BEGIN,
             )

@@ -100,7 +100,7 @@ def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool
         return
     if begins and name not in request.noted:
         request.noted.add(name)
-        request.say(f"inputs.{name}: what is older in its log is summed up; outputs know nothing from before that")
+        request.say(f"inputs.{name}: older updates in its log are summed up; outputs have nothing from before that")
     if request.reopened is not None and request.reopened.less_equal(listing.horizon):
         raise InputError(
             f"the log of the input '{name}' can't be taken back so far: its updates from then on were summed up",

@@ -27,7 +27,7 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
         raise UsageError(
             "under `clock: arrival` no row is late: there is no time to be opened again",
             place=str(request.spec.path),
-            hint="to take back what a file has brought, `dd retract PIPELINE FILE`",
+            hint="to withdraw a file's rows: `dd retract PIPELINE FILE`",
         )
     from ddcli.job.frontier import find_time
 

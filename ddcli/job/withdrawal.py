@@ -43,7 +43,7 @@ def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pat
             raise InputError(
                 "no run has taken in this file",
                 place=str(path),
-                hint="name a file as it lies, or lay, where an input reads it; `dd check` lists the inputs",
+                hint="name a file by its path in an input's directory, also one that is gone; `dd check` lists the inputs",
             )
         for name, entry in entries:
             if not entry.withdrawn:
@@ -95,7 +95,7 @@ def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tupl
             raise InputError(
                 f"the input '{name}' has taken in several files of this name",
                 place=str(path),
-                hint=f"name one by where it lies now: {places}",
+                hint=f"name one by the path that it has now: {places}",
             )
         found += [(name, file) for file in lying]
     return found

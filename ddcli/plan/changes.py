@@ -1,4 +1,4 @@
-"""What a change of a pipeline means for its state: what is kept, what is built anew and why, which outputs change.
+"""The consequences of a changed pipeline for its state: the parts that are kept, those that are built anew and why, the outputs that change.
 
 Identity is the fingerprint: an arrangement is kept where the new plan has a node of that identity, an output says the same
 where its plan by itself has the fingerprint that it had. Pure: a manifest and a plan in, words out; `migration` does the work.

@@ -1,4 +1,4 @@
-"""What a plan has chosen, and why, for people: filters and columns, the order of joins, delta joins, what is shared."""
+"""The choices of a plan with their reasons, for people: filters and columns, the order of joins, delta joins, shared nodes."""
 
 from __future__ import annotations
 

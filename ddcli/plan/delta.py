@@ -1,4 +1,4 @@
-"""Joins of a collection with itself, of three and more sides, as delta joins: nothing is kept of what lies between.
+"""Joins of a collection with itself, of three and more sides, as delta joins: the state keeps no result between the sides.
 
 A join of two keeps both sides arranged, and a third is joined with what comes of them, arranged again: of a graph's edges these are all paths of two,
 far more than there are edges. A delta join has a chain of lookups for the updates of each side instead: they meet the other sides one by one. It is

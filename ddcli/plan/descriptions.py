@@ -1,4 +1,4 @@
-"""What physical nodes are called: a word for what one does, and in short how, in the words of the pipeline file where there are any."""
+"""Descriptions of physical nodes: a word for what one does, and in short how, in the words of the pipeline file where it has any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On which engine collections are to be computed, as the file states: carried from its collections to the nodes of the plan.
+"""The engines that the file chooses for its collections, carried over to the nodes of the plan.
 
 No part of any identity: where a collection is computed changes nothing of what it is.
 """

@@ -1,4 +1,4 @@
-"""How many rows each operator is expected to put out in a run: by the rows of its inputs, what the state holds, and what earlier runs measured.
+"""Estimates of the rows that each operator emits in a run: by the rows of its inputs, those of the state, and the counts of earlier runs.
 
 Of a join it is the share of all pairs of new rows with those of the other side that matched in earlier runs; of anything else the rows out for each
 row in. Where nothing was measured there are rules of thumb, the oldest of all planners': a condition `=` leaves a tenth, a comparison a third, and a

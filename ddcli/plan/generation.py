@@ -1,4 +1,4 @@
-"""How the outputs of a pipeline were lowered together: what a state remembers, so that they stay as they are.
+"""The outputs of a pipeline that were lowered together: a state remembers them, so that their plan stays as it is.
 
 A collection is known by its *place*: what it is, whatever columns its inputs have beside those that it uses.
 """

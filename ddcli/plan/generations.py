@@ -1,4 +1,4 @@
-"""Lowering that keeps what there is: outputs that come later change nothing of what was lowered before them.
+"""Lowering in generations: outputs that are added later change nothing in the plan of the earlier ones.
 
 How a collection is lowered depends on all who read it: which of its columns are kept, and whether its linear steps are fused
 into its reader's. So a new output could change the arrangements of all others, and its removal could again. Therefore the

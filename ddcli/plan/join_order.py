@@ -1,4 +1,4 @@
-"""Joins in another order than they are written: what only looks up more of a small collection is joined with that first.
+"""Joins in another order than the file has: a collection that only adds columns to a small one is joined with that first.
 
 Of `(large join small) join other`, where the other's key is of the small collection, it makes `large join (small join other)`: the large collection is
 arranged once less, and all that look up the same share it.

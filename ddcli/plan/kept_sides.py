@@ -1,4 +1,4 @@
-"""Filters asked of what joins return, where their sides are then one collection, which is kept once.
+"""Filters moved from the sides of joins to their results, where the sides are then one collection, which the state keeps once.
 
 Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it several times. Asked of the join instead, the filters
 leave one arrangement of the collection; joins with the same other side are one join by then, with all columns of both sides, of which each reader picks its own. A join

@@ -1,4 +1,4 @@
-"""The row that is there from the first row of some inputs on."""
+"""The row that exists from the first row of some inputs on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the pipeline file the operators of a plan are written, and which collections do more work than before."""
+"""The places of a plan's operators in the pipeline file, and the collections that do more work than before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of each collection anything reads: the others are dropped at the scan and wherever they would be kept.
+"""The columns of each collection that any operator reads: the others are dropped at the scan and wherever the state would keep them.
 
 Dropping a column of a collection is a projection, and every operator that does not read the column has the same
 result over the projection. Operators that compare whole records (distinct, top_k, window, the right side of asof_join, Python) read all of them, and so do loops.

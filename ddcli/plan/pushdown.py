@@ -1,4 +1,4 @@
-"""Filters asked as near to the inputs as they may be: below joins, groupings, windows, unions and projections.
+"""Filters moved as near to the inputs as possible: below joins, groupings, windows, unions and projections.
 
 Only what is worth it whatever the data are: a filter passes a collection that nobody else reads, and enters no side of a join that other joins by the
 same key share. Nor does it change which records fail: it is moved only if it fails on none, and passes only what fails on none. Of alternatives

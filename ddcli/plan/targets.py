@@ -1,4 +1,4 @@
-"""Which names and columns the tables can have that follow outputs: a value has to come back as what it was."""
+"""The names and columns that tables of outputs can have: each value must come back as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns identify a record of a collection: whose every value is there once at most, at every time.
+"""The columns that identify a record of a collection: at every time, at most one record has each of their values.
 
 A join with such a side needs neither its distinct keys nor a second join to know which records have a partner.
 """
@@ -42,7 +42,7 @@ def _keys(node: logical.Node, below: list[Keys]) -> Keys:  # noqa: ARG001 - noth
     return NONE
 
 
-@_keys.register(logical.Arrange | logical.Consolidate | logical.Inspect)
+@_keys.register(logical.Arrange | logical.Consolidate | logical.Inspect | logical.Semijoin)
 def _passes(node: logical.Node, below: list[Keys]) -> Keys:  # noqa: ARG001
     return below[0]
 
@@ -79,11 +79,6 @@ def _reduce(node: logical.Reduce, below: list[Keys]) -> Keys:  # noqa: ARG001
 @_keys.register
 def _top(node: logical.TopK, below: list[Keys]) -> Keys:
     return below[0] | {frozenset(node.by)} if node.k == 1 else below[0]
-
-
-@_keys.register
-def _semijoin(node: logical.Semijoin, below: list[Keys]) -> Keys:  # noqa: ARG001
-    return below[0]
 
 
 @_keys.register

@@ -1,4 +1,4 @@
-"""Window calls as logical nodes, and how they are lowered: what they read is computed before, and what they are of after."""
+"""Window calls as logical nodes, and their lowering: their arguments are computed before them, the expressions around them after."""
 
 from __future__ import annotations
 

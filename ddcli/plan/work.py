@@ -1,4 +1,4 @@
-"""What bounds the work of an operator: a class for each physical node, one of `WORK_CLASSES`.
+"""The class of work of each physical node, one of `WORK_CLASSES`: what bounds the work for a change.
 
 A class bounds how much an operator looks at for a change, by what it is made of, not how long that takes. What is outside of any bound
 here is only what a person's Python functions do.

@@ -162,7 +162,7 @@ def not_there(answer: Answer) -> NotThere:
     kinds = answer.inputs.kinds
     hint = f"{_never(answer.inputs)} before"
     if answer.until is not None:
-        hint = f"there was one until {format_time(answer.until, kinds)}: `--change` tells why it went"
+        hint = f"there was one until {format_time(answer.until, kinds)}: `--change` shows why"
     return NotThere(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
 
 

@@ -69,7 +69,7 @@ class StoredArrangements:
         if at is not None and horizon is not None and at[0] < horizon:
             begin = format_time((horizon,), self.kinds)
             raise UsageError(
-                f"nothing is known of {describe(node)} from before {begin}: what is older in a log that it is made of was summed up as of then",
+                f"nothing is known of {describe(node)} from before {begin}: older updates in a log that it is made of were summed up as of then",
                 hint=f"ask as of {begin} or later",
             )
         layout = self._layout(entry, len(self.kinds) + level(node))

@@ -196,7 +196,7 @@ class ChangeLog:
         if horizon is not None and len(horizon) == len(time) and time < horizon:
             begin = format_time(horizon, list(self.time.values()))
             raise UsageError(
-                f"the log remembers nothing before {begin}: what is older was summed up as of then",
+                f"the log has nothing from before {begin}: older updates were summed up as of then",
                 place=str(self.path),
                 hint=f"ask as of {begin} or later",
             )
@@ -212,7 +212,7 @@ class ChangeLog:
         """What a person should know of what is shown."""
         horizon = self.reader.listing.horizon
         known = [] if horizon is None else [format_time(horizon, list(self.time.values()))]
-        summed = [f"{self.path}: what is older than {time} was summed up as of then" for time in known]
+        summed = [f"{self.path}: updates before {time} were summed up as of then" for time in known]
         return [*([f"{self.path}: {UNFINISHED}"] if self.left_out else []), *summed]
 
     def refusal(self, error: BaseException) -> InputError | EngineError:

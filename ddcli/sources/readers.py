@@ -130,7 +130,7 @@ def _refuse_gone(name: str, listing: Listing) -> None:
         raise InputError(
             f"the input '{name}' can't be read again: {count} (`consumed: forget`), '{gone[0]}'",
             place=str(listing.root / gone[0]),
-            hint="put it back, or leave what needs it as it was; `dd reset PIPELINE --outputs` begins anew with the files that are there",
+            hint="put it back, or undo the change that needs it; `dd reset PIPELINE --outputs` begins anew with the files that are there",
         )
     for file in listing.waiting if listing.growing else ():
         if file.at is not None and file.path not in listing.grown and read_versions(listing.path(file)):

@@ -35,7 +35,7 @@ needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in
         (["run", "orders.yaml", "--if-locked", "maybe"], "'maybe' is not one of 'fail', 'wait', 'skip'"),
         (["run", "orders.yaml", "--state", "orders.yaml"], "is a file"),
         (["run", "order.yaml"], "order.yaml: error: there is no such pipeline file"),
-        (["run", "orders"], "orders: error: no pipeline file lies in the directory"),
+        (["run", "orders"], "orders: error: the directory has no pipeline file"),
         (["--nope"], "error: no such option '--nope'\n"),
     ],
 )

@@ -164,7 +164,7 @@ def test_variables_of_a_pipeline_file(logs):
 
 def test_who_reads_a_log_anew_learns_that_its_past_is_summed_up(logs):
     compacted(logs, "out/a")
-    noted = "inputs.rows: what is older in its log is summed up"
+    noted = "inputs.rows: older updates in its log are summed up"
     first = logs("run", "r.yaml")
     assert first.code == 0
     assert first.err.count(noted) == 1, first.err
@@ -215,7 +215,7 @@ def test_the_state_says_nothing_of_that_either(logs):
     for name in ("r", "e"):
         refused = asked("r", "1")
         assert (refused.code, refused.out) == (2, "")
-        assert "from before 2: what is older in a log" in refused.err
+        assert "from before 2: older updates in a log" in refused.err
         assert asked("r", "2").out.splitlines()[1:] == ["x  1     1"]
         if name == "r":
             assert asked("e", "1").out.splitlines()[1:] == ["x  1     1"]

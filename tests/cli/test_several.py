@@ -146,7 +146,7 @@ def test_wrong_use(four):
     assert "did you mean 'totals'?" in four("run", "flows", "--select", "totls").err
     assert "are for one pipeline" in four("run", "flows", "--watch").err
     (four.folder / "empty").mkdir()
-    assert "no pipeline file lies in the directory" in four("run", "empty").err
+    assert "the directory has no pipeline file" in four("run", "empty").err
     four.write("flows/z-first.yaml", "inputs: {t: ../out/totals/}\noutputs: {clean: {path: ../out/clean/, from: t}}\n")
     result = four("run", "flows")
     assert (

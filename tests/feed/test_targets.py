@@ -151,7 +151,7 @@ def test_a_table_that_no_feed_made_or_with_other_columns_is_refused(tmp_path):
         one.execute("create table t (k integer)")
         other.execute("create table t (k integer)")
     for kind in TARGETS[1:]:
-        with pytest.raises(StateError, match="nobody knows up to where"):
+        with pytest.raises(StateError, match="its position is not known"):
             open_target(kind, "T", ME, tmp_path).position()
         open_target(kind, "u", ME, tmp_path).add(Delivery(0, 3, FRAME, 1))
         for frame in (FRAME.with_columns(k=pl.lit("x")), FRAME.rename({"k": "j"}), FRAME.drop("k")):

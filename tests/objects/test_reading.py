@@ -70,7 +70,7 @@ def test_an_input_is_converted_to_there(there):
     assert held(ddcli.read_log(str(target), as_of="latest")) == held(
         ddcli.read_log(f"{there.bucket}/in/sales", as_of="latest")
     )
-    with pytest.raises(UsageError, match="there is something already"):
+    with pytest.raises(UsageError, match="the target is not empty"):
         convert_input(pipeline, "sales", target)
     with pytest.raises(UsageError, match="is not replaced"):
         convert_input(pipeline, "sales", target, force=True)

@@ -191,7 +191,7 @@ def test_a_record_that_went(fixtures):
     ]
     assert "checked: added to what was there before, these 2 updates made the change\n" in talk
     gone = fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine")
-    assert (gone.code, gone.err.splitlines()[1:]) == (1, ["hint: there was one until 10: `--change` tells why it went"])
+    assert (gone.code, gone.err.splitlines()[1:]) == (1, ["hint: there was one until 10: `--change` shows why"])
     assert fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine", "--change", "--as-of", "9").code == 1
 
 

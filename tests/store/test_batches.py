@@ -402,7 +402,7 @@ def test_damage_is_noticed_and_named(place):
         return caught.value.problem
 
     path.write_bytes(whole[:-1])
-    assert "bytes, the manifest says" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool))
+    assert "bytes, the manifest states" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool))
     for at in (100, len(whole) // 2, len(whole) - 6):
         damaged = bytearray(whole)
         damaged[at] ^= 1

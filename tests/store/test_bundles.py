@@ -168,7 +168,7 @@ def test_a_damaged_bundle_is_refused_by_whoever_reads_it(tmp_path):
         assert caught.value.place == str(path)
         assert [error.place for error in verify(tmp_path)[2]] == [str(path)]
     path.write_bytes(data[: first.at + 10])
-    with pytest.raises(StateError, match="bytes, the manifest says"):
+    with pytest.raises(StateError, match="bytes, the manifest states"):
         rows_of(tmp_path)
     assert len(verify(tmp_path)[2]) == 2
     path.unlink()
@@ -196,7 +196,7 @@ def test_a_run_opens_a_bundle_once_and_refuses_what_is_damaged_in_it(tmp_path, m
     at = files["b"].at + 40
     for content, problem in (
         (data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], "damaged"),
-        (data[:at], "bytes, the manifest says"),
+        (data[:at], "bytes, the manifest states"),
         (b"", "damaged"),
     ):
         with pytest.raises(StateError, match=problem) as caught:

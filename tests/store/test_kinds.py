@@ -169,7 +169,7 @@ def test_hive_partitions_are_columns(tmp_path):
         ((a, 0, place, year, 1) for a, year, place, *_ in want), key=str
     )
     error = refused(tmp_path, columns={"place": parse_type("int64?")}, kind=Append)
-    assert error.problem == "the path says place=New York, which is no int64"
+    assert error.problem == "the path has place=New York, which is no int64"
     assert "has a null" in refused(tmp_path, columns={"place": parse_type("string")}, kind=Append).problem
 
 

@@ -1,4 +1,4 @@
-"""The linker: object code of x86-64 in ELF becomes one image, which needs nothing but room and the addresses of a few functions outside.
+"""The linker: it makes one image of object code of x86-64 in ELF, which needs only memory and the addresses of a few functions outside.
 
 The code is position-independent: what it has of its own lies at fixed distances, whatever the image's address. A function outside is called
 through a slot, a word among the image's data that the loader sets. See https://gitlab.com/x86-psABIs/x86-64-ABI.

@@ -1,4 +1,4 @@
-"""Whether a directory is this user's alone: code that is kept in it is run, so nobody else may write there, or put another in its place."""
+"""The ownership of a directory: processes run the code in it, so nobody but this user may write there, or replace it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for totally ordered time, where instances take turns: what one wants is there until the group's next one.
+"""Kernels for totally ordered time, where instances take turns: the record that one wants exists until the group's next instance.
 
 What an instance wants comes at its time and goes at the next instance's; what the output was before goes at the
 first one's, or later if it came later. No accumulation is needed: want(t) is given whole for every instance.

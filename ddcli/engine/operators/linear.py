@@ -1,4 +1,4 @@
-"""Linear operators: whatever maps each update by itself, so that a delta's result is the result's delta.
+"""Linear operators: each maps an update by itself, so the result of a delta is the delta of the result.
 
 A chain that only renames, drops or reorders columns is a permutation of lanes; anything else decodes the columns that
 it reads, runs its logic on them and encodes what it computed, while columns that pass through keep their lanes.

@@ -1,4 +1,4 @@
-"""Windows that look at few rows to either side: of a change, the rows around it are evaluated as they were and as they are.
+"""Windows that look at few rows to either side: the rows around a change are evaluated as they were before it and as they are after.
 
 For totally ordered time outside of loops. Rows that are further from a change than the window reaches see the same rows before and after it, so
 they are none of its updates; and what a window makes of the rows before follows from the input, so no output is kept. At both ends of

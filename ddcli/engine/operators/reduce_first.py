@@ -1,4 +1,4 @@
-"""The first records of groups in an order, found without reading more of a group than it takes."""
+"""The first records of groups in an order, found without reading the rest of a group."""
 
 from __future__ import annotations
 

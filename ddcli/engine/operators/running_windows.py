@@ -1,4 +1,4 @@
-"""Windows that continue from row to row: numbers and running sums, computed from the first change on until they are again as before.
+"""Windows that continue from row to row: numbers and running sums, computed from the first change on, up to the row where they are as before.
 
 What such a window makes of a row follows from what it has come to at the row before. Of a part of the places, which a hash of
 their order picks, a trace keeps what it comes to there: its *marks*. A change is evaluated from the last mark before it, the rows as they were

@@ -1,4 +1,4 @@
-"""Snapshots: whole tables, one a time, become the updates of one collection that is each of them in turn."""
+"""Snapshots: whole tables, one for each time, become the updates of one collection that equals each table at its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch file whose columns are integers: pages are made of lanes by kernels, in half the time that it takes through columns of a frame.
+"""The writer of a batch file whose columns are integers: kernels make its pages of lanes, in half the time that columns of a frame take.
 
 It is what `file.BatchWriter` writes, but for the order of values in dictionaries. Of each row group, a column's values are numbered where
 the file's first rows have few different ones; else they are packed as differences.

@@ -1,4 +1,4 @@
-"""Dealing an arrangement's stored batches anew, to another number of shards, a batch at a time.
+"""The stored batches of an arrangement, partitioned anew into another number of shards, a batch at a time.
 
 A row's shard hangs on its key and the number of shards, so nothing is computed again. Each batch becomes one a shard that has
 rows of it, with the same frontiers and times: the updates that a reader in another pipeline has read stay apart from the others as

@@ -1,4 +1,4 @@
-"""The writer of a batch file, as suits the types of its columns."""
+"""The choice of a batch file's writer, by the types of its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upserts: each row says what its key has from its time on, or that it has nothing any more."""
+"""Upserts: each row is the record of its key from its time on, or states that the key has none any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a log that grow: a commit adds its rows to the newest file, where there are many files and it is small.
+"""Files of a log that grow: where a log has many files and the newest is small, a commit adds its rows to that one.
 
 Such a file is written anew beside the old one and renamed over it: any reader finds the one or the other, and each has whole commits.
 The rows of the file before come first and keep their order, so whoever has read them finds the rest after so many rows. Which versions

@@ -1,4 +1,4 @@
-"""Which of the tables that arrive together is the newest: the others are passed over.
+"""The newest of the tables that arrive together: the others are ignored.
 
 Without an order a file is a table, or all files of a directory below the input's are; the last by name is the newest. With one the
 rows of the greatest are, and a table is passed over whose order is less than that of one that arrived before.

@@ -1,4 +1,4 @@
-"""Reading change logs: the rows of an interval of times, checked, in slices as large as wanted.
+"""The reader of a change log: the rows of an interval of times, checked, in slices as large as wanted.
 
 What a file must not hold (nulls where none may be, values that don't fit, rows at a time that was closed) refuses the whole
 run, naming file, column and first row. That row is only searched for once a cheap count has shown that there is one.

@@ -1,4 +1,4 @@
-"""Reading a log lazily: rows stream by when they are collected, and as much is read of the files as is asked for.
+"""A lazy scan of a log: it reads the files when rows are collected, and only as much of them as the query needs.
 
 A lazy scan reports neither nulls nor text that is no value, so what would be passed over in silence is looked for
 first, in the columns that can have it.

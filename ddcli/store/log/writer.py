@@ -1,4 +1,4 @@
-"""Writing an output log: one file of updates a commit, named by the interval it covers, and the log's progress.
+"""The writer of an output log: one file of updates for each commit, named by the interval that it covers, and the log's progress.
 
 A small commit is added to the newest file where there are many (see `lineage`), which keeps its name.
 

@@ -1,4 +1,4 @@
-"""What differs between files that a table had and files that it has instead, without the rows that both have.
+"""The difference between a table's former files and the files that replace them, without the rows that both have.
 
 Whoever rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
 at one place are compared column by column; where that finds few, rows are paired by a column that seems to identify them, and what is left by hashes, and compared then.

@@ -1,4 +1,4 @@
-"""What a query of a database returns now that it did not before, and the other way round, as updates.
+"""The difference between the rows that a query of a database returns now and those of the last run, as updates.
 
 Databases remember no past that a reader could ask for. So all rows are compared with the mirror; or only those are read that have
 greater values in a column that grows, and rows that are deleted go unnoticed.

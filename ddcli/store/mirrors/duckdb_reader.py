@@ -1,4 +1,4 @@
-"""What a query of a database of DuckDB returns."""
+"""The rows of a query of DuckDB."""
 
 from __future__ import annotations
 

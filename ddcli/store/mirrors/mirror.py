@@ -1,4 +1,4 @@
-"""The mirror of a table: a directory of the state with a change log, and a mark of how far it goes.
+"""The mirror of a table: a directory of the state with a change log, and a mark of the version that it has reached.
 
 An addition is whole or not at all: its files wait under temporary names, the mark that names them is replaced at once, then those go
 that it takes the place of, and they get their names. Whoever opens the mirror next finishes that, or removes what no mark names. What of the log a run has taken in stands in

@@ -1,4 +1,4 @@
-"""What a query of MySQL or MariaDB returns: values come as text, so that each is the one that the database has."""
+"""The rows of a query of MySQL or MariaDB: values come as text, so that each is exactly the one of the database."""
 
 from __future__ import annotations
 

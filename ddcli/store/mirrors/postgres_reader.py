@@ -1,4 +1,4 @@
-"""What a query of a database of Postgres returns."""
+"""The rows of a query of Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reads a query of a database: its columns, its rows, and a sign of change."""
+"""The reader of a query of a database: its columns, its rows, and a stamp that changes when the database does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query of a database of SQLite returns, whose values have types of their own: they are held to those of their columns."""
+"""The rows of a query of SQLite, whose values have types of their own: each must have the type of its column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files say of their columns, read without polars and without a row, so that `dd check` starts quickly.
+"""The columns that files state, read without polars and without a row, so that `dd check` starts quickly.
 
 A run asks polars, which reads the rows afterwards. Both must say the same of a file: a test compares them over all types.
 """

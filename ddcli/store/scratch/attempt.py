@@ -1,4 +1,4 @@
-"""What one attempt at a task writes for a transaction that is open elsewhere: under names of its own, until that adopts it.
+"""The files of one attempt at a task, for a transaction that is open elsewhere: they have names of their own until it adopts them.
 
 What the transaction doesn't adopt, because the attempt failed or another was quicker, is not there for any reader: the next
 sweep removes it.

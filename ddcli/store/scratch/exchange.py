@@ -142,10 +142,10 @@ def _ranges(path: Path, ranges: list[tuple[int, int]]) -> list[bytes]:
                 found.append(file.read(end - start))
     except OSError as error:
         raise EngineError(
-            f"cannot read what another task has sent: {error.strerror or error}",
+            f"cannot read the updates that another task sent: {error.strerror or error}",
             place=str(path),
             hint="the state must be at a path that all executors can open",
         ) from error
     if any(len(data) != end - start for data, (start, end) in zip(found, ranges, strict=True)):
-        raise EngineError("the scratch file is shorter than what was written to it", place=str(path))
+        raise EngineError("the scratch file is shorter than the data written to it", place=str(path))
     return found

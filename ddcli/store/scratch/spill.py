@@ -1,4 +1,4 @@
-"""What a step puts away until it is needed: updates in scratch files of the state, gone with the run.
+"""Updates that a step puts into scratch files of the state until it needs them; the run removes the files.
 
 Lanes are packed into as few bytes as their values need, unless some are hashes of values in a pool: then updates are columns,
 which carry the values.
@@ -250,6 +250,6 @@ def _read_whole(file: BinaryIO, size: int, path: Path) -> bytearray:
     while rest:
         count = file.readinto(rest)  # type: ignore[attr-defined]
         if not count:
-            raise EngineError("the scratch file is shorter than what was written to it", place=str(path))
+            raise EngineError("the scratch file is shorter than the data written to it", place=str(path))
         rest = rest[count:]
     return data

@@ -1,4 +1,4 @@
-"""Who claims the log of an output: consumers and readers in other pipelines, each with what it has not got.
+"""The claimants of an output's log: consumers and readers in other pipelines, each with the updates that it has not got.
 
 What they lack stays as it is, and is not summed up, as far as the output's `claims` says. Who was passed is refused when it asks next:
 a consumer by the commits of the file in which the ones that it lacks are joined with others, a reader by the files that this stands for.

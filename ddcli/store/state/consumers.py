@@ -1,4 +1,4 @@
-"""Consumers of outputs' logs: how far each has acknowledged what it got, a small file each in `<state>/consumers/`.
+"""The consumers of outputs' logs: how far each has acknowledged, in a small file each in `<state>/consumers/`.
 
 A position is the number of a commit: what a consumer has got of a log is the sum of the files of commits up to it. What it is given next are
 the files of later commits, and of one that has grown since the rows after those of commits up to it (see `log.lineage`). No other file may have

@@ -1,4 +1,4 @@
-"""What lies in a state's directory: where batches are, which files a manifest names, and what waits for its final name."""
+"""The files in a state's directory: the batches, those that a manifest names, and those that wait for their final names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of files in a state and its outputs, and the checks of all that a manifest says, as others may write to its disk.
+"""The names of files in a state and its outputs, and the checks of every value in a manifest, as others may write to its disk.
 
 A checksum notices damage, not an adversary: whoever changes a manifest computes another. So nothing in one is taken for a path, and
 no file is renamed or removed, whose name is not one that we give. Raises ValueError; the reader of a file names the file.

@@ -1,4 +1,4 @@
-"""The directories of a state's outputs: where they are, whose they are, and that nothing else lies in them.
+"""The directories of a state's outputs: their places, their owner, and the check that nothing else lies in them.
 
 A directory has one owner, the state that appends to it: with two, all would be in it twice. The owner's identity stands in the
 directory's progress, which each commit writes. A copy of a state has its identity, and may go on in its place: the copy that

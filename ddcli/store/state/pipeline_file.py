@@ -1,4 +1,4 @@
-"""Which pipeline file a state belongs to: two files of one name would take turns in undoing what the other computes.
+"""The pipeline file that a state belongs to: two files of one name would undo each other's results in turn.
 
 The manifest has the file's path relative to the state, so that a folder can be moved as a whole. A state whose file is gone passes
 to the file that is run on it: the file was moved. Imports no third-party library: a run with nothing new looks here.

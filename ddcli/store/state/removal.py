@@ -109,7 +109,7 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
             raise StateError(
                 "the state has changed since it was looked at",
                 place=str(shown.state),
-                hint="run the command again to see what is there now",
+                hint="run the command again to see its present files",
             )
         for _, mine in shown.outputs.values():
             for file, _ in mine:

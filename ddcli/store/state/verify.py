@@ -34,7 +34,7 @@ def check_size(path: Path, entry: FileEntry) -> None:
         return
     if size != entry.size or entry.bundle:
         raise StateError(
-            f"the file has {size} bytes, the manifest says {entry.at + entry.size}", place=str(path), hint=RESTORE
+            f"the file has {size} bytes, the manifest states {entry.at + entry.size}", place=str(path), hint=RESTORE
         )
 
 
@@ -120,7 +120,7 @@ def damaged(path: Path) -> StateError:
 
 def other_columns(path: Path) -> StateError:
     """Return the error for a batch that has not the columns of its arrangement."""
-    return StateError("the batch has other columns than the manifest says", place=str(path), hint=RESTORE)
+    return StateError("the batch has other columns than the manifest states", place=str(path), hint=RESTORE)
 
 
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:

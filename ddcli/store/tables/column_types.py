@@ -1,4 +1,4 @@
-"""Types, formats and nulls of columns of text, as their values look: what `dd init --from` writes, to be looked at by a person."""
+"""Types, formats and nulls of columns of text, by the look of their values: `dd init --from` writes them, for a person to check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How CSV files are written: what parts fields, how texts are encoded, which of them are null, dates and numbers.
+"""The dialect of CSV files: their delimiter and encoding, their nulls, dates and numbers.
 
 UTF-8 with commas, double quotes and a header where the pipeline states nothing else; `.tsv` has tabs.
 """

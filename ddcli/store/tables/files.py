@@ -318,7 +318,7 @@ class Tables:
         value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
         if pl.select(value).item() is None:
             raise InputError(
-                f"the path says {name}={text}, which is no {wanted.required()}",
+                f"the path has {name}={text}, which is no {wanted.required()}",
                 place=str(path),
                 hint="declare another type for it under the input's `columns`, or move the file",
             )

@@ -1,4 +1,4 @@
-"""The first rows of a file by column, as texts: what types are guessed from."""
+"""The first rows of a file by column, as texts: types are guessed from these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the columns of a file of text may be, as its first rows look: what a message proposes to declare. Nothing goes by it."""
+"""Guesses of the columns of a file of text, by its first rows: a message proposes to declare them. Nothing else uses them."""
 
 from __future__ import annotations
 

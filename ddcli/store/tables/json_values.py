@@ -74,7 +74,9 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
         raise DamagedError(Damage(f"not JSON: {error.msg}", f"{path}:{error.lineno}:{error.colno}")) from None
     except RecursionError:
         place = f"{path}:{text.count(chr(10), 0, at) + 1}"
-        raise DamagedError(Damage("values are nested too deep", place, "leave out what nobody reads")) from None
+        raise DamagedError(
+            Damage("values are nested too deep", place, "leave out values that no column reads")
+        ) from None
     if in_array and (rest := _after_space(text, at)) < len(text):
         place = f"{path}:{text.count(chr(10), 0, rest) + 1}"
         raise DamagedError(Damage("not JSON: something comes after the array", place))

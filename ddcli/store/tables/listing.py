@@ -1,4 +1,4 @@
-"""Which of the files of an input are new, and which are as they were.
+"""The listing of an input's files: those that are new, and those that are as they were.
 
 Consumed files are facts: their new content can't be compared with the rows that were read, so one that changed or vanished
 refuses the run. Imports no third-party library; 1 000 unchanged files take about 5 ms.
@@ -179,7 +179,7 @@ class Listing:
             raise InputError(
                 f"a file that was already taken in has vanished: '{vanished[0]}'",
                 place=str(self.path(taken[vanished[0]])),
-                hint="put it back, or take back what it has brought: `dd retract PIPELINE FILE`",
+                hint="put it back, or withdraw its rows: `dd retract PIPELINE FILE`",
             )
         return replace(self, new=tuple(file for file in self.new if file.key in taken))
 

@@ -1,4 +1,4 @@
-"""What paths say of columns: Hive partitions, directories named `year=2024`, and files' names by a pattern, `people-{day}.csv`."""
+"""Columns from paths: Hive partitions, which are directories named `year=2024`, and files' names by a pattern, `people-{day}.csv`."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def judge_object(text: str, place: str) -> Damage | None:
     except _TwiceError as twice:
         return Damage(f"the key {twice.args[0]!r} is in an object twice", place, "write each key once")
     except RecursionError:
-        return Damage("values are nested too deep", place, "leave out what nobody reads")
+        return Damage("values are nested too deep", place, "leave out values that no column reads")
     except UnicodeEncodeError:
         return Damage("an escape is half a character", place)
     except ValueError as wrong:

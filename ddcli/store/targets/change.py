@@ -1,4 +1,4 @@
-"""What a table has to take in: the updates of some of a log's files after those that it has, or of all of them in place of what it has."""
+"""The change that a table has to take in: the updates of a log's files after those that it has, or of all files in place of its contents."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class DeltaTarget(FileTable):
             raise LockedError(
                 "another program has committed to the table first",
                 place=self.place,
-                hint="run again to look what it was",
+                hint="run again to see the cause",
             )
         self._version = version
         self._tidy()

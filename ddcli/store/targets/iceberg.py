@@ -131,7 +131,7 @@ class IcebergTarget(FileTable):
             raise LockedError(
                 "another program has committed to the table first",
                 place=self.place,
-                hint="run again to look what it was",
+                hint="run again to see the cause",
             ) from None
 
     def discard(self, pieces: Sequence[TableFile]) -> None:

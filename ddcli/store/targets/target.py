@@ -1,4 +1,4 @@
-"""What all tables have in common that follow the log of an output."""
+"""The protocol of all tables that follow the log of an output."""
 
 from __future__ import annotations
 
