@@ -7,7 +7,6 @@ what can be planned. Polars is not imported, pyarrow only where a file must say 
 from __future__ import annotations
 
 from dataclasses import asdict, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.retention import check_lengths
@@ -18,6 +17,7 @@ from ddcli.job.functions import functions_of
 from ddcli.job.paths import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
+from ddcli.screen import near
 from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec.document import parse_partly
@@ -31,6 +31,7 @@ from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ddcli.errors import BudgetError
     from ddcli.expressions.types import Schema
@@ -239,14 +240,8 @@ def _at_the_input(error: DdError, given: InputSpec) -> DdError:
     """Return an error of an input's files as one at the place where the pipeline names them."""
     if error.span is not None:
         return error
-    place = f"{_short(error.place)}: " if error.place else ""
+    place = f"{near(error.place)}: " if error.place else ""
     return InputError(f"inputs.{given.name.value}: {place}{error.problem}", span=given.path.span, hint=error.hint)
-
-
-def _short(place: str) -> str:
-    """Return a place from where we are, if it is below."""
-    path = Path(place)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
 
 
 def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]) -> BoundPipeline | None:

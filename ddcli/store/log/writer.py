@@ -48,25 +48,27 @@ NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
+DIFF = "diff"
+"""The diff column of an output's log."""
 
 
-def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff: str = "diff") -> memoryview:
+def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema) -> memoryview:
     """Return the content of a file of updates `[data | times | diff]`. Touches nothing else: threads may do it.
 
     The updates must be consolidated. They are sorted by time, and else keep their order.
     """
     updates = kernels.sort_by(updates, range(layout.width, layout.width + len(time)))
     return parquet_bytes(
-        len(updates), lambda start, end: output_frame(updates[start:end], layout, pool, time, diff), group=CHUNK
+        len(updates), lambda start, end: output_frame(updates[start:end], layout, pool, time), group=CHUNK
     )
 
 
-def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff: str = "diff") -> pl.DataFrame:
+def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema) -> pl.DataFrame:
     """Return updates as the columns of a log's file, in their order."""
-    assert not {*time, diff} & {*layout.names}, f"the columns {[*time, diff]} of the log are also columns of its data"
+    assert not {*time, DIFF} & {*layout.names}, f"the columns {[*time, DIFF]} of the log are also columns of its data"
     lanes = range(layout.width, layout.width + len(time))
     times = [time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
-    return decode(updates, layout, pool).hstack([*times, series_of(diff, updates[:, -1].copy())])
+    return decode(updates, layout, pool).hstack([*times, series_of(DIFF, updates[:, -1].copy())])
 
 
 def frame_bytes(frame: pl.DataFrame, time: Schema, metadata: dict[str, str] | None = None) -> memoryview:
