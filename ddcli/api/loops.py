@@ -157,7 +157,7 @@ class Loop:
         _check_own(initial, self.dataflow, "a variable begins as")
         if self.name in initial.relation.node.free:
             raise UsageError(
-                "a variable can't begin with a collection of its own loop", hint="begin with a collection from outside"
+                "a variable can't begin with a collection in its own loop", hint="begin with a collection from outside"
             )
         name = name or f"variable {len(self._variables)}"
         schema: Schema = dict(initial.schema)

@@ -196,7 +196,7 @@ class ChangeLog:
         if horizon is not None and len(horizon) == len(time) and time < horizon:
             begin = format_time(horizon, list(self.time.values()))
             raise UsageError(
-                f"the log has nothing from before {begin}: older updates were summed up as of then",
+                f"the log remembers nothing before {begin}: older updates were summed up as of then",
                 place=str(self.path),
                 hint=f"ask as of {begin} or later",
             )

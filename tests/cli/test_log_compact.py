@@ -67,7 +67,7 @@ def test_older_files_become_one(logs):
     refused = logs("log", "out/a", "--as-of", "1")
     assert refused.code == 2
     assert "the log remembers nothing before 2" in refused.err
-    assert "was summed up as of then" in logs("log", "out/a").err
+    assert "were summed up as of then" in logs("log", "out/a").err
     assert logs("state", "verify", "a.yaml").code == 0
     produce(logs, 4)
     (done,) = compacted(logs, "out/a")
