@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -48,8 +49,8 @@ OPERATOR = re.compile(
 
 def test_a_class_name_is_used_once_but_for_an_operator():
     found = defaultdict(list)
-    for name, path in _files().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name, nodes in _modules().items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(name)
     assert len(found) > 500
@@ -60,31 +61,36 @@ def test_a_class_name_is_used_once_but_for_an_operator():
             assert len(set(rooms)) == len(rooms), f"{name} in {modules}"
 
 
-def _files() -> dict[str, Path]:
-    """Return the files of the package's modules."""
+@cache
+def _modules() -> dict[str, list[ast.AST]]:
+    """Return the package's modules, each with its classes and imports."""
     return {
-        ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
+        ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom)
+        ]
         for path in ROOT.rglob("*.py")
     }
 
 
 def _imports() -> dict[str, set[str]]:
     """Return the modules of the package, each with those that it imports anywhere in its text."""
-    files = _files()
+    modules = _modules()
 
     def module(name: str) -> str | None:
-        while name and name not in files:
+        while name and name not in modules:
             name = name.rpartition(".")[0]
         return name or None
 
     graph = {}
-    for name, path in files.items():
+    for name, nodes in modules.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 found |= {module(alias.name) for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                assert not node.level, f"{path}:{node.lineno}: imports are absolute"
+                assert not node.level, f"{name}:{node.lineno}: imports are absolute"
                 found |= {module(f"{node.module}.{alias.name}") for alias in node.names}
         graph[name] = found - {name, None}
     return graph
