@@ -69,6 +69,11 @@ class World:
             name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, values)
             for name, matrix in found.items()
         }
+        # What asks whether there is a row at all reads these, too.
+        self._contents |= {
+            node.fingerprint: Contents(as_of(fed[name], len(kinds), time), node.schema, values)
+            for name, node in raw.items()
+        }
         self._loops: dict[str, Rounds] = {}
 
     @property
