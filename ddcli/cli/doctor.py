@@ -124,7 +124,8 @@ def _look_at_spark(
 
 
 def _facts(pipeline: Path | None) -> dict[str, Any]:
-    from ddcli.job.sizes import default_memory, default_workers, machine_memory
+    from ddcli.engine.workers import processors
+    from ddcli.job.sizes import default_memory, machine_memory
     from ddcli.version import __version__
 
     packages = {name: _version(name) for name in (*NEEDED, *EXTRAS)}
@@ -134,7 +135,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": packages,
         "machine": {
-            "processors": default_workers(),
+            "processors": processors(),
             "memory": machine_memory(),
             "default_memory": default_memory(),
         },

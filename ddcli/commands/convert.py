@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.driver.execute import execute
+from ddcli.engine.workers import processors
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.paths import problems_of
 from ddcli.job.request import Request
-from ddcli.job.sizes import default_memory, default_workers
+from ddcli.job.sizes import default_memory
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
 from ddcli.spec import load_spec, parse_spec
@@ -162,7 +163,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
             until,
             lambda _line: None,
             memory=default_memory(),
-            workers=default_workers(),
+            workers=processors(),
             engine="local",
             clock=RunClock(spec.clock == "arrival", time_now(None)),
         )

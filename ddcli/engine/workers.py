@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import os
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -17,13 +18,22 @@ LARGE = 1 << 40
 """Rows that are worth a thread: where each task is."""
 
 
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Workers:
     """A number of shards, and threads to step them in: as many, or fewer."""
 
     def __init__(self, count: int = 1, threads: int | None = None) -> None:
         self.count = count
         self.threads = min(count, threads or count)
-        self._threads = ThreadPoolExecutor(self.threads - 1, "dd-worker") if self.threads > 1 else None
+        self._threads: ThreadPoolExecutor | None = None
+        if self.threads > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._threads = ThreadPoolExecutor(self.threads - 1, "dd-worker")
 
     def each(self, task: Callable[[int], T], shards: Sequence[int], rows: int) -> list[T]:
         """Return the results of `task` for each of the `shards`, in their order; `rows` is the amount of work."""
@@ -40,8 +50,8 @@ class Workers:
         try:
             work()
         finally:
-            # All of them are done with their traces before anyone hears of a failure.
-            errors = [future.exception() for future in futures]
+            # All of them are done with their traces before anyone hears of a failure; those that have not begun find nothing left to do.
+            errors = [future.exception() for future in futures if not future.cancel()]
         for error in errors:
             if error is not None:
                 raise error

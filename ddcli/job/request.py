@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.workers import processors
 from ddcli.errors import SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.options import SparkOptions
 from ddcli.job.paths import log_of, logs_aside, problems_of, state_of, unparsed_below
-from ddcli.job.sizes import default_memory, default_workers
+from ddcli.job.sizes import default_memory
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
 from ddcli.spec.variables import check_used
@@ -173,7 +174,7 @@ def read_request(
         refresh,
         rewrite,
         memory or default_memory(),
-        workers or default_workers(),
+        workers or processors(),
         engine,
         spark_of(spec, spark or SparkOptions()),
         kept=kept,

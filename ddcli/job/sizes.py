@@ -165,11 +165,6 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
 
 
-def default_workers() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def default_memory() -> int:
     """Return three quarters of the memory that this process may have: the machine's, or what its control group allows."""
     return machine_memory() * 3 // 4

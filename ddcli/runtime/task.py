@@ -25,9 +25,8 @@ from ddcli.engine.operators.base import consolidated
 from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
-from ddcli.engine.workers import Workers
+from ddcli.engine.workers import Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
-from ddcli.job.sizes import default_workers
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import Piece, frame_copy
 from ddcli.sinks.side_logs import ErrorLog
@@ -210,7 +209,7 @@ class _Doing:
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
         else:
             self._check_shared()
-            assembled = self.assembled(min(task.threads, default_workers()))
+            assembled = self.assembled(min(task.threads, processors()))
             exchange = FileExchange(real(self.job.scratch), Files(), self.name, task.sent)
             try:
                 self._step(task, assembled, exchange)

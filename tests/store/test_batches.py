@@ -1,6 +1,7 @@
 """Batch files: loaded they are the matrix that was written, bit for bit; lookups lose no row and read few row groups."""
 
 import shutil
+import threading
 from dataclasses import replace
 
 import duckdb
@@ -16,6 +17,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
+from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows
@@ -127,7 +129,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
     for together in (128, 1):
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("TOGETHER", "LOOKED_INTO"):
+            for name in ("TOGETHER", "LOOKED_INTO", "APART"):
                 patch.setattr(paged_rows, name, together)
             check_lookup(StoredBatch(path, entry, layout, Pool(SECRET)), matrix, wanted)
             check_sparing(StoredBatch(path, entry, layout, Pool(SECRET)), wanted)
@@ -299,6 +301,36 @@ def test_a_lookup_of_few_keys_reads_few_pages(place):
         assert np.array_equal(batch.for_keys(keys), matrix[list(rows)])
         assert batch.file.pages_read == pages
         assert batch.file.groups_read == 0
+
+
+def test_threads_look_into_many_pages(place, monkeypatch):
+    """Two of them at the same time; what any of them finds damaged is an error."""
+    layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"v": "int64"})), 1)
+    matrix = np.ones((3000, layout.width), np.int64)
+    matrix[:, 0], matrix[:, 1] = np.arange(3000), np.arange(3000) ** 2 % 1000
+    path, entry = store(place, matrix, layout, Pool(SECRET), 512, 8)
+    both, waiting, find_rows = threading.Barrier(2, timeout=60), [True, True], paged_rows.find_rows
+
+    def find_together(*given):
+        if waiting and waiting.pop():
+            both.wait()
+        return find_rows(*given)
+
+    monkeypatch.setattr(paged_rows, "APART", 4)
+    monkeypatch.setattr(paged_rows, "LOOKED_INTO", 16)
+    monkeypatch.setattr(paged_rows, "find_rows", find_together)
+    workers = Workers(3)
+    monkeypatch.setattr(paged_rows, "_workers", lambda: workers)
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
+    wanted = matrix[::5]
+    assert np.array_equal(batch.for_keys(wanted[:, :1]), wanted)
+    assert not waiting
+    assert (batch.file.pages_read, batch.file.rows_scanned) == (375, 3000)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:30] + bytes([whole[30] ^ 1]) + whole[31:])
+    with pytest.raises(StateError, match="damaged"):
+        StoredBatch(path, entry, layout, Pool(SECRET)).for_keys(wanted[:, :1])
+    workers.close()
 
 
 @given(

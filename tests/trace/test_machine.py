@@ -67,6 +67,7 @@ SMALL = [
     (stored_batch, "FEW", 2),
     (paged_rows, "TOGETHER", 4),
     (paged_rows, "LOOKED_INTO", 2),
+    (paged_rows, "APART", 1),
     (writers, "BLOCK", 4),
     (compaction, "GROUP", 2),
     (compaction, "MOST", 6),

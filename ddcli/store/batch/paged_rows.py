@@ -1,11 +1,14 @@
 """Rows of batch files: whole, or those with certain keys, of which no page is read that has none.
 
 Numbers, dates and times go from the mapped file into lanes, by a kernel that decodes a page in the cache, and of texts those are hashed
-that are looked for. What else there is, lists above all, is decoded by pyarrow, page by page as well.
+that are looked for. What else there is, lists above all, is decoded by pyarrow, page by page as well. All processors look into many pages:
+a step of fewer keys than are worth passes of their own is made in one thread, but of these each may be on a page of its own.
 """
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +30,7 @@ from ddcli.engine.kernels.pages import (
 )
 from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.workers import LARGE, Workers, processors
 from ddcli.store.batch.layout import COUNT
 from ddcli.store.batch.page_file import read_pages, unpacked
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 
 LOOKED_INTO = 1 << 12
 """Pages that are looked into together."""
+APART = 1 << 9
+"""Pages that are worth a thread: some milliseconds of work."""
 TOGETHER = 1 << 17
 """Rows of row groups that are read together: as many as fit in a cache, with a few columns."""
 ELSEWHERE = FLAGGED | NULLABLE | TEXT
@@ -106,8 +112,11 @@ class PagedRows:
         """Return how many bytes of memory the leaves take that are kept."""
         return int(self._known.sum()) * WORD * self.index.length
 
-    def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
+    def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Leaves:
         """Return the leaves of some row groups, checked. They are kept where the file stays open: each lookup looks into them first of all."""
+        return Leaves(self.index, groups, self._numbers(mapped, groups))
+
+    def _numbers(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:
         if not len(self._known):
             return self._read_leaves(mapped, groups)
         new = groups[~self._known[groups]]
@@ -133,7 +142,8 @@ class PagedRows:
         together = max(1, TOGETHER // self.index.group)
         with self.file.mapped() as mapped:
             for at in range(0, len(groups), together):
-                reading = _PageReading(self, mapped, np.array(groups[at : at + together], np.int64))
+                leaves = self.leaves(mapped, np.array(groups[at : at + together], np.int64))
+                reading = _PageReading(self, mapped, leaves)
                 part = reading.all(pool, room if room is None else room[row:])
                 row += len(part)
                 yield part
@@ -153,12 +163,25 @@ class PagedRows:
                 yield kernels.gather(part, keys.shape[1], keys)
             return
         with self.file.mapped() as mapped:
-            reading = _PageReading(self, mapped, np.array(groups, np.int64), self._spared(spared))
-            pages = reading.leaves.meeting(keys)
-            for at in range(0, len(pages[0]), LOOKED_INTO):
-                found = reading.with_keys(leading, [each[at : at + LOOKED_INTO] for each in pages], wanted)
-                if len(found.rows):
-                    yield kernels.gather(reading.matrix(leading, found, pool), keys.shape[1], keys)
+            leaves = self.leaves(mapped, np.array(groups, np.int64))
+            reading = _PageReading(self, mapped, leaves, self._spared(spared))
+            pages = leaves.meeting(keys)
+            count = len(pages[0])
+            self.file.pages_read += count
+            self.file.rows_scanned += int(pages[2].sum())
+            # What a pool or the numbers of spared rows are made of goes from part to part.
+            alone = bool(spared) or self.layout.hashed or count < 2 * APART
+            step = LOOKED_INTO if alone else min(LOOKED_INTO, max(APART, -(-count // _workers().count)))
+
+            def look(at: int) -> Matrix:
+                part = reading if alone else _PageReading(self, mapped, leaves)
+                found = part.with_keys(leading, [each[at : at + step] for each in pages], wanted)
+                if not len(found.rows):
+                    return np.empty((0, self.layout.width), np.int64)
+                return kernels.gather(part.matrix(leading, found, pool), keys.shape[1], keys)
+
+            parts = range(0, count, step)
+            yield from map(look, parts) if alone else _workers().each(look, parts, LARGE)
             self.file.let_go(mapped)
 
     def _spared(self, lanes: Collection[int]) -> frozenset[str]:
@@ -183,7 +206,7 @@ class _PageReading:
     """Row groups of a file that is mapped."""
 
     def __init__(
-        self, rows: PagedRows, mapped: mmap.mmap | bytes, groups: Matrix, spared: Collection[str] = ()
+        self, rows: PagedRows, mapped: mmap.mmap | bytes, leaves: Leaves, spared: Collection[str] = ()
     ) -> None:
         self._of = rows
         self._spared = spared
@@ -192,9 +215,8 @@ class _PageReading:
         """Of columns, by number, the pages that were found last."""
         self._mapped = mapped
         self._data: Data = np.frombuffer(mapped, np.uint8)
-        index = rows.index
-        self._scratch = np.empty((2, index.page), np.uint64)
-        self.leaves = Leaves(index, groups, rows.leaves(mapped, groups))
+        self._scratch = np.empty((2, rows.index.page), np.uint64)
+        self.leaves = leaves
 
     def all(self, pool: Pool, room: Matrix | None) -> Matrix:
         """Return all rows, the first ones of `room` if it is given."""
@@ -215,8 +237,6 @@ class _PageReading:
         form, pages = self._of.index.columns[at].form, self._pages[at]
         (rows, lanes), counts = np.empty((2, int(sizes.sum())), np.int64), np.empty(len(sizes), np.int64)
         found = find_rows(self._data, pages.table, wanted, *self._scratch, counts, rows, lanes, form)
-        self._of.file.pages_read += len(places)
-        self._of.file.rows_scanned += len(rows)
         if found < 0:
             raise damaged(self._of.file.path)
         some = counts > 0
@@ -353,6 +373,15 @@ class _PageReading:
             each = places, numbers, self._pages[at]
             if not self.leaves.sound(self._data, at, *each, numbered=at in numbered):
                 raise damaged(self._of.file.path)
+
+
+@cache
+def _workers() -> Workers:
+    """Return the threads that look into pages, of which one is that of whoever asks."""
+    return Workers(processors())
+
+
+os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
 def _distinct(places: Matrix) -> tuple[Matrix, Matrix]:
