@@ -53,7 +53,7 @@ def command(
     no_code: bool,
     output: str,
 ) -> None:
-    """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output.
+    """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output. 'COLUMN is null' asks for those without a value.
 
     A tree leads from the record through the operators to the input updates that it comes from, each with its file and
     row (counted from 0). If a few of them suffice (a minimum, a distinct record), it shows these few; it derives a record of a loop

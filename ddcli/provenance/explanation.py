@@ -22,7 +22,7 @@ from ddcli.provenance.depth import deep_recursion
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
-from ddcli.store.key_text import kind_of_column
+from ddcli.store.key_text import IS_NULL, kind_of_column
 from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
@@ -215,13 +215,18 @@ def _time(inputs: Inputs, at: str | None) -> Time:
 
 
 def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """Return values of columns that are written `column=value`, in the types of the columns."""
+    """Return values of columns that are written `column=value` or `column is null`, in the types of the columns."""
     values: dict[str, Any] = {}
     for key in keys:
         name, equals, written = key.partition("=")
-        if not equals:
-            raise UsageError(f"'{key}' is not a condition", hint="write it as `column=value`")
-        values[name] = _value(name, written, kind_of_column(name, schema))
+        is_null = not equals and key.endswith(IS_NULL)
+        name = key.removesuffix(IS_NULL) if is_null else name
+        if not equals and not is_null:
+            raise UsageError(f"'{key}' is not a condition", hint="write it as `column=value`, or as 'column is null'")
+        kind = kind_of_column(name, schema)
+        if is_null and not kind.nullable:
+            raise UsageError(f"the column '{name}' is never null", hint="write it as `column=value`")
+        values[name] = None if is_null else _value(name, written, kind)
     return values
 
 

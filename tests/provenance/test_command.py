@@ -120,6 +120,18 @@ def test_formats(formats):
     assert (leaves(owner["reason"])[0]["at"][0]["file"][-2:], owner["checked"]) == (":2", True)
 
 
+def test_a_group_of_nulls(shop):
+    shop.write(
+        "p.yaml",
+        "name: p\nclock: event\ninputs: {a: {path: a/, columns: {s: 'string?', v: int64}}}\n"
+        "collections: {n: {from: a, apply: [{reduce: {by: [s], n: sum(v)}}]}}\noutputs: {n: out/}\n",
+    )
+    shop.write("a/1.csv", "s,v,time\n,1,0\n,2,0\nnull,4,0\n")
+    (record,) = asked(shop, "p.yaml", "n", "s is null")["records"]
+    assert (record["record"], record["checked"]) == ({"s": None, "n": 3}, True)
+    assert shop("why", "p.yaml", "n", "s=").code == 1
+
+
 def test_a_large_group(shop):
     """Is explained by all that may matter: the rows of its key, not of others."""
     shop.write(
@@ -148,7 +160,12 @@ WRONG = {
         "no collection, input or output is named 'ages2'\nhint: did you mean 'ages'?",
     ),
     "a column": (["ages", "nam=Ann"], 2, "there is no column 'nam'\nhint: did you mean 'name'?"),
-    "a condition": (["ages", "name"], 2, "'name' is not a condition\nhint: write it as `column=value`"),
+    "a condition": (
+        ["ages", "name"],
+        2,
+        "'name' is not a condition\nhint: write it as `column=value`, or as 'column is null'",
+    ),
+    "a null": (["ages", "name is null"], 2, "the column 'name' is never null\nhint: write it as `column=value`"),
     "a value": (["ages", "age=x"], 2, "'age' is a number (int64), found 'x'"),
     "a time": (
         ["ages", "name=Ann", "--as-of", "noon"],
