@@ -87,8 +87,13 @@ class Stepping:
             writing = deque[Future[None]]()
 
             def hand_over(trace: Trace) -> None:
-                if self.transaction is not None:
-                    writing.append(threads.submit(self.traces.write, trace, self.transaction, self.interval.upper))
+                if self.transaction is None:
+                    return
+                if scope.workers.threads > 1:
+                    # In the thread that has stepped the shard: so the others' memory is free before the next one arrives.
+                    self.traces.write(trace, self.transaction, self.interval.upper)
+                    return
+                writing.append(threads.submit(self.traces.write, trace, self.transaction, self.interval.upper))
                 if len(writing) > self.cut.threads:
                     writing.popleft().result()
 

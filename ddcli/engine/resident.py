@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections import defaultdict
-from itertools import zip_longest
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
@@ -15,6 +15,7 @@ from ddcli.engine.operators.base import Delta
 from ddcli.engine.places import NOTHING
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 from ddcli.engine.shards import dealt, joined, summed
+from ddcli.engine.workers import LARGE
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class Resident:
         self._stepped: dict[Path, set[int]] = defaultdict(set)
         self._moved: dict[Path, int] = defaultdict(int)
         self._entered: dict[Path, float] = {}
+        self._sealed: set[tuple[int, int]] = set()
+        """The operators whose traces were handed over, by place and shard."""
 
     def begin(self, path: Path) -> None:
         """Have operators say in which rounds something waits since earlier intervals."""
@@ -167,9 +170,12 @@ class Resident:
         if not path:
             scope.announce(stage)
         if self.parts and not path and (parts := [each for each in self.parts if each[0] in stage.members]):
-            passes = scope.through_parts(stage, parts, self.interval)
-            for each in zip_longest(*passes, fillvalue=NOTHING):
-                self._take(leg, stage, each)
+            # Part after part, as they were read: what lies in order in a file need not be sorted.
+            for shard, passes in enumerate(scope.through_parts(stage, parts, self.interval)):
+                for found_there in passes:
+                    self._take(
+                        leg, stage, [found_there if at == shard else NOTHING for at in range(scope.workers.count)]
+                    )
         if found or leg.due:
             self._step(leg, stage, found)
         if not path and self._heap is not None:
@@ -198,7 +204,8 @@ class Resident:
         if given or late or due:
             # A stage that takes parts may give equal updates in several of them.
             leave = self.leave if not path and not stage.first else None
-            self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave))
+            done = partial(self._hand_over, stage) if not path and self.hand_over is not None else None
+            self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave, done))
 
     def _take(self, leg: Leg, stage: Stage, passes: Sequence[Pass]) -> None:
         """Tell the schedule what the shards gave in a stage."""
@@ -230,17 +237,27 @@ class Resident:
                 held[shard] = delta
                 self.schedule.add(Address((*path, index), LATE, 0, when), held)
 
-    def _let_go(self, stage: Stage) -> None:
-        """Hand over the traces that nobody reads after a stage; they have taken in what is new."""
+    def _hand_over(self, stage: Stage, shard: int, found: Pass | None = None) -> None:
+        """Hand over the traces of a shard that nobody reads after a stage, which it has just gone through; they have taken in what is new."""
         scope, stepped = self.nest.scope, self._stepped[()]
         assert self.hand_over is not None
         for index in sorted(stage.members | stage.seals):
-            for shard, operator in enumerate(scope.places[index].shards):
-                if index in stepped and stage.takes_in(index, shared=operator.shared):
-                    operator.close(self.interval)
-                    scope.seal_shard(index, shard, self.interval)
-                    for trace in operator.traces:
-                        self.hand_over(trace)
+            operators = scope.places[index].shards
+            if not operators or (index, shard) in self._sealed:
+                continue
+            stepped_here = index in stepped or (found is not None and index in found.stepped)
+            if stepped_here and stage.takes_in(index, shared=operators[shard].shared):
+                self._sealed.add((index, shard))
+                operators[shard].close(self.interval)
+                scope.seal_shard(index, shard, self.interval)
+                for trace in operators[shard].traces:
+                    self.hand_over(trace)
+
+    def _let_go(self, stage: Stage) -> None:
+        """Hand over the traces that nobody reads after a stage, of shards that have nothing to do in it."""
+        scope, stepped = self.nest.scope, self._stepped[()]
+        scope.workers.each(partial(self._hand_over, stage), range(scope.workers.count), LARGE)
+        for index in stage.members | stage.seals:
             if all(stage.takes_in(index, shared=operator.shared) for operator in scope.places[index].shards):
                 stepped.discard(index)
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
-from ddcli.engine.operators.base import Delta, Operator, empty, packed
+from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.rounds import Interval, split_rounds
-from ddcli.engine.shards import drained, exchanged, joined, summed
+from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, drained, exchanged, joined, summed
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import LARGE, Workers
 
@@ -174,16 +174,18 @@ class Scope:
         due: set[int],
         interval: Interval,
         leave: Callable[[int, Delta], bool] | None = None,
+        done: Callable[[int, Pass], None] | None = None,
     ) -> Sequence[Pass]:
         """Have each shard that has something to do go through a stage; return what each gave.
 
-        What is kept and nobody else reads may `leave` as soon as a shard has it: then it is not among what that one gave.
+        What is kept and nobody else reads may `leave` as soon as a shard has it: then it is not among what that one gave. `done` learns
+        of each shard in the thread that has stepped it.
 
         `given` has what the stage reads of others and is fed, in parts, `late` what was held for these rounds, `due` who is called.
         What is given is let go of by who reads it, as soon as he has.
         """
         count = self.workers.count
-        if count == 1:
+        if count == 1 and not self.streams:
             here: dict[int, Delta] = {}
             while given:
                 i, parts = given.popitem()
@@ -208,12 +210,14 @@ class Scope:
         read, routed = {}, {}
 
         def go(shard: int) -> Pass:
-            here, held, brought = ways[shard]
-            found = self.through(stage, shard, here, held, due, interval, brought)
+            here, held, waiting = ways[shard]
+            found = self.through(stage, shard, here, held, due, interval, self._arrived(shard, waiting))
             if leave is not None:
                 for index in [index for index in found.found if index in self.kept and index not in stage.exports]:
                     if leave(index, found.found[index]):
                         del found.found[index]
+            if done is not None:
+                done(shard, found)
             return found
 
         busy = [shard for shard, groups in enumerate(ways) if self._is_busy(stage, groups, due)]
@@ -223,29 +227,41 @@ class Scope:
         return passes
 
     @staticmethod
-    def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta]], due: set[int]) -> bool:
+    def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | Arriving]], due: set[int]) -> bool:
         """Say whether a shard has something to do in a stage: of a small change most have not."""
-        return any(len(delta.updates) for group in groups for delta in group.values()) or not due.isdisjoint(
-            stage.members
-        )
+        return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
-    def _routed(self, stage: Stage, given: dict[int, list[Deltas]]) -> dict[tuple[int, int], Deltas]:
+    def _arrived(self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving]) -> dict[tuple[int, int], Delta]:
+        """Return what was brought to a shard, which waits no more."""
+        found = {}
+        while waiting:
+            at, delta = waiting.popitem()
+            if isinstance(delta, Arriving):
+                began = clock.perf_counter()
+                delta = delta.arrived()
+                if self.counted:
+                    self.places[at[0]].count(shard).seconds += clock.perf_counter() - began
+            found[at] = delta
+            del delta
+        return found
+
+    def _routed(
+        self, stage: Stage, given: dict[int, list[Deltas]]
+    ) -> dict[tuple[int, int], Sequence[Delta | Arriving]]:
         """Return what places of a stage read that need their groups whole, by place and input; what nobody else reads leaves `given`."""
         read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
         gathering = [
             (index, i) for index in stage.places if self.places[index].route for i in self.places[index].inputs
         ]
         last = {i: index for index, i in gathering if self.streams and i in stage.seals - stage.members - read}
-        routed: dict[tuple[int, int], Deltas] = {}
+        routed: dict[tuple[int, int], Sequence[Delta | Arriving]] = {}
         for index, i in gathering:
             if i not in given:
                 continue
             began, place = clock.perf_counter(), self.places[index]
             ends = last.get(i) == index
             deltas = drained(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
-            # Much is brought in the lanes that its reader keeps: else that one makes a copy of it all.
-            taken = place.shards[0].takes(self.places[i].none.updates.shape[1]) if self.streams else None
-            routed[index, i] = exchanged(deltas, place.route, self.workers, taken)
+            routed[index, i] = brought(deltas, index, self._way(index, i), self.workers)
             if self.counted:
                 place.count(0).seconds += clock.perf_counter() - began
         for i in [i for i in given if i not in read and i not in stage.members]:
@@ -256,7 +272,14 @@ class Scope:
         """Bring equal updates to one shard."""
         if self.workers.count == 1:
             return deltas
-        return exchanged(deltas, tuple(range(deltas[0].updates.shape[1] - 1 - self.nt)), self.workers)
+        return exchanged([*deltas], Routing(tuple(range(deltas[0].updates.shape[1] - 1 - self.nt))), self.workers)
+
+    def _way(self, index: int, i: int) -> Routing:
+        """Return how a place is brought what it reads of another one."""
+        place = self.places[index]
+        # Much is brought in the lanes that its reader keeps: else that one makes a copy of it all.
+        taken = place.shards[0].takes(self.places[i].none.updates.shape[1]) if self.streams else None
+        return Routing(place.route, taken)
 
     def through(
         self,
@@ -341,27 +364,34 @@ class Scope:
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
         """Take parts of what is fed, by place, through a stage whose operators keep nothing; return what each gave, by shard."""
-        count, waiting = self.workers.count, self._dealt_later(stage)
+        count, ways = self.workers.count, self._ways(stage)
 
-        def packing(found: Pass) -> Pass:
-            for index in waiting & found.found.keys():
-                found.found[index] = packed(found.found[index])
+        def dealing(shard: int, found: Pass) -> Pass:
+            for index in ways.keys() & found.found.keys():
+                began, readers = clock.perf_counter(), ways[index]
+                found.found[index] = dealt_to(readers, found.found[index], count)
+                if self.counted:
+                    self.places[next(iter(readers))].count(shard).seconds += clock.perf_counter() - began
             return found
 
         def go(shard: int) -> list[Pass]:
             # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
             own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
             return [
-                packing(self.through(stage, shard, {index: Delta(part(), decoded={})}, {}, (), interval))
+                dealing(shard, self.through(stage, shard, {index: Delta(part(), decoded={})}, {}, (), interval))
                 for index, part in own
             ]
 
         return self.workers.each(go, range(count), LARGE)
 
-    def _dealt_later(self, stage: Stage) -> frozenset[int]:
-        """Return the places of a stage that others read only to bring their updates to shards: what waits for that may be packed."""
-        readers = [place for index, place in enumerate(self.places) if index not in stage.members]
-        return stage.exports - self.kept - {i for place in readers if not place.route for i in place.inputs}
+    def _ways(self, stage: Stage) -> dict[int, dict[int, Routing]]:
+        """Return the places of a stage that others read only where groups are whole, each with its readers: a part is dealt as soon as it is read."""
+        readers = [index for index in range(len(self.places)) if index not in stage.members]
+        others = {i for index in readers if not self.places[index].route for i in self.places[index].inputs}
+        return {
+            i: {index: self._way(index, i) for index in readers if i in self.places[index].inputs}
+            for i in stage.exports - self.kept - others
+        }
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each place that has a name, and of those in scopes within."""

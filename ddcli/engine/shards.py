@@ -6,34 +6,103 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, PackedDelta
+from ddcli.engine.operators.base import Delta, TakenLanes
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
     from ddcli.engine.kernels.packed_rows import PackedRows
-    from ddcli.engine.operators.base import TakenLanes
     from ddcli.engine.places import Deltas
     from ddcli.engine.workers import Workers
 
 
-def exchanged(
-    deltas: Iterable[Delta], route: tuple[int, ...], workers: Workers, taken: TakenLanes | None = None
-) -> Deltas:
-    """Bring each update to the shard that owns its key; as it is `taken`, if it is."""
-    inserts = True
+class Routing(NamedTuple):
+    """How updates come to a reader that needs its groups whole: to the shard of the lanes of their `route`, and as they are `taken`, if they are."""
 
-    def sources() -> Iterator[np.ndarray | PackedRows]:
-        nonlocal inserts
-        for delta in deltas:
-            inserts = inserts and (delta.inserts or not delta.rows)
-            yield delta.held if isinstance(delta, PackedDelta) else delta.updates
+    route: tuple[int, ...]
+    taken: TakenLanes | None = None
 
-    parts = kernels.exchange(sources(), route, workers.count, workers.each, *(taken or ()))
+
+class DealtDelta(Delta):
+    """A part of a load that was dealt to the shards of each reader, by its place, and waits packed. It is read by them alone, once by each."""
+
+    __slots__ = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of updates."""
+        return max((sum(map(len, parts)) for parts in self.held.values()), default=0)
+
+    @property
+    def held(self) -> dict[int, list[PackedRows]]:
+        """Return the parts of each shard."""
+        return self[0]  # type: ignore[return-value]
+
+
+def dealt_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> DealtDelta:
+    """Return updates dealt to so many shards of each reader, in the lanes that it takes. Those that deal alike share what they hold."""
+    made = {way: _dealt_packed(delta.updates, way, count) for way in set(readers.values())}
+    held = {reader: made[way] for reader, way in readers.items()}
+    return DealtDelta(held, delta.distinct, delta.inserts)  # type: ignore[arg-type]
+
+
+def _dealt_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedRows]:
+    lanes = way.taken and way.taken.lanes
+    return [kernels.packed(part) for part in kernels.exchange([updates], way.route, count, taken=lanes)]
+
+
+class Arriving(NamedTuple):
+    """What is brought to a shard and waits packed until the shard is stepped: then it is sorted as its reader takes it."""
+
+    parts: list[PackedRows]
+    taken: TakenLanes | None
+    inserts: bool
+
+    @property
+    def rows(self) -> int:
+        """The number of updates."""
+        return sum(map(len, self.parts))
+
+    def arrived(self) -> Delta:
+        """Return the updates."""
+        found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0)
+        return Delta(found, inserts=self.inserts, taken=self.taken is not None)
+
+
+def brought(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers) -> Sequence[Delta | Arriving]:
+    """Bring updates to the shards of a reader. Those of a load were dealt as they were read: they arrive when a shard is stepped."""
+    found = list(deltas)
+    if not any(isinstance(delta, DealtDelta) for delta in found):
+        return exchanged(found, way, workers)
+    inserts = all(delta.inserts or not delta.rows for delta in found)
+    waiting: list[list[PackedRows]] = [[] for _ in range(workers.count)]
+    while found:
+        delta = found.pop(0)
+        if isinstance(delta, DealtDelta):
+            dealt = delta.held.pop(reader)
+        elif delta.rows:
+            dealt = _dealt_packed(delta.updates, way, workers.count)
+        else:
+            continue
+        for parts, part in zip(waiting, dealt, strict=True):
+            parts.append(part)
+    return [Arriving(parts, way.taken, inserts) for parts in waiting]
+
+
+def exchanged(deltas: list[Delta], way: Routing, workers: Workers) -> Deltas:
+    """Bring each update to the shard that owns its key, and let go of what it was in."""
+    inserts = all(delta.inserts or not delta.rows for delta in deltas)
+
+    def sources() -> Iterator[np.ndarray]:
+        while deltas:
+            yield deltas.pop(0).updates
+
+    parts = kernels.exchange(sources(), way.route, workers.count, workers.each, *(way.taken or ()))
     # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
-    return [Delta(part, inserts=inserts, taken=taken is not None) for part in parts]
+    return [Delta(part, inserts=inserts, taken=way.taken is not None) for part in parts]
 
 
 def dealt(delta: Delta, count: int) -> Deltas:
@@ -44,7 +113,7 @@ def dealt(delta: Delta, count: int) -> Deltas:
 
 def joined(parts: Sequence[Deltas]) -> Deltas:
     """Return the sum of updates, shard by shard."""
-    if len(parts) == 1 and not isinstance(parts[0][0], PackedDelta):
+    if len(parts) == 1:
         return parts[0]
     return [summed(deltas) for deltas in zip(*parts, strict=True)]
 
@@ -57,8 +126,8 @@ def drained(parts: Sequence[Deltas]) -> Iterator[Delta]:
 
 
 def summed(deltas: Sequence[Delta]) -> Delta:
-    """Return updates in one, unpacked; those without rows are passed over."""
+    """Return updates in one; those without rows are passed over."""
     filled = [delta for delta in deltas if delta.rows]
-    if len(filled) == 1 and not isinstance(filled[0], PackedDelta):
+    if len(filled) == 1:
         return filled[0]
     return Delta(kernels.concat([delta.updates for delta in filled or deltas]))

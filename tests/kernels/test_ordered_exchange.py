@@ -71,3 +71,19 @@ def test_many_rows_in_any_order(keys, packs, monkeypatch):
     sources = [kernels.packed(part) if packs else part for part in sources]
     found = kernels.exchange(sources, [1], 2, Workers(2).each, [1, 0, 3], 1)
     assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+@given(
+    st.integers(1, 4).flatmap(lambda width: st.lists(matrices(width), min_size=1, max_size=4)),
+    st.booleans(),
+    st.data(),
+)
+def test_packed_parts_come_in_one(parts, in_order, data):
+    """Sorted stably, or as they were where the largest part is sorted already."""
+    by = data.draw(st.integers(0, parts[0].shape[1]))
+    if in_order and by:
+        parts = [kernels.sort_by(part, range(by)) for part in parts]
+    rows = [row for part in parts for row in part.tolist()]
+    found = kernels.unpacked([kernels.packed(part) for part in parts], by).tolist()
+    largest = max(parts, key=len)
+    assert found == (rows if not by or kernels.is_sorted(largest, by) else sorted(rows, key=itemgetter(slice(by))))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import ordered_exchange
-from ddcli.engine.operators.base import Delta, packed
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
 from ddcli.engine.rounds import Interval
-from ddcli.engine.shards import exchanged
+from ddcli.engine.shards import Arriving, Routing, brought, dealt_to
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
@@ -21,27 +21,27 @@ INTERVAL = Interval(Frontier([(0,)]), Frontier([(9,)]))
 
 
 @given(st.integers(1, 3).flatmap(lambda data: matrices(data + 2)), st.integers(1, 3), st.booleans(), st.data())
-def test_lanes_are_taken_on_the_way_or_there(updates, shards, packs, data):
-    """Each shard has the same batch, whether rows come as they were or in the lanes that are kept, packed before or not."""
+def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
+    """Each shard has the same batch, whether rows come as they were or in the lanes that are kept, dealt as they were read or not."""
     width = updates.shape[1] - 2
     lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(1, width))]
-    given = Delta(updates)
-    if packs:
-        given = packed(given)
     taken = Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))).takes(updates.shape[1])
-    assert taken == ([*lanes, width, width + 1], len(lanes) + 1)
+    assert taken == ((*lanes, width, width + 1), len(lanes) + 1)
     found = []
     for wanted, few in ((None, False), (taken, False), (taken, True)):
         with pytest.MonkeyPatch.context() as patch:
             if few:  # as many rows are dealt: sorted on the way
                 patch.setattr(ordered_exchange, "MANY", 1)
                 patch.setattr(ordered_exchange, "FEWEST", 0)
-            brought = exchanged([given, given], (lanes[0],), Workers(shards), wanted)
-        assert all(delta.taken == (wanted is not None) for delta in brought)
-        arranges = [Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))) for _ in brought]
-        found.append(
-            [one.step([delta], INTERVAL).updates.tolist() for one, delta in zip(arranges, brought, strict=True)]
-        )
+            way = Routing((lanes[0],), wanted)
+            given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
+            there = [
+                delta.arrived() if isinstance(delta, Arriving) else delta
+                for delta in brought(given, 3, way, Workers(shards))
+            ]
+        assert all(delta.taken == (wanted is not None) for delta in there)
+        arranges = [Arrange(lanes, Trace(1, len(lanes) - 1, 1, since=Frontier([(0,)]))) for _ in there]
+        found.append([one.step([delta], INTERVAL).updates.tolist() for one, delta in zip(arranges, there, strict=True)])
     assert found[0] == found[1] == found[2]
     assert sum(map(len, found[0])) == len(
         kernels.consolidate(kernels.take(kernels.concat([updates] * 2), [*lanes, width, width + 1]))

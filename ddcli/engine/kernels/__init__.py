@@ -57,7 +57,7 @@ from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, JoinOfFew
 from ddcli.engine.kernels.merge import Merge, merge
 from ddcli.engine.kernels.packed_rows import packed
-from ddcli.engine.kernels.partition import exchange
+from ddcli.engine.kernels.partition import exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
@@ -100,5 +100,6 @@ __all__ = [
     "sort_by",
     "take",
     "take_sums",
+    "unpacked",
     "walk",
 ]

@@ -103,13 +103,16 @@ class PackedRows:
 
     def matrix(self, lanes: Sequence[int] | None = None) -> np.ndarray:
         """Return the rows, all their lanes or some, all different, in their order."""
-        rows, width = self.shape
-        wanted = range(width) if lanes is None else lanes
-        places = np.full(width, -1, np.int64)
-        places[list(wanted)] = range(len(wanted))
-        out = np.empty((rows, len(wanted)), np.int64)
-        assert unpack_rows(self._words, places, out) == self._words.size, "what was packed is all that is unpacked"
+        wanted = range(self.shape[1]) if lanes is None else lanes
+        out = np.empty((len(self), len(wanted)), np.int64)
+        self.unpack(out, wanted)
         return out
+
+    def unpack(self, out: np.ndarray, lanes: Sequence[int]) -> None:
+        """Write some lanes of the rows, in their order."""
+        places = np.full(self.shape[1], -1, np.int64)
+        places[list(lanes)] = range(len(lanes))
+        assert unpack_rows(self._words, places, out) == self._words.size, "what was packed is all that is unpacked"
 
 
 def packed(m: np.ndarray) -> PackedRows:

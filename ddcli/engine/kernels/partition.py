@@ -99,6 +99,18 @@ def exchange(
     return parts
 
 
+def unpacked(parts: Sequence[PackedRows], by: int = 0) -> np.ndarray:
+    """Return the rows of several packed matrices, at least one, in one. Many come sorted by the first `by` lanes, stably."""
+    width, filled = parts[0].shape[1], [part for part in parts if len(part)]
+    if by and filled and (ordered := exchange_in_order([*filled], (), 1, in_turn, range(width), by)) is not None:
+        return ordered[0]
+    out, at = np.empty((sum(map(len, filled)), width), np.int64), 0
+    for part in filled:
+        part.unpack(out[at : at + len(part)], range(width))
+        at += len(part)
+    return out
+
+
 def _matrix(source: np.ndarray | PackedRows, taken: Sequence[int] | None) -> np.ndarray:
     if isinstance(source, PackedRows):
         return source.matrix(taken)

@@ -12,7 +12,6 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.lanes import Decoded
     from ddcli.engine.operators.reduce_replay import SumOverflow
     from ddcli.engine.operators.revisit import Revisiting
@@ -43,29 +42,8 @@ class Delta(NamedTuple):
 class TakenLanes(NamedTuple):
     """The lanes that an operator takes of its input first of all, diff included, and by how many of the first ones it sorts them, stably."""
 
-    lanes: Sequence[int]
+    lanes: tuple[int, ...]
     by: int
-
-
-class PackedDelta(Delta):
-    """A delta that waits, in less memory: its updates are unpacked each time that they are asked for."""
-
-    __slots__ = ()
-
-    @property
-    def updates(self) -> np.ndarray:
-        """Return the updates as a matrix of their own."""
-        return self.held.matrix()
-
-    @property
-    def held(self) -> PackedRows:
-        """Return the updates as they are kept."""
-        return self[0]  # type: ignore[return-value]
-
-
-def packed(delta: Delta) -> Delta:
-    """Return a delta packed."""
-    return PackedDelta(kernels.packed(delta.updates), delta.distinct, delta.inserts)  # type: ignore[arg-type]
 
 
 def consolidated(delta: Delta) -> np.ndarray:

@@ -108,7 +108,7 @@ class Accumulate(Group):
         super().__init__(reduce, None, trace, waiting, depth)
 
     def takes(self, width: int) -> TakenLanes | None:
-        return TakenLanes(range(width), self.trace.nk)
+        return TakenLanes(tuple(range(width)), self.trace.nk)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Step over the new rows, and over what others were combined to, where that is given."""

@@ -34,7 +34,7 @@ class Arrange(Keeping):
         self._order: np.ndarray | None = None
 
     def takes(self, width: int) -> TakenLanes | None:
-        order = [*self._lanes_taken, *range(width - self.trace.nt - 1, width)]
+        order = (*self._lanes_taken, *range(width - self.trace.nt - 1, width))
         return TakenLanes(order, len(order) - 1) if self._plain and len(set(order)) == len(order) else None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
