@@ -98,18 +98,24 @@ def exchange_in_order(
     bits = min(bits_to_deal(rows // shards), (OPEN // shards).bit_length() - 1)
     if rows < MANY or bits < FEWEST or not by or is_sorted(_lanes(max(filled, key=len), taken), by):
         return None
-    leading = range(min(by, LEADING))
-    looked_at = list(dict.fromkeys((*(taken[at] for at in leading), *route)))
-    first, routed = np.arange(len(leading)), np.array([looked_at.index(lane) for lane in route], np.int64)
+    leading = [taken[at] for at in range(min(by, LEADING))]
     ranges = np.empty((len(filled), 2, len(leading)), np.int64)
 
     def measure(at: int) -> None:
-        m = _lanes(filled[at], looked_at)
-        ranges[at] = m[0, : len(leading)]
+        source = filled[at]
+        if isinstance(source, PackedRows):
+            ranges[at] = source.bounds()[:, leading]
+            return
+        m = _lanes(source, leading)
+        ranges[at] = m[0]
         widen_ranges(m, *ranges[at])
 
     each(measure, range(len(filled)), rows)
-    plan = _plan(ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0), bits)
+    whole_plan = _plan(ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0), bits)
+    kept = whole_plan[2] > 0
+    plan, dealt_by = np.ascontiguousarray(whole_plan[:, kept]).reshape(-1), np.array(leading)[kept].tolist()
+    looked_at = list(dict.fromkeys((*dealt_by, *route)))
+    first, routed = np.arange(len(dealt_by)), np.array([looked_at.index(lane) for lane in route], np.int64)
     pieces = 1 << bits
     counts = np.zeros((len(filled), shards * pieces), np.int64)
     which = [np.empty(len(m), np.uint32) for m in filled]
@@ -143,7 +149,7 @@ def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
         keep = min(bits, width)
         plan[:, c] = low, width - keep, keep
         bits -= keep
-    return plan.reshape(-1)
+    return plan
 
 
 def _lanes(source: np.ndarray | PackedRows, lanes: Sequence[int]) -> np.ndarray:

@@ -17,6 +17,8 @@ BLOCK: Final = 512
 """Rows whose lanes are packed one after the other while they are in the processor's first cache."""
 HEAD: Final = 2
 """Words before a lane's values: the least of them, and how many bits each takes."""
+FIRST, LAST = -(2**63), 2**63 - 1
+MOST: Final = np.uint64(LAST)
 
 
 @kernel("MU")
@@ -89,6 +91,30 @@ def unpack_rows(words: np.ndarray, places: np.ndarray, out: np.ndarray) -> int:
     return o
 
 
+@kernel("UiVV")
+def widen_bounds(words: np.ndarray, rows: int, least: np.ndarray, most: np.ndarray) -> int:
+    """Take into what was the least and the most of each lane so far its least value, and one that none of its values is above.
+
+    Reads the heads of blocks alone. Returns how many words there are.
+    """
+    o = 0
+    for start in range(0, rows, BLOCK):
+        count = min(BLOCK, rows - start)
+        for c in range(least.size):
+            low = words[o]
+            bits = integer(words[o + 1])
+            o += HEAD
+            if bits > 0:
+                per = 64 // bits
+                o += (count + per - 1) // per
+            above = MOST - low
+            if bits < 64:
+                above = min(above, (U1 << np.uint64(bits)) - U1)
+            least[c] = min(least[c], integer(low))
+            most[c] = max(most[c], integer(low + above))
+    return o
+
+
 class PackedRows:
     """A matrix that is packed."""
 
@@ -107,6 +133,13 @@ class PackedRows:
         out = np.empty((len(self), len(wanted)), np.int64)
         self.unpack(out, wanted)
         return out
+
+    def bounds(self) -> np.ndarray:
+        """Return the least value of each lane of one row or more, and, in the second row, one that none of its values is above."""
+        found = np.empty((2, self.shape[1]), np.int64)
+        found[0], found[1] = LAST, FIRST
+        assert widen_bounds(self._words, len(self), *found) == self._words.size, "heads lead to all that is packed"
+        return found
 
     def unpack(self, out: np.ndarray, lanes: Sequence[int]) -> None:
         """Write some lanes of the rows, in their order."""
