@@ -87,6 +87,13 @@ def pipeline(names: Sequence[str], scale: float) -> str:
     return "\n".join([*lines, "outputs:", *(f"  {name}: out/{name}/" for name in names), ""])
 
 
+def connection() -> duckdb.DuckDBPyConnection:
+    """Return a connection to DuckDB that prints nothing while it works."""
+    con = duckdb.connect()
+    con.sql("set enable_progress_bar = false")
+    return con
+
+
 def tables(folder: Path, scale: float) -> Path:
     """Return a folder with the logs `load/TABLE.parquet` and `batch-ORDERS/TABLE.parquet`, and the tables after both in `now-ORDERS/`; they are made once."""
     place = folder / f"tpch-{scale:g}"
@@ -100,7 +107,7 @@ def tables(folder: Path, scale: float) -> Path:
     )
     if made.returncode:
         raise RuntimeError(f"tpchgen-cli: {made.stderr}")
-    con = duckdb.connect()
+    con = connection()
     con.sql("set threads = 2; set memory_limit = '6GB'")
     most = changed(scale)[-1]
     con.sql(
@@ -218,7 +225,7 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
 def under_watch(warehouse: Warehouse, batch: Path) -> list[float]:
     """Have a watch take in a batch, take it back and so on, and at last take it in; return the seconds of each, those aside that warm it."""
     warehouse.restore()
-    con, taken = duckdb.connect(), []
+    con, taken = connection(), []
     with watching(warehouse) as manifests:
         for at in range(1, 2 * ROUNDS):
             waiting = warehouse.folder / f"round-{at}"
@@ -233,7 +240,7 @@ def under_watch(warehouse: Warehouse, batch: Path) -> list[float]:
 
 def compare(name: str, text: str, output: Path, now: Path) -> None:
     """Refuse figures of a query whose output is not what DuckDB finds."""
-    con = duckdb.connect()
+    con = connection()
     for table in TABLES:
         con.sql(f"create view {table} as select * from '{now}/{table}.parquet'")
     meant = con.sql(text)
