@@ -297,7 +297,7 @@ def test_what_a_loop_needs_is_asked_for(edges):
         x.set(x)
         with pytest.raises(UsageError, match="set already"):
             x.set(x)
-        with pytest.raises(UsageError, match="can.t hold"):
+        with pytest.raises(UsageError, match="hold the collection that it begins with"):
             loop.variable(x.dataflow.input("nulls", {"k": "int64?"}), columns={"k": "int64"})
     assert dataflow.surroundings.loop is None
 
