@@ -86,7 +86,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                     )
                 )
         remote = isinstance(path, ObjectPath) and (what, text) in archives  # the store is not asked what lies there
-        if not remote and path.exists() and not path.is_dir():
+        if not remote and not path.is_dir() and path.exists():  # most are directories: one question
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
     for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):
         path = locate(base, text.value)

@@ -1,6 +1,7 @@
 """Pipelines whose state, inputs and outputs are in an object store do as those in files do."""
 
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import combinations
@@ -24,7 +25,7 @@ from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
-from tests.crash.shop import Shop
+from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import some
 from tests.harness import write_log
 from tests.objects.shop import Remote
@@ -84,6 +85,26 @@ def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monk
         there.run()
     batches = [entry.size for entry in read_newest(there.state).arrangements.values() for entry in entry.shards[0]]
     assert sum(fetched) < sum(batches) / 2
+
+
+def test_a_run_with_nothing_new_asks_the_store_few_questions(tmp_path, bucket, monkeypatch):
+    """Each takes some 30 ms of a store that is elsewhere: of a directory one, of a file that waits for its name one."""
+    there = make(tmp_path, bucket)
+    there.supply(0)
+    there.run()
+    asked, errors = [], ObjectPath._errors
+
+    def counted(path):
+        asked.append(path.relative_to(bucket).inner)
+        return errors(path)
+
+    monkeypatch.setattr(ObjectPath, "_errors", counted)
+    assert not there.run().changed
+    often = Counter(asked)
+    assert often["state"] == 1
+    assert [often[f"out/{name}"] for name in OUTPUTS] == [2, 2], "is it a directory, and which files has it"
+    assert {count for path, count in often.items() if path.endswith(".dd-tmp")} == {1}
+    assert len(asked) < 20
 
 
 def test_what_is_put_away_for_a_while_is_put_away_here(tmp_path, bucket, monkeypatch):

@@ -20,7 +20,7 @@ from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 AnyPath = TypeVar("AnyPath", bound="Path")
@@ -169,15 +169,15 @@ def is_directory(path: Path) -> bool:
     return True
 
 
-def entries(path: Path, form: re.Pattern[str] | None = None) -> list[DirectoryEntry]:
-    """Return what lies in a directory, in order, of names that have a form; nothing where there is none.
+def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
+    """Return what lies in a directory, in order, of names that have one of the forms, or any; nothing where there is none.
 
     Raises StateError for a link, and what can't be listed.
     """
     if isinstance(path, ObjectPath):
         # An object's path may be the beginning of others': the caller knows which of them it means.
         try:
-            there = (found for found in sorted(path.iterdir()) if form is None or form.fullmatch(found.name))
+            there = (found for found in sorted(path.iterdir()) if _has_form(found.name, forms))
             return [DirectoryEntry(found, directory=True, file=True) for found in there]
         except FileNotFoundError:
             return []
@@ -188,7 +188,7 @@ def entries(path: Path, form: re.Pattern[str] | None = None) -> list[DirectoryEn
                 known = [
                     (each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
                     for each in found
-                    if form is None or form.fullmatch(each.name)
+                    if _has_form(each.name, forms)
                 ]
             # By name: to compare paths takes ten times as long.
             return [DirectoryEntry(path / name, directory, file) for name, directory, file in sorted(known)]
@@ -198,6 +198,10 @@ def entries(path: Path, form: re.Pattern[str] | None = None) -> list[DirectoryEn
         return []
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def _has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
+    return not forms or any(form.fullmatch(name) for form in forms)
 
 
 def unreadable(path: Path, error: OSError) -> StateError:

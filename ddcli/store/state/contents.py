@@ -9,7 +9,7 @@ from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
 from ddcli.store.files.gate import side_by_side
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock_holder import is_signed
-from ddcli.store.files.objects import locate
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
 from ddcli.store.state.names import (
@@ -93,9 +93,9 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
         yield directory / SEGMENTS / name
 
 
-def ours(directory: Path, form: re.Pattern[str], *, directories: bool = False) -> list[Path]:
-    """Return what in a directory is a file (or a directory) whose name has a form of ours: no other is ever removed."""
-    return [entry.path for entry in entries(directory, form) if (entry.directory if directories else entry.file)]
+def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:
+    """Return what in a directory is a file (or a directory) whose name has one of some forms of ours: no other is ever removed."""
+    return [entry.path for entry in entries(directory, *forms) if (entry.directory if directories else entry.file)]
 
 
 def remove_unnamed(
@@ -118,8 +118,8 @@ def remove_unnamed(
         for arrangement in ours(directory / "arrangements", ARRANGEMENT, directories=True)
     }
     shards = [shard for found in arrangements.values() for shard in found]
-    batches = [path for shard in shards for path in (*ours(shard, BATCH), *ours(shard, WAITING))]
-    bundles = [path for form in (BUNDLE, WAITING) for path in ours(directory / BUNDLES, form)]
+    batches = [path for shard in shards for path in ours(shard, BATCH, WAITING)]
+    bundles = ours(directory / BUNDLES, BUNDLE, WAITING)
     side_by_side(files.remove, [path for path in (*batches, *bundles) if path not in named])
     full = {path.parent for path in named}
     for arrangement, found in arrangements.items():
@@ -128,8 +128,8 @@ def remove_unnamed(
                 files.remove_directory(shard)
         if not full.intersection(found) and not entries(arrangement):
             files.remove_directory(arrangement)
-    segments, registers = {name for each in kept for name in each.segments()}, directory / SEGMENTS
-    for path in (*ours(registers, SEGMENT), *ours(registers, WAITING)):
+    segments = {name for each in kept for name in each.segments()}
+    for path in ours(directory / SEGMENTS, SEGMENT, WAITING):
         if path.name not in segments:
             files.remove(path)
     _remove_outputs(files, directory, kept, outputs)
@@ -143,7 +143,7 @@ def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], out
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
         if log not in logs:  # nobody else reads a log in the state: an output that comes back begins anew
-            for path in (*ours(log, OF_OUTPUT), *ours(log, WAITING)):
+            for path in ours(log, OF_OUTPUT, WAITING):
                 files.remove(path)
 
 
@@ -178,7 +178,12 @@ def check_renamings(directory: Path, manifest: Manifest, written: Collection[Pat
 def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
     """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
     pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
-    return [pair for pair in pairs if is_there(pair[0])]
+    return [(source, target) for source, target in pairs if _is_waiting(source)]
+
+
+def _is_waiting(path: Path) -> bool:
+    """Say whether a file is there that a commit has yet to rename. Nothing lies below an object of such a name: the store is asked once."""
+    return path.is_file() if isinstance(path, ObjectPath) else is_there(path)
 
 
 def check_directory(directory: Path) -> None:
