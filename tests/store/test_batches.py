@@ -98,6 +98,23 @@ def test_a_key_of_each_type_is_found(place, text):
     assert np.array_equal(batch.matrix(), matrix)
 
 
+@pytest.mark.parametrize("groups", ["aaaa", "aaba", "abmaa", "mab", "bbaab"])
+@pytest.mark.parametrize("tail", [0, 3])
+def test_times_and_diffs_that_are_the_same_in_some_row_groups(place, groups, tail):
+    """One value in a row group, as in the one before or another; several in a group (m); fewer rows in the last one."""
+    layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"v": "int64"})), 1)
+    tails = {"a": [[0, 1]] * 4, "b": [[2, -1]] * 4, "m": [[0, 1], [2, 1], [1, -1], [0, 1]]}
+    hidden = [row for group in groups for row in tails[group]] + tails[groups[-1]][:tail]
+    matrix = np.array([[at, at % 3, *row] for at, row in enumerate(hidden)])
+    path, entry = store(place, matrix, layout, Pool(SECRET), 4, 2)
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
+    assert np.array_equal(batch.matrix(), matrix)
+    check_lookup(batch, matrix, matrix[::3, :1])
+    one = {"_time": 0, "_diff": 1} if set(groups) == {"a"} else {}
+    assert batch.file.index.constants == one
+    assert pl.read_parquet(path).select("_time", "_diff").rows() == [tuple(row) for row in hidden]
+
+
 @given(
     keys=st.lists(texts, max_size=2),
     values=st.lists(texts, max_size=2),

@@ -14,6 +14,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels import packed_pages, page_writer
 from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN
+from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
 from ddcli.store.batch.page_index import (
     PageColumn,
@@ -58,6 +59,7 @@ class LaneWriter:
         self._groups: list[bytes] = []
         self._constants: dict[str, int] | None = None
         self._scratch: _Scratch | None = None
+        self._same: dict[str, _SameValue] = {}
 
     def append(self, matrix: Matrix) -> None:
         """Add sorted rows, at least one."""
@@ -113,14 +115,20 @@ class LaneWriter:
             form = self._form(name, scratch, lanes, lane) if first else self._columns[at].form
             columns.append(PageColumn(name, str(layout.columns[name]), form))
             place, dictionary = self._sink.tell(), 0
-            if form & NUMBERED:
-                distinct = scratch.numbered(lanes, lane, form)
-                if name in layout.hidden and distinct == 1 and layout.record.names:
-                    constants[name] = int(scratch.known[0])
-                size, dictionary = scratch.pack_numbers(count, form, distinct)
-            else:
+            if not form & NUMBERED:
                 size = scratch.pack_differences(lanes, lane, form)
-            self._sink.write(scratch.out[:size].data)
+                self._sink.write(scratch.out[:size].data)
+            elif (same := self._same.get(name)) and same.holds(lanes[:, lane]):
+                size, dictionary, constants[name] = len(same.pages), same.dictionary, same.value
+                self._sink.write(same.pages)
+            else:
+                distinct = scratch.numbered(lanes, lane, form)
+                value = int(scratch.known[0])
+                size, dictionary = scratch.pack_numbers(count, form, distinct)
+                self._sink.write(scratch.out[:size].data)
+                if name in layout.hidden and distinct == 1 and layout.record.names:
+                    constants[name] = value
+                    self._same[name] = _SameValue(value, count, scratch.out[:size].tobytes(), dictionary)
             ends = (int(lanes[0, lane]), int(lanes[-1, lane])) if name == layout.leading_column else None
             described.append(chunk_bytes(columns[-1], place, size, dictionary, number_bytes(count), ends))
         self._columns = tuple(columns)
@@ -149,6 +157,19 @@ class LaneWriter:
         if name != layout.leading_column and 0 <= scratch.number(lanes, lane, form, FEW_SLOTS) <= few:
             return form
         return form_of(layout.columns[name], numbered=False)
+
+
+class _SameValue(NamedTuple):
+    """The pages of a hidden column that has one value in a row group: times and diffs of a load have it in all of them."""
+
+    value: int
+    rows: int
+    pages: bytes
+    dictionary: int
+
+    def holds(self, lane: Matrix) -> bool:
+        """Say whether a lane of another row group makes the same pages."""
+        return len(lane) == self.rows and bool((lane == self.value).all())
 
 
 class _Scratch:
