@@ -129,7 +129,7 @@ class Tracer:
         step = node.step
         known = before_step(step, dict(zip(node.schema, record, strict=True)))
         candidates = place.home(child).contents(child).where(known)
-        if computes(step):
+        if computes(step) and child.schema:  # without columns there is but one record
             found, candidates = candidates.through(step)
             candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
         reasons = self._some(place, child, candidates, exact=exact)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 ROUND = Type("int64")
 BOOL = Type("bool")
+COUNTED = "#there"
 KEYED = (logical.Upsert, logical.Snapshots)
 """Nodes whose source has rows that are no records of a collection."""
 
@@ -60,7 +61,8 @@ class World:
         self.time, self.kinds, self.values = time, kinds, values
         self.fed = fed
         raw = raw_sources(nodes)
-        wanted = {n.fingerprint: n for n in nodes if level(n) == 0 and n.schema and n not in raw.values()}
+        nodes = [n for n in nodes if level(n) == 0 and not isinstance(n, loops.Iterate) and n not in raw.values()]
+        wanted = {n.fingerprint: n if n.schema else counted(n) for n in nodes}
         trial = Trial(lower(logical.Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
         found = trial.close(
             box(tuple(value + 1 for value in time)), advanced({name: fed[name] for name in trial.layouts}, raw, time)
@@ -69,6 +71,10 @@ class World:
             name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, values)
             for name, matrix in found.items()
         }
+        for node in nodes:
+            if not node.schema:
+                matrix = self._contents[node.fingerprint].matrix[:, -1:]
+                self._contents[node.fingerprint] = Contents(matrix, {}, values)
         # What asks whether there is a row at all reads these, too.
         self._contents |= {
             node.fingerprint: Contents(as_of(fed[name], len(kinds), time), node.schema, values)
@@ -283,6 +289,11 @@ def raw_sources(nodes: Iterable[Node]) -> dict[str, Node]:
     """Return the sources, by name, whose rows are no records of a collection: they say what a key has, or are a table."""
     found = [child for node in nodes if isinstance(node, KEYED) for child in node.inputs]
     return {child.name: child for child in found if isinstance(child, logical.Source)}
+
+
+def counted(node: Node) -> Node:
+    """Return a collection without columns as one with a column that is 1: an output has columns."""
+    return logical.Apply((node,), {COUNTED: ROUND}, MapStep(((COUNTED, Literal(1, ROUND)),)))
 
 
 def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict[str, Matrix]:

@@ -17,8 +17,10 @@ from tests.sql.terms import TABLES
 from tests.sql.test_pipelines import frame_of
 
 FORMATS = {"updates": {}, "snapshots": {"format": "snapshots"}, "upsert": {"format": "upsert", "key": "id"}}
-NOTHING = "select count(*) as c0, max(r1.a) as c1 from {} r1 where r1.a > 99"
-"""Of no row: what explains it is that there is an input."""
+TRAPS = (
+    "select count(*) as c0, max(r1.a) as c1 from {} r1 where r1.a > 99",  # of no row: there is an input
+    "select grouping(r1.a) as c0 from {} r1 where r1.a > 1 group by cube (r1.a)",  # a collection without columns
+)
 
 
 def write(folder, text, rng):
@@ -58,7 +60,7 @@ def test_records_of_statements_are_explained(tmp_path):
     for at in range(many(60)):
         seed = rng.randrange(1 << 32)
         draw = random.Random(seed)
-        text = NOTHING.format(draw.choice("tuwn")) if at % 6 == 0 else Statements(draw).statement()
+        text = TRAPS[at // 3 % 2].format(draw.choice("tuwn")) if at % 3 == 0 else Statements(draw).statement()
         (folder := tmp_path / str(at)).mkdir()
         path = write(folder, text, draw)
         try:
