@@ -189,7 +189,8 @@ def test_a_small_file_of_integers_is_read_without_its_index(texts, width, rows, 
         renamed = BatchLayout(Layout({}), Layout({f"x{name}": kind for name, kind in record.items()}), 1)
         assert not texts or read_lanes(data, renamed, len(matrix)) is None
         if other is not None and not is_packed(BatchLayout(Layout({}), Layout(schema({"c0": other})), 1)):
-            more = BatchLayout(key, Layout({**layout.record.schema, "other": parse_type(other)}), 1)
+            own = {name: kind for name, kind in record.items() if name not in key.schema}
+            more = BatchLayout(key, Layout({**own, "other": parse_type(other)}), 1)
             assert read_lanes(data, more, len(matrix)) is None
     damaged = bytearray(data)
     for at in range(4, len(data), 7):
