@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 LOOKED_INTO = 1 << 12
 """Pages that are looked into together."""
-APART = 1 << 9
-"""Pages that are worth a thread: some milliseconds of work."""
+APART = 1 << 8
+"""Pages that are worth a thread: a millisecond of work."""
 TOGETHER = 1 << 17
 """Rows of row groups that are read together: as many as fit in a cache, with a few columns."""
 ELSEWHERE = FLAGGED | NULLABLE | TEXT
