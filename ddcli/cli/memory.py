@@ -10,17 +10,21 @@ import ctypes
 import os
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt
+SETTING, LEFT = "_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:1000"
+"""The setting of polars' allocator, and the one that polars makes as it is imported: all processes inherit it that a program with polars starts."""
 
 
 def keep_freed_memory() -> None:
-    """Tell the allocators of numpy (glibc's) and polars (jemalloc) to keep what is freed. Call it before polars is imported.
+    """Tell the allocators of numpy (glibc's) and polars (jemalloc) to keep what is freed, the latter for a second. Call it before polars is imported.
+
+    With what polars frees kept for ever, a load of 10 M rows had 1.42 GB resident instead of 1.12, and given 400 MiB it had 720 MB instead of 490, in the same time.
 
     What is kept should be of use to whoever asks next: so pyarrow takes its memory from glibc, too, and all threads take it from one
     arena. Else what a thread or a library once needed is kept for it alone: a run given 300 MiB had 438 resident, and so it has 349.
     Where there is no glibc, numpy's memory is handled as usual.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1")
+    _set(LEFT)
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -36,4 +40,10 @@ def give_freed_memory_back() -> None:
     With a small limit, caches are most of the process's memory: without this, a comparison under a limit of 384 MiB had 550 resident,
     with it 411, for a third more time.
     """
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
+    _set("dirty_decay_ms:0,muzzy_decay_ms:0")
+
+
+def _set(setting: str) -> None:
+    """Have polars' allocator take a setting unless somebody has asked for another one."""
+    if os.environ.get(SETTING, LEFT) == LEFT:
+        os.environ[SETTING] = setting

@@ -1,0 +1,37 @@
+"""What a command does with the memory that is freed, whoever started it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ddcli.cli.memory import LEFT, SETTING
+
+CALL = "import os; from ddcli.cli import memory; memory.{}(); print(os.environ[memory.SETTING])"
+
+
+def setting(function, inherited=None):
+    """Return the setting of polars' allocator after a call in a process that has inherited one."""
+    environment = {name: value for name, value in os.environ.items() if name != SETTING}
+    given = environment if inherited is None else environment | {SETTING: inherited}
+    command = [sys.executable, "-c", CALL.format(function)]
+    return subprocess.run(command, env=given, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize("inherited", [None, LEFT])
+def test_what_polars_leaves_to_the_processes_of_a_program_is_not_asked_for(inherited):
+    assert setting("keep_freed_memory", inherited) == LEFT
+    assert setting("give_freed_memory_back", inherited) == "dirty_decay_ms:0,muzzy_decay_ms:0"
+
+
+def test_a_setting_that_somebody_made_stays():
+    for function in ("keep_freed_memory", "give_freed_memory_back"):
+        assert setting(function, "dirty_decay_ms:7") == "dirty_decay_ms:7"
+
+
+def test_polars_leaves_what_is_known_of_it():
+    code = "import os, polars; print(os.environ['_RJEM_MALLOC_CONF'])"
+    environment = {name: value for name, value in os.environ.items() if name not in {SETTING, "POLARS_THP"}}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == LEFT
