@@ -50,8 +50,7 @@ def dealt_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> DealtD
 
 
 def _dealt_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedRows]:
-    lanes = way.taken and way.taken.lanes
-    return [kernels.packed(part) for part in kernels.exchange([updates], way.route, count, taken=lanes)]
+    return kernels.dealt_packed(updates, way.route, count, way.taken and way.taken.lanes)
 
 
 class Arriving(NamedTuple):

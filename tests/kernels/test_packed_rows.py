@@ -70,6 +70,16 @@ def test_packed_rows_are_dealt_as_rows_are(sources, shards, data):
     assert [part.tolist() for part in found] == [[[row[lane] for lane in taken] for row in part] for part in expected]
 
 
+@given(WIDTHS.flatmap(matrices), st.integers(1, 4), st.data())
+def test_rows_are_dealt_and_packed_as_they_are_exchanged(m, shards, data):
+    """All lanes, or some in another order; shards without rows."""
+    width = m.shape[1]
+    lanes = data.draw(st.permutations(range(width)))[: data.draw(st.integers(0, width))]
+    taken = data.draw(st.none() | st.permutations(range(width)).map(lambda all_: all_[: max(1, width - 1)]))
+    expected = [part.tolist() for part in kernels.exchange([m], lanes, shards, taken=taken)]
+    assert [part.matrix().tolist() for part in kernels.dealt_packed(m, lanes, shards, taken)] == expected
+
+
 def test_interpreted_kernels_give_the_same():
     """The same source as plain Python."""
     random = np.random.default_rng(5)

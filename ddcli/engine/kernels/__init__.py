@@ -57,7 +57,7 @@ from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, JoinOfFew
 from ddcli.engine.kernels.merge import Merge, merge
 from ddcli.engine.kernels.packed_rows import packed
-from ddcli.engine.kernels.partition import exchange, unpacked
+from ddcli.engine.kernels.partition import dealt_packed, exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
@@ -77,6 +77,7 @@ __all__ = [
     "arranged",
     "concat",
     "consolidate",
+    "dealt_packed",
     "distinct_keys",
     "enter_at",
     "exchange",

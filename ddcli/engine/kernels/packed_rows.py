@@ -21,18 +21,24 @@ FIRST, LAST = -(2**63), 2**63 - 1
 MOST: Final = np.uint64(LAST)
 
 
-@kernel("MU")
-def pack_rows(m: np.ndarray, words: np.ndarray) -> int:
-    """Write the blocks of a matrix, lane by lane; return how many words they take. No value lies in two words."""
-    rows, o = m.shape[0], 0
+@kernel("MVHVU")
+def pack_rows(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, values: np.ndarray, words: np.ndarray) -> int:
+    """Write blocks of the rows with these numbers, lane by lane; return how many words they take. No value lies in two words.
+
+    `values` has room for those of a block.
+    """
+    rows, o = numbers.size, 0
     for start in range(0, rows, BLOCK):
-        end = min(start + BLOCK, rows)
-        for c in range(m.shape[1]):
-            least = m[start, c]
+        count = min(BLOCK, rows - start)
+        for c in range(lanes.size):
+            lane = lanes[c]
+            least = m[np.int64(numbers[start]), lane]
             most = least
-            for i in range(start + 1, end):
-                least = min(least, m[i, c])
-                most = max(most, m[i, c])
+            for i in range(count):
+                value = m[np.int64(numbers[start + i]), lane]
+                values[i] = value
+                least = min(least, value)
+                most = max(most, value)
             low = np.uint64(least)
             span = np.uint64(most) - low
             bits = 0
@@ -44,11 +50,11 @@ def pack_rows(m: np.ndarray, words: np.ndarray) -> int:
             o += HEAD
             if bits > 0:
                 each, per = np.uint64(bits), 64 // bits
-                i = start
-                while i < end:
+                i = 0
+                while i < count:
                     word, shift = U0, U0
-                    for at in range(i, min(i + per, end)):
-                        word |= (np.uint64(m[at, c]) - low) << shift
+                    for at in range(i, min(i + per, count)):
+                        word |= (np.uint64(values[at]) - low) << shift
                         shift += each
                     words[o] = word
                     o += 1
@@ -154,6 +160,12 @@ def packed(m: np.ndarray) -> PackedRows:
     >>> packed(np.array([[7, -1], [9, -1]])).matrix([1, 0]).tolist()
     [[-1, 7], [-1, 9]]
     """
-    rows, width = m.shape
+    return packed_some(m, range(m.shape[1]), np.arange(len(m), dtype=np.uint32))
+
+
+def packed_some(m: np.ndarray, lanes: Sequence[int], numbers: np.ndarray) -> PackedRows:
+    """Return some lanes of the rows with these numbers packed."""
+    rows, width = len(numbers), len(lanes)
     words = np.empty((rows + HEAD * (-(-rows // BLOCK))) * width, np.uint64)
-    return PackedRows(words[: pack_rows(m, words)].copy(), (rows, width))
+    size = pack_rows(m, np.array(lanes, np.int64), numbers, np.empty(BLOCK, np.int64), words)
+    return PackedRows(words[:size].copy(), (rows, width))

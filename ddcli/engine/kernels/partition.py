@@ -10,7 +10,7 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.ordered_exchange import exchange_in_order
-from ddcli.engine.kernels.packed_rows import PackedRows
+from ddcli.engine.kernels.packed_rows import PackedRows, packed_some
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
 
@@ -39,6 +39,16 @@ def move_to_shards(m: np.ndarray, shards: np.ndarray, ends: np.ndarray, parts: l
     for i in range(m.shape[0]):
         shard: Any = np.int64(shards[i])
         copy_row(m, i, matrix_of(parts, shard), ends[shard])
+        ends[shard] += 1
+    return 0
+
+
+@kernel("HVH")
+def number_by_shard(shards: np.ndarray, ends: np.ndarray, out: np.ndarray) -> int:
+    """Write the numbers of the rows of each shard, in order, from out[ends[shard]] on, which becomes the one after the last."""
+    for i in range(shards.size):
+        shard: Any = np.int64(shards[i])
+        out[ends[shard]] = np.uint32(i)
         ends[shard] += 1
     return 0
 
@@ -97,6 +107,20 @@ def exchange(
     filled.clear()
     each(lambda at: move_to_shards(_matrix(left.pop(at), taken), which[at], ends[at], parts), range(len(left)), rows)
     return parts
+
+
+def dealt_packed(
+    m: np.ndarray, lanes: Sequence[int], shards: int, taken: Sequence[int] | None = None
+) -> list[PackedRows]:
+    """Return the rows of each shard packed, in their order, all their lanes or those that are `taken`; a row's shard is that of its `lanes` as a key."""
+    if not all(0 <= lane < m.shape[1] for lane in (*lanes, *(taken or ()))):
+        raise ValueError(f"lanes {list(lanes)} and {taken} of a matrix of {m.shape[1]}")
+    counts, which, numbers = np.zeros(shards, np.int64), np.empty(len(m), np.uint32), np.empty(len(m), np.uint32)
+    count_shards(m, np.array(lanes, np.int64), counts, which)
+    ends = np.cumsum(counts)
+    number_by_shard(which, ends - counts, numbers)
+    kept = range(m.shape[1]) if taken is None else taken
+    return [packed_some(m, kept, part) for part in np.split(numbers, ends[:-1])]
 
 
 def unpacked(parts: Sequence[PackedRows], by: int = 0) -> np.ndarray:
