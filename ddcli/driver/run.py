@@ -16,6 +16,7 @@ from ddcli.driver.libraries import map_ahead
 from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, looked, mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.workers import Allowed
 from ddcli.errors import EngineError
 from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
@@ -118,6 +119,7 @@ def run(
         runs=True,
         now=now,
     )
+    Allowed.threads = request.workers
     refuse_code(request.spec, no_code=no_code)
     request = _bounded(replace(request, ready=ready), budget)
     if standby is not None:

@@ -23,6 +23,12 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Allowed:
+    """How many threads this process is to compute in, as the run that it does last has asked for."""
+
+    threads = processors()
+
+
 class Workers:
     """A number of shards, and threads to step them in: as many, or fewer."""
 

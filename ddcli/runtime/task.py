@@ -25,7 +25,7 @@ from ddcli.engine.operators.base import consolidated
 from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
-from ddcli.engine.workers import Workers, processors
+from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import Piece, frame_copy
@@ -209,7 +209,8 @@ class _Doing:
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
         else:
             self._check_shared()
-            assembled = self.assembled(min(task.threads, processors()))
+            Allowed.threads = min(task.threads, processors())
+            assembled = self.assembled(Allowed.threads)
             exchange = FileExchange(real(self.job.scratch), Files(), self.name, task.sent)
             try:
                 self._step(task, assembled, exchange)

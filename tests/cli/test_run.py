@@ -11,6 +11,7 @@ import pytest
 
 from ddcli.driver.run import run
 from ddcli.engine.operators.groups import Group
+from ddcli.engine.workers import Allowed, processors
 from tests.harness import ORDERS, contents, files, read_log, snapshot
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -103,6 +104,15 @@ def test_a_second_run_reads_the_new_file_only(orders):
     assert done["inputs"] == {"orders": {"rows": 1, "files": 1, "waiting": 0} | QUIET}
     assert (done["lower"], done["upper"]) == ("3", "4")
     assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 2, 8): 1}
+
+
+def test_no_more_threads_than_asked_for_compute(orders):
+    """Not in lookups either, which know no run: the process is told."""
+    for threads in (3, 1):
+        orders("run", "orders.yaml", "--workers", threads)
+        assert Allowed.threads == threads
+    orders("run", "orders.yaml")
+    assert Allowed.threads == processors()
 
 
 def test_rows_at_or_after_the_upper_wait_in_their_file(orders):

@@ -17,7 +17,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
-from ddcli.engine.workers import Workers
+from ddcli.engine.workers import Allowed, Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, paged_rows
@@ -338,7 +338,7 @@ def test_threads_look_into_many_pages(place, monkeypatch):
     monkeypatch.setattr(paged_rows, "LOOKED_INTO", 16)
     monkeypatch.setattr(paged_rows, "find_rows", find_together)
     workers = Workers(3)
-    monkeypatch.setattr(paged_rows, "_workers", lambda: workers)
+    monkeypatch.setattr(paged_rows, "_workers", lambda _threads: workers)
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     wanted = matrix[::5]
     assert np.array_equal(batch.for_keys(wanted[:, :1]), wanted)
@@ -349,6 +349,12 @@ def test_threads_look_into_many_pages(place, monkeypatch):
     with pytest.raises(StateError, match="damaged"):
         StoredBatch(path, entry, layout, Pool(SECRET)).for_keys(wanted[:, :1])
     workers.close()
+    monkeypatch.undo()
+    monkeypatch.setattr(paged_rows, "APART", 4)
+    monkeypatch.setattr(Allowed, "threads", 1)
+    monkeypatch.setattr(Workers, "each", None)  # nobody is asked
+    path.write_bytes(whole)
+    assert np.array_equal(StoredBatch(path, entry, layout, Pool(SECRET)).for_keys(wanted[:, :1]), wanted)
 
 
 @given(

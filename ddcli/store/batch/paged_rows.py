@@ -30,7 +30,7 @@ from ddcli.engine.kernels.pages import (
 )
 from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
-from ddcli.engine.workers import LARGE, Workers, processors
+from ddcli.engine.workers import LARGE, Allowed, Workers
 from ddcli.store.batch.layout import COUNT
 from ddcli.store.batch.page_file import read_pages, unpacked
 from ddcli.store.batch.page_index import WORD, Leaves, Pages, row_checksums
@@ -170,8 +170,9 @@ class PagedRows:
             self.file.pages_read += count
             self.file.rows_scanned += int(pages[2].sum())
             # What a pool or the numbers of spared rows are made of goes from part to part.
-            alone = bool(spared) or self.layout.hashed or count < 2 * APART
-            step = LOOKED_INTO if alone else min(LOOKED_INTO, max(APART, -(-count // _workers().count)))
+            workers = _workers(Allowed.threads)
+            alone = bool(spared) or self.layout.hashed or count < 2 * APART or workers.count == 1
+            step = LOOKED_INTO if alone else min(LOOKED_INTO, max(APART, -(-count // workers.count)))
 
             def look(at: int) -> Matrix:
                 part = reading if alone else _PageReading(self, mapped, leaves)
@@ -181,7 +182,7 @@ class PagedRows:
                 return kernels.gather(part.matrix(leading, found, pool), keys.shape[1], keys)
 
             parts = range(0, count, step)
-            yield from map(look, parts) if alone else _workers().each(look, parts, LARGE)
+            yield from map(look, parts) if alone else workers.each(look, parts, LARGE)
             self.file.let_go(mapped)
 
     def _spared(self, lanes: Collection[int]) -> frozenset[str]:
@@ -376,9 +377,9 @@ class _PageReading:
 
 
 @cache
-def _workers() -> Workers:
-    """Return the threads that look into pages, of which one is that of whoever asks."""
-    return Workers(processors())
+def _workers(threads: int) -> Workers:
+    """Return so many threads that look into pages, of which one is that of whoever asks."""
+    return Workers(threads)
 
 
 os.register_at_fork(after_in_child=_workers.cache_clear)
