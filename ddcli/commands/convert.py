@@ -225,6 +225,9 @@ def _entries(directory: Path) -> list[Path]:
         return []
 
 
+TIME = "name the time column under the input's `time`"
+
+
 @contextmanager
 def _without_places() -> Iterator[None]:
     """Have errors about what options say name no places in a file, as there is none."""
@@ -245,6 +248,8 @@ def _placeless(error: DdError) -> DdError:
         error.problem = error.problem.removeprefix(prefix)
     if error.hint and "it is relative to the pipeline file" in error.hint:
         error.hint = "name a directory, a file or a glob; a path is relative to the current directory"
+    if error.hint and TIME in error.hint:
+        error.hint = error.hint.partition(TIME)[0] + "name the time column with --time"
     if error.hint and "declare them under the input's `columns`" in error.hint:
         error.hint = error.hint.replace("declare them under the input's `columns`", "declare them with --columns")
         error.hint = error.hint.replace("`columns: {", "`--columns '{").replace("}`", "}'`")

@@ -229,6 +229,7 @@ def test_what_fails_leaves_what_was_there(orders):
 
 def test_wrong_use_is_told_in_the_words_of_the_options(orders):
     orders.write("a.csv", "k,time\n1,0\n")
+    orders.write("b.csv", "k\n1\n")
     for arguments, said in (
         (["a.csv", "out"], "`--columns '{k: int64, time: int64}'`"),
         (["orders", "out", "--format", "upsert"], "--key is missing"),
@@ -241,10 +242,12 @@ def test_wrong_use_is_told_in_the_words_of_the_options(orders):
         (["orders.yaml", "out", "--input", "ordes"], "did you mean 'orders'?"),
         (["nowhere", "out"], "no file or directory 'nowhere'"),
         (["orders", "out", "--time", "tme"], "no column 'tme'"),
+        (["b.csv", "out", "--columns", "{k: int64}"], "its columns are: k; name the time column with --time"),
     ):
         found = orders("convert", *arguments)
         assert found.code in {2, 3}, found
         assert said in found.err, found.err
         assert "options:" not in found.err
         assert "inputs.log" not in found.err
+        assert "under the input" not in found.err
     assert not (orders.folder / "out").exists()
