@@ -11,11 +11,10 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.neighbours import (
     count_copies,
-    first_at,
     first_from,
     first_not_after,
-    last_before,
     last_not_after,
+    next_source,
 )
 from ddcli.engine.kernels.reduce_rows import OVERFLOW
 from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
@@ -64,7 +63,7 @@ def nearest(
             places[last] = last_not_after(
                 matrix_of(sources, last), bounds[p, 2 * last], places[last], at, time, near, far
             )
-            best = last_before(sources, bounds, p, places, nk, nv)
+            best = next_source(sources, bounds, p, -1, places, nk, nv)
             if best < 0:
                 break
             model = matrix_of(sources, best)
@@ -122,7 +121,7 @@ def met(
             places[last] = first_not_after(
                 matrix_of(sources, last), places[last], rights[c, 2 * last + 1], at, time, near, far
             )
-            best = first_at(sources, rights, c, places, nk, nv)
+            best = next_source(sources, rights, c, 1, places, nk, nv)
             if best < 0:
                 break
             model = matrix_of(sources, best)

@@ -37,27 +37,21 @@ def first_from(
 
 
 @inline
-def last_before(sources: list[np.ndarray], bounds: np.ndarray, c: int, cursor: np.ndarray, nk: int, nv: int) -> int:
-    """Return which source has the greatest value before its cursor, within bounds[c]; -1 where none has a row left."""
+def next_source(
+    sources: list[np.ndarray], bounds: np.ndarray, c: int, step: int, cursor: np.ndarray, nk: int, nv: int
+) -> int:
+    """Return which source has the next value by its cursor, within bounds[c]; -1 where none has a row left.
+
+    That is the least of the rows from the cursors on where `step` is 1, the greatest of those before them where it is -1.
+    """
+    back = 1 if step < 0 else 0
     best = -1
     for s in range(len(sources)):
-        if cursor[s] > bounds[c, 2 * s] and (
+        r = cursor[s] - back
+        if bounds[c, 2 * s] <= r < bounds[c, 2 * s + 1] and (
             best < 0
-            or compare_at(matrix_of(sources, s), cursor[s] - 1, nk, matrix_of(sources, best), cursor[best] - 1, nk, nv)
-            > 0
-        ):
-            best = s
-    return best
-
-
-@inline
-def first_at(sources: list[np.ndarray], bounds: np.ndarray, c: int, cursor: np.ndarray, nk: int, nv: int) -> int:
-    """Return which source has the least value at its cursor, within bounds[c]; -1 where none has a row left."""
-    best = -1
-    for s in range(len(sources)):
-        if cursor[s] < bounds[c, 2 * s + 1] and (
-            best < 0
-            or compare_at(matrix_of(sources, s), cursor[s], nk, matrix_of(sources, best), cursor[best], nk, nv) < 0
+            or step * compare_at(matrix_of(sources, s), r, nk, matrix_of(sources, best), cursor[best] - back, nk, nv)
+            < 0
         ):
             best = s
     return best
@@ -200,7 +194,7 @@ def rows_around(
         last_row = 0
         while True:
             high[last] = last_not_after(matrix_of(sources, last), bounds[c, 2 * last], high[last], at, time, near, far)
-            best = last_before(sources, bounds, c, high, nk, nv)
+            best = next_source(sources, bounds, c, -1, high, nk, nv)
             if best < 0:
                 edges[c] |= 1
                 break
@@ -251,7 +245,7 @@ def rows_around(
             low[last] = first_not_after(
                 matrix_of(sources, last), low[last], bounds[c, 2 * last + 1], at, time, near, far
             )
-            best = first_at(sources, bounds, c, low, nk, nv)
+            best = next_source(sources, bounds, c, 1, low, nk, nv)
             if best < 0:
                 # The partition ends, and with it the changes of this key and time.
                 edges[c] |= 2
