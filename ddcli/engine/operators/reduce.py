@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 CHUNK = 4_000_000
 """Rows evaluated together: what a step needs beside its input and output is bounded by a few times this."""
+ROWS_A_BOUND = 4
+"""Rows of a chunk for which one group is found in one batch at a time: in many batches, all groups' bounds may take more than their rows do."""
 LEAST = 4_096
 """Rows that are worth to be combined."""
 SAMPLE = 1 << 13
@@ -127,21 +129,44 @@ class Reduce:
         all its lanes. `combined` are results of `combine` for other new updates, in ascending order of keys; their groups and times
         are among the `seeds`. Raises SumOverflow, DiffOverflow.
         """
-        nk, nv, nt = self.nk, self.nv, self.nt
-        instances = new_instances(delta, nk, nk + nv, nt, seeds)
-        pending = np.empty((0, nk + nt), np.int64)
+        nk, nt = self.nk, self.nt
+        instances = new_instances(delta, nk, nk + self.nv, nt, seeds)
         if not len(instances):
-            return Reduced(np.empty((0, nk + self.width + nt + 1), np.int64), pending)
+            return Reduced(self._none(), np.empty((0, nk + nt), np.int64))
         keys = instances.keys
         past = output.batches_for(keys)
         sources = [delta]
         if not self.accumulable:
             assert inputs is not None, "this reduction reads its inputs"
             sources = [*inputs.batches_for(keys), delta]
+        some = max(self._chunk // (ROWS_A_BOUND * (len(sources) + len(past))), 1)
+        if len(keys) <= some:
+            return self._of_groups(instances, sources, past, upper, ahead=ahead, combined=combined)
+        upper = None if upper is None else tuple(upper)
+        found = []
+        for start in range(0, len(keys), some):
+            part = instances.slice(start, min(start + some, len(keys)))
+            found.append(self._of_groups(part, sources, past, upper, ahead=ahead, combined=combined))
+        # Cut between keys, so they follow each other in order.
+        return Reduced(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    def _of_groups(
+        self,
+        instances: Instances,
+        sources: list[Lanes],
+        past: list[Lanes],
+        upper: Iterable[Sequence[int]] | None,
+        *,
+        ahead: bool,
+        combined: Lanes | None,
+    ) -> Reduced:
+        """Return the output's updates of some groups, of which `instances` are new, and `past` is what was given out before."""
+        nk, nv, nt = self.nk, self.nv, self.nt
+        pending = np.empty((0, nk + nt), np.int64)
         turns = few_turns(instances, sources, nk + nv, past, nk + self.width, ahead=ahead) if nt == 1 else None
         if turns is None:
-            outputs = FormerOutput(past, *kernels.locate(keys, past))
-            bounds, rows = kernels.locate(keys, sources)
+            outputs = FormerOutput(past, *kernels.locate(instances.keys, past))
+            bounds, rows = kernels.locate(instances.keys, sources)
             if nt > 1 or ahead:
                 former = History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows)
                 history = History(sources[:-1], bounds, nk + nv, rows)
@@ -153,10 +178,9 @@ class Reduce:
             if ahead:
                 instances, pending, left = early(instances, upper)
                 bounds, outputs = bounds[left], outputs._replace(bounds=there[left])
-        past = []
         if self._work(rows, len(instances)) <= self._chunk:
             return Reduced(self._difference(instances, sources, bounds, outputs, combined), pending)
-        parts = [np.empty((0, nk + self.width + nt + 1), np.int64)]
+        parts = [self._none()]
         for start, stop in self._chunks(instances, bounds):
             there = outputs.bounds[start:stop]
             part = FormerOutput(outputs.sources, there, int(sizes(there).sum()))
@@ -168,6 +192,10 @@ class Reduce:
                 parts.append(self._difference(some, sources, bounds[start:stop], part, combined))
         # Chunks are cut between keys, so their results follow each other in order.
         return Reduced(np.concatenate(parts), pending)
+
+    def _none(self) -> Lanes:
+        """Return a matrix of no updates of the output."""
+        return np.empty((0, self.nk + self.width + self.nt + 1), np.int64)
 
     def _in_turns(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: FormerOutput) -> Lanes:
         """Return the updates of one group that is too large for all of its instances at once: some instances after the other.
