@@ -62,7 +62,7 @@ class Case:
                 # All changes together would be as many runs of a peer, each from nothing.
                 {} if name == "together" else {"scipy": found["scipy"]},
                 load=None if name == "load" else found["load"],
-                peak=max(run.peak for run in runs),
+                peak=max(figures["peak"] for figures in said),
                 reference=self.rust[at] if at < len(self.rust) else None,
                 full=session.full,
                 runs=tuple(figures[name] for figures in said),

@@ -2,7 +2,7 @@
 
     python -m tests.bench.loops CASE NODES [WORKERS]
 
-runs one case in this process and prints its figures, in seconds, as JSON: to load all edges; then, awaited one after the
+runs one case in this process and prints its figures, in seconds, and its peak in bytes, as JSON: to load all edges; then, awaited one after the
 other, changes that each remove an edge and add one; then as many, each at a time of its own, that are submitted together.
 What comes out is compared with what scipy finds in the same edges. That is timed too: it is what a program pays for each change
 that keeps nothing.
@@ -23,6 +23,7 @@ import polars as pl
 from tests.bench import graphs
 from tests.bench.data import SEED
 from tests.bench.peers import scipy_graphs
+from tests.bench.processes import peak_of_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,7 @@ class Graph:
     def __init__(self, nodes: int, count: int) -> None:
         self.nodes = nodes
         self._random = np.random.default_rng(SEED)
+        self._replaced: list[tuple[int, np.ndarray]] = []
         self.edges = self._random.integers(0, nodes, (count, 2))
 
     def replace(self) -> Change:
@@ -50,8 +52,15 @@ class Graph:
         place = self._random.integers(len(self.edges))
         new = self._random.integers(0, self.nodes, 2)
         removed, added = map(tuple, [self.edges[place].tolist(), new.tolist()])
+        self._replaced.append((int(place), self.edges[place].copy()))
         self.edges[place] = new
         return removed, added
+
+    def undo(self, count: int) -> None:
+        """Have the edges as they were so many replacements ago."""
+        for _ in range(count):
+            place, old = self._replaced.pop()
+            self.edges[place] = old
 
 
 class Results:
@@ -78,7 +87,7 @@ class Results:
 
 
 def measured(flow: Flow, judge: Judge, graph: Graph) -> dict[str, float]:
-    """Load the graph, await changes one by one, and then many together."""
+    """Load the graph, await changes one by one, and then many together. All is judged at the end: the judge's memory is not ours."""
     dataflow, given, output = flow
     results = Results(judge, graph.nodes)
     with dataflow:
@@ -88,7 +97,6 @@ def measured(flow: Flow, judge: Judge, graph: Graph) -> dict[str, float]:
         dataflow.step()
         results.kept.append(output.lanes())
         load = time.perf_counter() - start
-        results.check(0, graph.edges)
         singles = []
         for change in [graph.replace() for _ in range(CHANGES)]:
             start = time.perf_counter()
@@ -96,25 +104,26 @@ def measured(flow: Flow, judge: Judge, graph: Graph) -> dict[str, float]:
             dataflow.step()
             results.kept.append(output.lanes())
             singles.append(time.perf_counter() - start)
-        results.check(given.time - 1, graph.edges)
         # The collection half-way is only in the times of what comes out.
-        half = [graph.replace() for _ in range(CHANGES // 2)]
-        moment, edges = given.time + len(half) - 1, graph.edges.copy()
-        changes = half + [graph.replace() for _ in range(CHANGES // 2)]
+        half = given.time - 1 + CHANGES // 2
+        changes = [graph.replace() for _ in range(CHANGES)]
         start = time.perf_counter()
         for change in changes:
             _submit(given, change)
         dataflow.step()
         results.kept.append(output.lanes())
         together = time.perf_counter() - start
-        results.check(moment, edges)
-        results.check(given.time - 1, graph.edges)
+    peak = peak_of_this_process()
+    for moment, changed in ((given.time - 1, 0), (half, CHANGES - CHANGES // 2), (CHANGES, CHANGES // 2), (0, CHANGES)):
+        graph.undo(changed)
+        results.check(moment, graph.edges)
     return {
         "load": load,
         "one_p50": statistics.median(singles),
         "one_p99": sorted(singles)[len(singles) * 99 // 100],
         "together": together,
         "scipy": statistics.median(results.seconds),
+        "peak": peak,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,11 @@ def measure(command: list[str], environment: dict[str, str] | None = None) -> Ru
         if status:
             raise RuntimeError(f"{' '.join(command)} ended with {status}:\n{err.read_text()}{out.read_text()}")
         return Run(*json.loads(result.read_text()), out.read_text(), err.read_text())
+
+
+def peak_of_this_process() -> int:
+    """Return the bytes that were resident here at most, so far: what comes after is not counted."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
 
 
 def python(*arguments: str | Path) -> list[str]:
