@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from ddcli.api.traces import TraceHandle
     from ddcli.circuit.context import Traces
     from ddcli.circuit.graph import ImportedSource, UpsertSource
+    from ddcli.engine.operators.base import Delta
+    from ddcli.engine.places import Deltas
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import LoopName, Node
 
@@ -282,11 +284,12 @@ class Dataflow:
         return upper
 
     def _close_times_before(self, upper: Frontier, assembled: Assembled | Passes) -> None:
-        fed = {}
+        fed: dict[str, Delta | Deltas] = {}
         for name, feed in self._feeds.items():
             updates = feed.take_before(upper)
             if updates is not None and name in assembled.sources:
                 fed[name] = updates
+            del updates  # nobody but who steps over them is to hold their memory
         for name, deltas in assembled.step(fed, Interval(self.frontier, upper)).items():
             if name in self._outputs:
                 self._outputs[name].accept(deltas)

@@ -14,7 +14,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.engine.trace.united import UnitedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.circuit.context import Traces
     from ddcli.circuit.graph import Assembled
@@ -81,10 +81,9 @@ class Passes:
         self._kept: list[UnitedTrace] = []
         """The traces of arrangements that others read, shard by shard, at any time."""
 
-    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
+    def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, as `Assembled.step` does."""
-        deltas = {name: given if isinstance(given, list) else [given] for name, given in fed.items()}
-        if sum(len(delta.updates) for given in deltas.values() for delta in given) >= FEW:
+        if sum(map(_rows, fed.values())) >= FEW:
             self._deal(self._united.made, interval.lower)
             return self._sharded.step(fed, interval)
         if self._whole is None:
@@ -93,7 +92,7 @@ class Passes:
             self._kept = [trace for trace in self._united.made if id(trace) in kept]
         for trace in self._united.made:
             trace.gather(interval.lower)
-        found = self._whole.step({name: _sum(given) for name, given in deltas.items()}, interval)
+        found = self._whole.step({name: _sum(given) for name, given in fed.items()}, interval)
         self._deal(self._kept, interval.upper)
         return found
 
@@ -102,6 +101,13 @@ class Passes:
             trace.deal(upper, self._workers.each)
 
 
-def _sum(deltas: Deltas) -> Delta:
+def _rows(given: Delta | Deltas) -> int:
+    """Return how many updates there are."""
+    return given.rows if isinstance(given, Delta) else sum(delta.rows for delta in given)
+
+
+def _sum(deltas: Delta | Deltas) -> Delta:
     """Return the updates of all shards, sorted as each shard's are."""
+    if isinstance(deltas, Delta):
+        return deltas
     return deltas[0] if len(deltas) == 1 else Delta(kernels.merge([delta.updates for delta in deltas]), distinct=True)

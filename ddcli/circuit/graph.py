@@ -81,12 +81,12 @@ class Assembled:
         """The scope and those within it."""
         return Nest(self.scope)
 
-    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
-        """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
+    def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
+        """Close an interval, of which `fed` has the inputs' updates by name, which it takes out; return those of the outputs.
 
         An output's updates are one delta, or several that share no record: what each shard gave.
         """
-        sources = {self.sources[name].index: delta for name, delta in fed.items()}
+        sources = {self.sources[name].index: fed.pop(name) for name in [*fed]}
         found = step_in_memory(self.nest, sources, interval)
         return {name: self._left(name, found.get(handle.index, ())) for name, handle in self.leaving.items()}
 

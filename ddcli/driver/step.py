@@ -141,10 +141,10 @@ class Stepping:
             if assembled.sources[name].index in first
         }
 
-    def _fed(self, apart: Container[str]) -> dict[int, list[Delta]]:
+    def _fed(self, apart: Container[str]) -> dict[int, Delta | list[Delta]]:
         """Read each input's updates of the interval into lanes, a slice a shard; but for those that are read `apart`."""
         assembled, workers, count = self.assembled, self.assembled.scope.workers, self.cut.passes
-        fed = {}
+        fed: dict[int, Delta | list[Delta]] = {}
         for name, layout in assembled.layouts.items():
             if name in apart:
                 continue

@@ -19,7 +19,7 @@ from ddcli.engine.workers import LARGE
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.engine.places import Deltas, Pass, Place
     from ddcli.engine.rounds import Interval, Rounds
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def step_in_memory(
     nest: Nest,
-    fed: Mapping[int, Delta | Deltas],
+    fed: dict[int, Delta | Deltas],
     interval: Interval,
     parts: Sequence[tuple[int, Part]] = (),
     hand_over: Callable[[Trace], None] | None = None,
@@ -42,15 +42,18 @@ def step_in_memory(
 
     Those of a shard may `leave` as soon as they are known, in the thread that has made them: it takes what it returns True for.
 
-    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. Those of a scope that
+    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. They are taken out, so that
+    whoever reads them last lets go of their memory. Those of a scope that
     streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all have read them.
     """
     if nest.is_flat and not nest.scope.streams:
         return step_flat(nest, fed, interval)
     resident = Resident(nest, interval, parts, hand_over, leave)
     resident.begin(())
-    for index, deltas in _filled(fed, nest.scope.workers.count):
-        resident.schedule.add(Address((index,), HERE, 0), deltas)
+    for index in [*fed]:
+        if (deltas := _by_shard(fed.pop(index), nest.scope.workers.count)) is not None:
+            resident.schedule.add(Address((index,), HERE, 0), deltas)
+        del deltas
     found = resident.run(resident.schedule.legs())
     # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
     nest.close((), interval)
@@ -58,12 +61,12 @@ def step_in_memory(
     return found
 
 
-def step_flat(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+def step_flat(nest: Nest, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
     """Do so where the nest is one stage of one shard: there is nothing to schedule, and a step of few rows takes less than to do it."""
     scope = nest.scope
     (stage,) = scope.stages
     scope.announce(stage)
-    given = {index: delta if isinstance(delta, Delta) else summed(delta) for index, delta in fed.items()}
+    given = {index: _in_one(fed.pop(index)) for index in [*fed]}
     beginning = nest.beginning(())
     due = (
         {index for index, operator in beginning if any(True for _ in operator.begin(interval))} if beginning else set()
@@ -74,12 +77,15 @@ def step_flat(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval)
     return {index: [delta] for index, delta in found.found.items()}
 
 
-def _filled(fed: Mapping[int, Delta | Deltas], count: int) -> Iterator[tuple[int, Deltas]]:
-    """Yield what places are fed, by shard, of which there are so many; not where that is nothing."""
-    for index, given in fed.items():
-        deltas = given if isinstance(given, list) else [given] if count == 1 else dealt(given, count)
-        if any(len(delta.updates) for delta in deltas):
-            yield index, deltas
+def _in_one(given: Delta | Deltas) -> Delta:
+    """Return what a place is fed in one."""
+    return given if isinstance(given, Delta) else summed(given)
+
+
+def _by_shard(given: Delta | Deltas, count: int) -> Deltas | None:
+    """Return what a place is fed by shard, of which there are so many; None where that is nothing."""
+    deltas = given if isinstance(given, list) else [given] if count == 1 else dealt(given, count)
+    return deltas if any(len(delta.updates) for delta in deltas) else None
 
 
 def _alone(waiting: dict[int, list[Delta]]) -> dict[int, Delta]:
