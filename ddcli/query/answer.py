@@ -130,7 +130,7 @@ class Finder:
         assembled = assemble(
             physical_graph({ANSWER: node}), Scope(nt), _Empty(nt), self.pool, lambda _label, _updates: None, self.kinds
         )
-        fed = {
+        fed: dict[str, Delta | list[Delta]] = {
             f"given {at}": Delta(self._matrix(frame, assembled.layouts[f"given {at}"]))
             for at, frame in enumerate(given)
         }

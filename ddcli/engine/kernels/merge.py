@@ -10,6 +10,7 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, same, seek, sum_overflows
+from ddcli.engine.kernels.sort import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,7 +150,7 @@ class Merge:
         if not self.done:
             msg = "the merge is not done"
             raise RuntimeError(msg)
-        return self._out[: int(self._state[NEXT_OUT])]
+        return fitted(self._out, int(self._state[NEXT_OUT]))
 
 
 def merge(batches: Sequence[np.ndarray]) -> np.ndarray:

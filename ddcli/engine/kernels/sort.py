@@ -34,6 +34,7 @@ PIECE: Final = 1 << PIECE_BITS  # rows that are sorted at once; with their keys 
 TARGET: Final = 1 << 12  # rows a piece should have when dealing
 DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
 TINY: Final = 32  # rows up to which insertion sort is quickest
+CUT: Final = 1 << 20  # bytes from which on a matrix is cut where it is, which spares a copy
 OVERFLOW: Final = -1
 ABSENT: Final = -2 - TINY
 DISORDERED, ORDERED, CONSOLIDATED = 0, 1, 2
@@ -250,7 +251,7 @@ def consolidate(m: np.ndarray) -> np.ndarray:
         count = sum_equal(m, lanes, out)
         if count < 0:
             raise overflow("+", out[0], m[-1 - count])
-        return _fitting(out, count)
+        return fitted(out, count)
     return _sorted(m, lanes, 1)
 
 
@@ -303,9 +304,13 @@ def _leading(count: int) -> np.ndarray:
     return _numbers[:count] if count <= 64 else np.arange(count)
 
 
-def _fitting(out: np.ndarray, count: int) -> np.ndarray:
-    """Return the first rows of a matrix, apart from it where they are so few that keeping all of it would be waste."""
-    return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+def fitted(out: np.ndarray, count: int) -> np.ndarray:
+    """Return the first rows of a matrix that nobody else reads; the memory of the others is given back where that is much."""
+    rows, width = out.shape
+    if out.base is None and out.nbytes >= CUT and count < rows:
+        out.resize((count, width), refcheck=False)
+        return out
+    return out[:count] if 2 * count >= rows else out[:count].copy()
 
 
 def _ordered(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
@@ -364,4 +369,4 @@ def _in_pieces(
             out[begin : begin + piece.shape[0]] = piece
             scratch[0] = begin + piece.shape[0]
             k += 1
-    return _fitting(out, int(scratch[0]))
+    return fitted(out, int(scratch[0]))

@@ -12,6 +12,7 @@ from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, same, sum_overflows
+from ddcli.engine.kernels.sort import fitted
 
 OVERFLOW: Final = -1
 UNCHANGED: Final = -2
@@ -140,4 +141,4 @@ def advance(m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = Fal
         return m
     if count < 0:
         raise overflow("+", out[0], out[1])
-    return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+    return fitted(out, count)
