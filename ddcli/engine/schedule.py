@@ -108,6 +108,7 @@ class Schedule(Generic[P]):
                 yield self._whole("whole", path, outer, number)
                 return
             yield from self._enter(path, outer)
+            self._entered(path, outer, number)
         bound = self.nest.loop(path).limit.bound
         stages = self.nest.scopes[path].stages
         # All that waits in a round is for its only stage: who does the rounds needs nobody to say which.
@@ -332,6 +333,16 @@ class Schedule(Generic[P]):
                 if self.little and path and stage.whole and self.nest.scopes[path].places[index].arranges:
                     # All have read it: an arrangement's updates are the batch that its trace takes in now.
                     self._kept[path].setdefault(Address(at.place, KEPT, at.shard), []).extend(parts)
+
+    def _entered(self, path: Path, outer: Rounds, number: int) -> None:
+        """Forget what a loop was fed, where nobody else reads it: operators that stay have it. Arrangements are read in the loop."""
+        found = self._moving[path[:-1]].get(outer)
+        if not found or self.little:
+            return
+        seals = self.nest.scopes[path[:-1]].stages[number].seals
+        fed = set(self.nest.given(path)) - {origin for _, origin in self.nest.arriving(path)}
+        for at in [at for at in found if at.what == HERE and at.place in fed and at.place[-1] in seals]:
+            del found[at]
 
     def _drop(self, path: Path, rounds: Rounds) -> None:
         """Forget what there is to do in these rounds of a loop, or those that begin with them."""

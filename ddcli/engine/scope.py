@@ -286,7 +286,7 @@ class Scope:
         stage: Stage,
         shard: int,
         deltas: dict[int, Delta],
-        late: Mapping[int, Delta],
+        late: dict[int, Delta],
         due: Collection[int],
         interval: Interval,
         routed: dict[tuple[int, int], Delta] | None = None,
@@ -294,7 +294,7 @@ class Scope:
         """Take one shard through a stage, and return what its places gave.
 
         `deltas` has what the stage reads of others, `late` what was held for these rounds, `routed` what was brought to this shard, by
-        place and input.
+        place and input. All of it is taken out.
         Touches nothing that another shard looks at: threads may do it.
         """
         result, places = Pass(), self.places
@@ -318,7 +318,9 @@ class Scope:
             else:
                 found = deltas.get(index)
             if late and index in late:
-                found = late[index] if found is None else summed([late[index], found])
+                held = late.pop(index)
+                found = held if found is None else summed([held, found])
+                del held
             if self.counted and found is not None and place.name and not place.shards:
                 found = place.counted(shard, (), found, 0.0)
                 result.rows += len(found.updates)

@@ -41,6 +41,9 @@ COUNT, NEED = 8, 9  # rows written, room that the next pair needs
 STATE: Final = 10
 DONE, MORE, OVERFLOW, SUM_OVERFLOW = 0, 1, -1, -2
 SETTLED_ROWS: Final = 4096  # rows of a key up to which they are consolidated in place; later sorts are better at more
+MANY: Final = (
+    4096  # rows of the smaller side from which on there is room at once for whatever the larger one may have for them
+)
 SPARSE: Final = 8  # how many times more rows than its partner make a side be searched in large steps
 
 
@@ -349,8 +352,9 @@ def join_chunks(
         yield np.empty((0, width), np.int64)
         return
     settling = settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
-    # Memory is used only as it is written to, so room for much costs little; asking for very much at each small step would.
-    room = 64 + 2 * few + (many if many < SPARSE * few else 0)
+    # Memory is used only as it is written to, so room for much costs little, and spares putting chunks together; asking for very much
+    # at each small step would.
+    room = 64 + 2 * few + (min(many, SPARSE * few) if many < SPARSE * few or few > MANY else 0)
     state = np.zeros(STATE, np.int64)
     code = MORE
     while code == MORE:
