@@ -16,6 +16,7 @@ from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
 from ddcli.plan.outline import wording
 from ddcli.plan.physical import WAITING, physical_graph
+from ddcli.plan.reductions import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -215,11 +216,10 @@ def describe(node: Node) -> str:
     """Return what a node's state is of, for people: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
     of = ", ".join(inputs)
-    if isinstance(node, physical.Arrangement):
-        return f"{of} by {', '.join(node.key)}"
-    by: Iterable[str] = getattr(node, "by", ())
-    grouped = f" by {', '.join(by)}" if by else ""
-    return f"{node.operator.lower()}{grouped} of {of}"
+    by: Iterable[str] = node.key if isinstance(node, physical.Arrangement) else getattr(node, "by", ())
+    named = [name for name in by if name != ALL]
+    grouped = f" by {', '.join(named)}" if named else ""
+    return f"{of}{grouped}" if isinstance(node, physical.Arrangement) else f"{node.operator.lower()}{grouped} of {of}"
 
 
 def _scans(node: Node) -> list[physical.Scan | physical.Pick]:

@@ -1,6 +1,7 @@
 """A pipeline file that changes: what `dd plan` says of it, what a run then does, and what it leaves alone."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -68,6 +69,15 @@ def test_a_plan_before_the_first_run_says_what_there_is_to_do(orders):
     }
     assert orders("plan", "orders.yaml", "--exit-code").code == 10
     assert orders("plan", "orders.yaml").code == 0
+
+
+def test_what_is_over_all_rows_is_named_without_a_key(orders):
+    """The column by which all rows are one group is no word of the person's file."""
+    text = (orders.folder / "orders.yaml").read_text()
+    for aggregates, of in (("orders: count(*)", "accumulate of orders"), ("most: max(amount)", "group of orders")):
+        orders.write("orders.yaml", re.sub("reduce: {.*}", f"reduce: {{by: [], {aggregates}}}", text))
+        assert of in [each["of"] for each in planned(orders)["built"]]
+        assert "$" not in orders("plan", "orders.yaml").out
 
 
 def test_with_nothing_to_do_the_exit_code_is_0(orders):
