@@ -257,3 +257,12 @@ def test_what_can_not_be_read(tmp_path, table, monkeypatch):
     with pytest.raises(UsageError) as caught:
         run(file)
     assert caught.value.hint == "pip install 'ddcli[iceberg]'"
+
+
+def test_a_table_of_a_catalog_with_another_name_is_not_found(tmp_path, table):
+    """A catalog in a database has its tables under its name, which is `default` where the file has none."""
+    file = pipeline(tmp_path)
+    file.write_text(file.read_text().replace("{catalog: {", "{catalog: {name: prod, "))
+    with pytest.raises(InputError, match=r"the catalog 'prod' has no table 'shop\.orders'") as caught:
+        run(file)
+    assert "the catalog's `name`" in caught.value.hint

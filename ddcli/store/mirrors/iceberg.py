@@ -45,9 +45,14 @@ class IcebergSource(TableSource):
         self.place = name
         with self._errors():
             from pyiceberg.catalog import load_catalog
+            from pyiceberg.exceptions import NoSuchTableError
             from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-            self._table = load_catalog(catalog, **properties).load_table(name)
+            try:
+                self._table = load_catalog(catalog, **properties).load_table(name)
+            except NoSuchTableError:
+                hint = "some catalogs, those in databases for one, keep tables under their own name: it is the catalog's `name`"
+                raise InputError(f"the catalog '{catalog}' has no table '{name}'", place=name, hint=hint) from None
             self._snapshot = self._table.current_snapshot()
             fields = self._table.schema().fields
             found = pl.Schema(schema_to_pyarrow(self._table.schema(), include_field_ids=False))
