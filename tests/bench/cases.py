@@ -66,7 +66,7 @@ def engine(session: Session, case: str) -> list[Figure]:
             title.format(rows=size(session.rows), tenth=size(session.rows // 10)),
             statistics.median(figures[name] for figures in said),
             asked,
-            peak=max(run.peak for run in runs),
+            peak=max(figures.get("peak", run.peak) for run, figures in zip(runs, said, strict=True)),
             reference=reference,
             full=session.full,
             runs=tuple(figures[name] for figures in said),

@@ -2,7 +2,7 @@
 
     python -m tests.bench.engine CASE ROWS [WORKERS]
 
-runs one case in this process and prints its figures, in seconds, as JSON; the workers are for `moves`.
+runs one case in this process and prints its figures, in seconds, and of `moves` its peak in bytes before they are checked, as JSON; the workers are for `moves`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from ddcli.api import Dataflow
 from tests.bench.data import CHANGED, KEYS, NARROW, SEED, random_rows
+from tests.bench.processes import peak_of_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,11 +68,11 @@ def moves(rows: int, workers: int = 1) -> dict[str, float]:
     manages.advance_to(rows + 1)
     dataflow.step()
     parts = output.parts()
-    seconds = time.perf_counter() - start
+    seconds, peak = time.perf_counter() - start, peak_of_this_process()
     # In the end everyone has a manager's manager who had one: p // 9 > 0 is not asked for, p // 3 > 0 is.
     assert sum(found[:, -1].sum() for found in parts) == rows - 2
     assert sum((found[:, -1] * found[:, 2]).sum() for found in parts) == (np.arange(rows + 1) // 9).sum()
-    return {"moves": seconds}
+    return {"moves": seconds, "peak": peak}
 
 
 def change(rows: int) -> dict[str, float]:
