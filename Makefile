@@ -167,11 +167,12 @@ $(READY): $(RUNNABLE)
 	@touch $@
 
 # Install packages with uv, which fetches and unpacks several at once; with pip, $(2) where its options differ, where uv is not to be had or
-# does not reach what pip reaches.
+# does not reach what pip reaches. What packages without a wheel are built by is not fetched there: the setuptools of an older Python makes none.
 define add
 { test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv; } 2>/dev/null \
     && $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) 2>/dev/null \
-    || $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(or $(2),$(1))
+    || { $(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=70.1' \
+    && $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(or $(2),$(1)); }
 endef
 
 # Install the package as it lies here, with some of its extras.
