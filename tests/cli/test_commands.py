@@ -141,13 +141,14 @@ def test_a_state_in_use_may_be_skipped(locked):
     assert not shop("run", "orders.yaml", "--if-locked", "skip", "-q").err
 
 
-def waiting(shop):
-    """Start a run that waits for the lock, and return it when it does."""
+def waiting(shop, before="signal"):
+    """Start a run that waits for the lock, and return it when it does; a module is imported before."""
     # A test run in the background of a shell ignores SIGINT, and what it starts does too.
-    script = """
+    script = f"""
 import signal, sys
 from ddcli.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
+import {before}
 main(sys.argv[1:])
 """
     command = [sys.executable, "-c", script, "run", "orders.yaml", "--if-locked", "wait"]
@@ -173,10 +174,12 @@ def test_a_state_in_use_may_be_waited_for(locked):
 
 
 @needs_locks
-def test_an_interrupted_run_ends_with_130_and_leaves_all_as_it_was(locked):
+@pytest.mark.parametrize("imported", ["signal", "polars"])
+def test_an_interrupted_run_ends_with_130_and_leaves_all_as_it_was(locked, imported):
+    """Whether it has imported polars by then, which handles the signal in its way, or not."""
     shop, _ = locked
     before = files(*shop.kept)
-    run = waiting(shop)
+    run = waiting(shop, imported)
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=300)
     assert run.returncode == 130

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,8 @@ class Lock:
         descriptor = self._files.do("open", self.path, lambda: open_plain(self.path, os.O_RDWR | os.O_CREAT, 0o644))
         self._descriptor = descriptor
         try:
+            if if_locked == "wait":
+                signal.siginterrupt(signal.SIGINT, True)  # polars, once imported, has the call go on after a Ctrl-C
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if if_locked == "wait" else fcntl.LOCK_NB))
             self._files.do("write", self.path, self._sign)
         except BlockingIOError:
