@@ -19,7 +19,6 @@ from ddcli.api.queries import queried
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces
 from ddcli.circuit.graph import Assembled, assemble
-from ddcli.engine.heap import give_back_large
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.rounds import Interval
@@ -81,7 +80,6 @@ class Dataflow:
     def __init__(self, workers: int = 1, time: int | str | Type | Sequence[str | Type] = 1) -> None:
         if workers < 1:
             raise UsageError(f"{workers} workers: it takes at least one worker to run a dataflow")
-        give_back_large()
         self.clock = Clock(time)
         self.pool = Pool(SECRET)
         self.frontier = Frontier([self.clock.start])
