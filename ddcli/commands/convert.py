@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 OPTIONS = "options"
 """What the text is called that options are made to; no place in it is ever shown."""
 NAME = "log"
+TIME = "name the time column under the input's `time`"
 MISSING = re.compile(r".*the key '(\w+)' is missing")
 KINDS: dict[str, RowFormat] = {
     ".parquet": "parquet",
@@ -223,9 +224,6 @@ def _entries(directory: Path) -> list[Path]:
         return list(directory.iterdir())
     except FileNotFoundError:
         return []
-
-
-TIME = "name the time column under the input's `time`"
 
 
 @contextmanager

@@ -41,9 +41,7 @@ COUNT, NEED = 8, 9  # rows written, room that the next pair needs
 STATE: Final = 10
 DONE, MORE, OVERFLOW, SUM_OVERFLOW = 0, 1, -1, -2
 SETTLED_ROWS: Final = 4096  # rows of a key up to which they are consolidated in place; later sorts are better at more
-MANY: Final = (
-    4096  # rows of the smaller side from which on there is room at once for whatever the larger one may have for them
-)
+MANY: Final = 4096  # rows of the smaller side from which on there is room at once for those of the larger one
 SPARSE: Final = 8  # how many times more rows than its partner make a side be searched in large steps
 
 
