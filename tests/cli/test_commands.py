@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from ddcli.store.files.lock import Lock
 from ddcli.store.state.transaction import Transaction
 from tests.harness import ROOT, contents, files
 
-LOCKS = Path("/proc/locks")
-needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in which to see that a process waits")
+PROCESSES = Path("/proc")
+needs_processes = pytest.mark.skipif(not PROCESSES.exists(), reason="no list of the files that a process has open")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,12 @@ def test_a_state_in_use_may_be_skipped(locked):
     assert not shop("run", "orders.yaml", "--if-locked", "skip", "-q").err
 
 
+def has_open(process, path):
+    with suppress(FileNotFoundError):  # one was closed meanwhile
+        return any(file.readlink() == path for file in (PROCESSES / str(process) / "fd").iterdir())
+    return False
+
+
 def waiting(shop, before="signal"):
     """Start a run that waits for the lock, and return it when it does; a module is imported before."""
     # A test run in the background of a shell ignores SIGINT, and what it starts does too.
@@ -154,16 +161,15 @@ main(sys.argv[1:])
     command = [sys.executable, "-c", script, "run", "orders.yaml", "--if-locked", "wait"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(command, cwd=shop.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # It shows in the kernel's list of locks: "->" marks a process that is blocked.
     deadline = time.monotonic() + 300
-    while not any("->" in line and f" {run.pid} " in line for line in LOCKS.read_text().splitlines()):
+    while not has_open(run.pid, shop.folder / ".dd/orders/LOCK"):
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return run
 
 
-@needs_locks
+@needs_processes
 def test_a_state_in_use_may_be_waited_for(locked):
     shop, lock = locked
     run = waiting(shop)
@@ -173,7 +179,7 @@ def test_a_state_in_use_may_be_waited_for(locked):
     assert "nothing new" in err
 
 
-@needs_locks
+@needs_processes
 @pytest.mark.parametrize("imported", ["signal", "polars"])
 def test_an_interrupted_run_ends_with_130_and_leaves_all_as_it_was(locked, imported):
     """Whether it has imported polars by then, which handles the signal in its way, or not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NAME = "LOCK"
 OF_OUTPUT = "_lock"
+LOOK = 0.01
+"""Seconds between looks at a lock that is waited for."""
 
 
 def take_lock(
@@ -72,17 +74,20 @@ class Lock:
         descriptor = self._files.do("open", self.path, lambda: open_plain(self.path, os.O_RDWR | os.O_CREAT, 0o644))
         self._descriptor = descriptor
         try:
-            if if_locked == "wait":
-                signal.siginterrupt(signal.SIGINT, True)  # polars, once imported, has the call go on after a Ctrl-C
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if if_locked == "wait" else fcntl.LOCK_NB))
+            self._take(if_locked)
             self._files.do("write", self.path, self._sign)
-        except BlockingIOError:
-            holder = os.pread(self._descriptor, 1 << 16, 0)
-            self._close()
-            raise in_use(self.path, holder, self._writer) from None
-        except BaseException:  # interrupted while waiting, or no room to sign
+        except BaseException:  # held by another, interrupted while waiting, or no room to sign
             self._close()
             raise
+
+    def _take(self, if_locked: IfLocked) -> None:
+        # Never blocked in a call: a signal that comes just before one, or to another thread, does not end it.
+        while True:
+            with suppress(BlockingIOError):
+                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if if_locked != "wait":
+                raise in_use(self.path, os.pread(self._descriptor, 1 << 16, 0), self._writer)
+            time.sleep(LOOK)
 
     def _has_its_name(self) -> bool:
         """Say whether the file that is locked is the one of that name, so that whoever comes next meets this lock."""
