@@ -20,7 +20,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
-from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, First, Gather, TopK
+from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered
 from ddcli.engine.operators.reduce_difference import FormerOutput, Single, collect, difference
 from ddcli.engine.operators.reduce_evaluate import Sums, evaluate, in_order_of_instances, several
 from ddcli.engine.operators.reduce_first import Sources, break_ties, first_records, search_for, top_rows
@@ -81,14 +81,14 @@ class Reduce:
     """
 
     def __init__(self, nk: int, nv: int, nt: int, aggregates: Sequence[Aggregate], *, chunk: int = CHUNK):
-        alone = [a for a in aggregates if isinstance(a, TopK) or (isinstance(a, Gather) and not a.single)]
+        alone = [a for a in aggregates if a.several]
         assert len(aggregates) == 1 or not alone, "an aggregate with several rows has a reduction of its own"
         self.nk, self.nv, self.nt = nk, nv, nt
         self.aggregates = tuple(aggregates)
         self.sums = tuple(a for a in aggregates if isinstance(a, Count | ExactSum))
         self.accumulable = len(self.sums) == len(self.aggregates)
         self.width = sum(a.width for a in aggregates) + self.accumulable
-        ordered = tuple(a for a in aggregates if isinstance(a, First | TopK))
+        ordered = tuple(a for a in aggregates if isinstance(a, Ordered))
         lanes_first = all(a.order == tuple(range(len(a.order))) for a in ordered)
         in_order = nt == 1 and len(ordered) == len(self.aggregates) and lanes_first
         # Where the arrangement is in the aggregates' order already, its rows are searched as they are.
@@ -324,7 +324,7 @@ class Reduce:
         self.rows_read += len(rows.rows)
         if self._several:
             (alone,) = self.aggregates
-            assert isinstance(alone, TopK | Gather)
+            assert isinstance(alone, Ordered | Gather)
             return several(alone, rows)
         lanes, present = [], presence(rows)
         for position, other in enumerate(self.aggregates):
@@ -334,9 +334,9 @@ class Reduce:
         return Single(np.concatenate(lanes, axis=1), present)
 
     def _top(self, groups: Sources, instances: Instances) -> Lanes:
-        """Return the rows [instance | output | count] of a top-k that finds its groups in order."""
+        """Return the rows [instance | output | count] of the first records of groups that are in order."""
         (top,) = self.aggregates
-        assert isinstance(top, TopK)
+        assert isinstance(top, Ordered)
         found, tied = top_rows(self._searches[0], groups)
         if not tied.any():
             return found

@@ -70,6 +70,7 @@ def null_test(column: LaneRun | None, offset: int) -> NullTest:
 class Count:
     """The number of records (sum of diffs), or of those whose `column` is not null. One lane."""
 
+    several: ClassVar[bool] = False
     width: ClassVar[int] = 1
     column: LaneRun | None = None
 
@@ -82,6 +83,7 @@ class ExactSum:
     "wide" two, less than 10**38 either side of zero. A sum out of range at an instance is an error.
     """
 
+    several: ClassVar[bool] = False
     column: LaneRun
     number: Number = "signed"
     total: Number = "signed"
@@ -95,6 +97,7 @@ class ExactSum:
 class FloatSum:
     """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
 
+    several: ClassVar[bool] = False
     width: ClassVar[int] = 1
     column: LaneRun
 
@@ -106,6 +109,7 @@ class FloatMean:
     Where the sum leaves the floats and the mean doesn't, they are the mean and 1.
     """
 
+    several: ClassVar[bool] = False
     width: ClassVar[int] = 2
     column: LaneRun
 
@@ -114,6 +118,7 @@ class FloatMean:
 class CountDistinct:
     """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
 
+    several: ClassVar[bool] = False
     width: ClassVar[int] = 1
     column: LaneRun
 
@@ -126,6 +131,9 @@ class First:
     `nothing`; where that is None the group has no row.
     """
 
+    several: ClassVar[bool] = False
+    k: ClassVar[int] = 1
+    hashed: ClassVar[tuple[int, ...]] = ()
     order: tuple[int, ...]
     take: tuple[int, ...]
     skip: LaneRun | None = None
@@ -151,11 +159,13 @@ def maximum(column: LaneRun) -> First:
 class TopK:
     """The first `k` records by their `order` lanes, counting multiplicities; ties by their other lanes.
 
-    Gives several rows a group, so it is the only aggregate of its reduction. `last` takes them from the end. Lanes that are `hashed`
+    `last` takes them from the end. Lanes that are `hashed`
     under a secret break no ties: what `ranks` makes of those lanes (n, hashed) does, in their place.
     """
 
+    several: ClassVar[bool] = True
     skip: ClassVar[LaneRun | None] = None
+    nothing: ClassVar[tuple[int, ...] | None] = None
     k: int
     order: tuple[int, ...]
     take: tuple[int, ...]
@@ -191,5 +201,12 @@ class Gather:
     function: Callable[[Gathered], Lanes]
     single: bool = True
 
+    @property
+    def several(self) -> bool:
+        return not self.single
 
-Aggregate = Count | ExactSum | FloatSum | FloatMean | CountDistinct | First | TopK | Gather
+
+Ordered = First | TopK
+"""Aggregates that are the first records of a group in an order."""
+Aggregate = Count | ExactSum | FloatSum | FloatMean | CountDistinct | Ordered | Gather
+"""One that returns `several` rows a group is the only one of its reduction."""

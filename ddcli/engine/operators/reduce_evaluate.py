@@ -23,7 +23,6 @@ from ddcli.engine.operators.reduce_aggregates import (
     Gathered,
     LaneRun,
     NullTest,
-    TopK,
     null_test,
 )
 from ddcli.engine.operators.reduce_first import break_ties, first_records, ordered_search, top_rows
@@ -32,7 +31,7 @@ from ddcli.engine.operators.reduce_replay import Replay, SumOverflow, checked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.engine.operators.reduce_aggregates import Aggregate
+    from ddcli.engine.operators.reduce_aggregates import Aggregate, Ordered
     from ddcli.engine.operators.reduce_instances import Instances, Lanes
 
 LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
@@ -63,11 +62,11 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
             out = np.zeros((len(rows.instances), aggregate.width), np.int64)
             out[given[:, 0]] = given[:, 1:-1]
             return out, None
-        case TopK():
-            raise AssertionError("a top-k has rows of its own, see `several`")
+        case _:
+            raise AssertionError("an aggregate of several rows, see `several`")
 
 
-def several(aggregate: TopK | Gather, rows: Replay) -> Lanes:
+def several(aggregate: Ordered | Gather, rows: Replay) -> Lanes:
     """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that returns several an instance."""
     if isinstance(aggregate, Gather):
         given = gathered(aggregate, rows)

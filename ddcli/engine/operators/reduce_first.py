@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.kernels import reduce_ordered
-from ddcli.engine.operators.reduce_aggregates import First, NullTest, TopK, null_test
+from ddcli.engine.operators.reduce_aggregates import NullTest, TopK, null_test
 from ddcli.engine.operators.reduce_difference import Single
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.operators.reduce_replay import Replay, checked
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ddcli.engine.operators.reduce_aggregates import Ordered
     from ddcli.engine.operators.reduce_instances import Lanes
 
 ALL = 1 << 62
@@ -36,18 +37,17 @@ class Search(NamedTuple):
     nothing: Lanes
 
 
-def search_for(aggregate: First | TopK, offset: int, where: Sequence[int] | None = None) -> Search:
+def search_for(aggregate: Ordered, offset: int, where: Sequence[int] | None = None) -> Search:
     """Return the search in sources whose value lanes begin at `offset`, or are moved: lane i to offset + where[i]."""
-    hashed = aggregate.hashed if isinstance(aggregate, TopK) else ()
-    deciding = min((lane if where is None else where[lane] for lane in hashed), default=ALL)
+    deciding = min((lane if where is None else where[lane] for lane in aggregate.hashed), default=ALL)
     null = null_test(aggregate.skip, offset)
     take = np.array(aggregate.take, np.int64)
     if where is not None:
         take = np.array(where, np.int64)[take]
         if aggregate.skip is not None and null.lane >= 0:
             null = null._replace(lane=offset + where[aggregate.skip.lane])
-    k, nothing = (aggregate.k, None) if isinstance(aggregate, TopK) else (1, aggregate.nothing)
-    return Search(k, int(aggregate.last), deciding, null, take + offset, np.array(nothing or (), np.int64))
+    nothing = np.array(aggregate.nothing or (), np.int64)
+    return Search(aggregate.k, int(aggregate.last), deciding, null, take + offset, nothing)
 
 
 class Sources(NamedTuple):
@@ -87,8 +87,9 @@ def top_rows(search: Search, sources: Sources) -> tuple[Lanes, NDArray[np.bool_]
     return out[: _seek(search, sources, NONE, -1, tied, out)], tied != 0
 
 
-def break_ties(aggregate: TopK, rows: Replay) -> Lanes:
+def break_ties(aggregate: Ordered, rows: Replay) -> Lanes:
     """Return the rows [instance | lanes | count] of the first records of groups whose ties hashes would break: ranks do."""
+    assert isinstance(aggregate, TopK)
     assert aggregate.ranks is not None, "without ranks every lane decides"
     values = rows.rows[:, 1 : 1 + rows.nv]
     hashed = list(aggregate.hashed)
@@ -114,7 +115,7 @@ def _seek(search: Search, sources: Sources, present: Lanes, lane: int, tied: Lan
     )
 
 
-def ordered_search(aggregate: First | TopK, rows: Replay) -> tuple[Search, Sources]:
+def ordered_search(aggregate: Ordered, rows: Replay) -> tuple[Search, Sources]:
     """Return replayed rows in the aggregate's order, and the search for its records there."""
     lanes = aggregate.order + tuple(lane for lane in range(rows.nv) if lane not in aggregate.order)
     moved = rows.by_values(lanes)
