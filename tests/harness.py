@@ -21,7 +21,7 @@ from unittest import mock
 import click
 import polars as pl
 
-from ddcli.cli import deferred
+from ddcli.cli import library_parts
 from ddcli.cli.main import cli, main
 from ddcli.engine import secret
 from tests.secret import SECRET
@@ -287,7 +287,7 @@ def imported_by(folder, *arguments):
     subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=300)
     found = set((folder / "modules").read_text().split())
     (folder / "modules").unlink()
-    return found - deferred.PARTS.keys()
+    return found - library_parts.PARTS.keys()
 
 
 def programs(folder):

@@ -10,16 +10,16 @@
 Expressions are those of pipeline files. Nothing is emitted for a time until the frontier of every input has passed it.
 
 * arguments: method arguments, as the operators of a pipeline file state them
+* arrangement_import: arrangements of other dataflows
 * clock: a program's times as the engine holds them
 * collection: multisets of records that change with time, their operators; those indexed by a key
 * dataflow: inputs, collections, outputs, and the steps that close times
 * functions: Python functions as operators
-* imported: arrangements of other dataflows
 * loops: loop variables and what closes over them
 * outputs: the updates of a collection, as a program reads them
 * passes: a step over a dataflow's shards: side by side, or in one pass over all
-* queries: SQL queries over collections
 * program: a dataflow as its parts see it
+* queries: SQL queries over collections
 * sessions: where a program's updates enter
 * traces: handles on arrangements: read as of a time, import elsewhere
 """

@@ -9,9 +9,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.api.arguments import schema as schema_of
+from ddcli.api.arrangement_import import ImportedArrangement
 from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged, Collection
-from ddcli.api.imported import ImportedArrangement
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
 from ddcli.api.passes import Passes, ShardTraces

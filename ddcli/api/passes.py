@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
+from ddcli.engine.trace.shard_union import UnitedTrace
 from ddcli.engine.trace.spine import Trace
-from ddcli.engine.trace.united import UnitedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

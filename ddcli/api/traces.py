@@ -14,7 +14,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode_records, encode_records
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
+from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
 from ddcli.errors import UsageError
 from ddcli.expressions.steps import FilterStep, PythonStep, Step
 

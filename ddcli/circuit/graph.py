@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.circuit.context import Failed
-    from ddcli.engine.operators.filtered import Filtered
-    from ddcli.engine.operators.imported import Imported
+    from ddcli.engine.operators.arrangement_filter import Filtered
+    from ddcli.engine.operators.arrangement_import import Imported
     from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace

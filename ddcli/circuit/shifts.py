@@ -10,7 +10,7 @@ from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.shift import PythonShift
 from ddcli.engine.times import LEAST
 from ddcli.engine.updates import DIFF, time_names
-from ddcli.expressions.foreign import Foreign
+from ddcli.expressions.python_calls import Foreign
 from ddcli.expressions.steps import PythonStep
 from ddcli.expressions.types import Type
 

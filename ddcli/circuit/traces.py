@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.trace.batch import Batch
     from ddcli.job.sizes import Sizes
-    from ddcli.sources.imported import SharedReader
+    from ddcli.sources.arrangement_input import SharedReader
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.manifest import Manifest

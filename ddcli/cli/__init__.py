@@ -7,9 +7,8 @@
 * columns: columns and types in options
 * completion: `dd completion`
 * convert: `dd convert`
-* correction: what `dd retract`, `dd state reopen` and `dd forget` share
 * coreutils: the scripts' entry point, and the hand-over to the system's `dd`
-* deferred: parts of libraries that are imported when somebody needs them
+* correction: what `dd retract`, `dd state reopen` and `dd forget` share
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
@@ -18,6 +17,7 @@
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`
+* library_parts: parts of libraries that are imported when somebody needs them
 * log: `dd log`
 * log_compact: `dd log compact`
 * main: the group of all commands, and how errors end it

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from ddcli.cli.deferred import defer
+from ddcli.cli.library_parts import defer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.retention import check_lengths
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
-from ddcli.job.consumed import archives_of, list_here, not_taken_in
+from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
 from ddcli.job.paths import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline

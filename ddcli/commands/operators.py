@@ -35,7 +35,7 @@ def written_pipeline(path: Path) -> WrittenPipeline:
     """
     import yaml
 
-    from ddcli.plan.sql.written import Unwritten
+    from ddcli.plan.sql.operator_writer import Unwritten
 
     checked = check(path)
     if checked.errors:
@@ -67,8 +67,8 @@ def written_pipeline(path: Path) -> WrittenPipeline:
 
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
     """Return the collections that make what a query makes, the last under its name."""
+    from ddcli.plan.sql.operator_writer import written
     from ddcli.plan.sql.statement import bind
-    from ddcli.plan.sql.written import written
 
     relations = bound.relations
     inputs = [relations[each].node for each in bound.spec.inputs]

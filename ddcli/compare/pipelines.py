@@ -15,7 +15,7 @@ from ddcli.compare.diff import compare
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, UsageError, did_you_mean
-from ddcli.job.consumed import not_taken_in
+from ddcli.job.consumed_files import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
 from ddcli.spec import read_spec

@@ -20,7 +20,7 @@ from ddcli.job.idle import is_changed, nothing_new
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Choosing
-from ddcli.sources.imported import first_secret
+from ddcli.sources.arrangement_input import first_secret
 from ddcli.sources.readers import find_rewritten, largest_seen, late_upper, refuse_ahead, refuse_unparsed
 from ddcli.store.log.reader import LogReader
 from ddcli.store.time_text import format_frontier

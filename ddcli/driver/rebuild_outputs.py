@@ -11,7 +11,7 @@ from ddcli.driver.requested_changes import (
 from ddcli.engine.times import Frontier
 from ddcli.job.request import error_directory
 from ddcli.sinks.side_logs import Correction, ErrorLog
-from ddcli.sources.imported import SharedReader
+from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.files.access import is_there
 
 if TYPE_CHECKING:

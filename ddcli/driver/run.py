@@ -18,7 +18,7 @@ from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.workers import Allowed
 from ddcli.errors import EngineError
-from ddcli.job.consumed import archive, not_taken_in
+from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.idle import is_idle, nothing_new
 from ddcli.job.inputs import find_inputs

@@ -20,7 +20,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
-from ddcli.job.consumed import destined
+from ddcli.job.consumed_files import destined
 from ddcli.job.paths import unparsed_below
 from ddcli.job.reopened_times import carried, reopenings
 from ddcli.job.request import error_directory, late_directory
@@ -29,7 +29,7 @@ from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSumm
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, put_aside
-from ddcli.sources.imported import imported
+from ddcli.sources.arrangement_input import imported
 from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import (
     refuse_rewritten,

@@ -13,9 +13,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
 * differences: what DuckDB and Spark answer differently
-* elsewhere: what to write instead of functions of other databases
 * execute: runs a stage: values and checks in one query
-* foreign: Python functions in a stage
 * forms: the forms of SQL with syntax of their own: case, cast, between, dates
 * function: one function of the table
 * functions: the table of functions
@@ -34,13 +32,15 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * lower_time: dates, times, intervals
 * modules: Python modules that a pipeline names, found and imported
 * moment_format: dates and timestamps in a format of their own
-* nested: the syntax of lists and structs
+* nested_values: the syntax of lists and structs
 * number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
 * order: the keys that rows are ordered by
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names
+* python_calls: Python functions in a stage
 * reductions: expressions over aggregate calls
+* replacements: what to write instead of functions of other databases
 * row_order: rows in the order in which they are shown
 * scope: the names an expression may use
 * signatures: signatures of functions, as text in the table

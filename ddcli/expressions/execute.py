@@ -167,7 +167,7 @@ def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[
     if isinstance(step, ExplodeStep):
         return _explode(step, after)
     assert isinstance(step, PythonStep)
-    from ddcli.expressions.foreign import Foreign
+    from ddcli.expressions.python_calls import Foreign
 
     return Foreign(step, before).run
 

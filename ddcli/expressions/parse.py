@@ -21,10 +21,10 @@ from ddcli.expressions.coerce import (
     Mismatch,
     convert,
 )
-from ddcli.expressions.elsewhere import INSTEAD
 from ddcli.expressions.forms import BINARY, FormReader
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from ddcli.expressions.nested import fields_of, nested, struct_of
+from ddcli.expressions.nested_values import fields_of, nested, struct_of
+from ddcli.expressions.replacements import INSTEAD
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.sql import Tree, read, too_deep

@@ -2,7 +2,7 @@
 
 * budget: what a run may take, held against what it took
 * clock: the time of a run
-* consumed: what becomes of files that were taken in
+* consumed_files: what becomes of files that were taken in
 * forgotten_rows: the rows that are forgotten, and what became of files
 * frontier: up to which times a run closes them
 * functions: the Python functions of a pipeline: forbidden, or loaded
@@ -12,8 +12,8 @@
 * kept_plan: what a pipeline file means, kept from one run to the next
 * object_table: immutable objects as a table of JSON
 * options: where a run is computed
-* reopened_times: a state that is taken back to a time
 * paths: the paths that a pipeline file names, and what is wrong with them
+* reopened_times: a state that is taken back to a time
 * request: what a run is asked for
 * sizes: how a run is cut into shards and passes; pure
 * standby: what a watch keeps from one round to the next

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.job.consumed import apart, refuse_shared_files
+from ddcli.job.consumed_files import apart, refuse_shared_files
 from ddcli.job.input_files import InputFiles
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned

@@ -6,7 +6,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
-from ddcli.job.consumed import archives_of
+from ddcli.job.consumed_files import archives_of
 from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.state.contents import LOGS

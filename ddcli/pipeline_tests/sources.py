@@ -10,11 +10,11 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.errors import InputError
-from ddcli.job.consumed import list_here
+from ddcli.job.consumed_files import list_here
 from ddcli.job.functions import load_functions
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.test_steps import meant, tested_collections, typed_tests
-from ddcli.sources.imported import SharedReader
+from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of
 from ddcli.sources.readers import time_columns

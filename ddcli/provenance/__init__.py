@@ -1,6 +1,6 @@
 """`dd why`: the updates of inputs that explain a record, found backwards through the operators, and checked by running on them alone.
 
-* absent: why a record is missing
+* absence: why a record is missing
 * changes: why a record changed at a time
 * contents: a collection at one time, by values
 * depth: recursion as deep as a loop has rounds

@@ -16,7 +16,7 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import meant
-from ddcli.provenance.absent import Absence, Missing, hindrances
+from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.depth import deep_recursion
 from ddcli.provenance.inputs import Inputs

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.whole import TOGETHER, WholeInputs
+from ddcli.driver.whole_inputs import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
-from ddcli.sources.imported import SharedReader
+from ddcli.sources.arrangement_input import SharedReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
-from ddcli.provenance.absent import below
+from ddcli.provenance.absence import below
 from ddcli.screen import json_value, rich_text
 from ddcli.store.time_text import format_time
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from ddcli.provenance.absent import Missing
+    from ddcli.provenance.absence import Missing
     from ddcli.provenance.explanation import Answer
     from ddcli.provenance.question import Explained
     from ddcli.provenance.reasons import Reason

@@ -10,9 +10,9 @@ do it are the ones that runs use.
 * answer: the records of a collection for some keys
 * contents: what a statement reads of the state and of the inputs
 * files: files that a query names, as inputs
-* kept: records of arrangements, read from files by key
 * lookup: a state opened for questions
 * statement: an SQL statement answered once
+* stored_arrangements: records of arrangements, read from files by key
 * ways: which arrangements answer a question
 """
 

@@ -22,7 +22,7 @@ from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
 from ddcli.plan.physical import physical_graph
-from ddcli.query.kept import DIFF
+from ddcli.query.stored_arrangements import DIFF
 from ddcli.query.ways import known_of_sides, origins, partition, same
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import Node
-    from ddcli.query.kept import StoredArrangements
+    from ddcli.query.stored_arrangements import StoredArrangements
     from ddcli.query.ways import Ways
 
 ANSWER = "answer"

@@ -15,7 +15,7 @@ import polars as pl
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
-from ddcli.driver.whole import WholeInputs, before
+from ddcli.driver.whole_inputs import WholeInputs, before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
@@ -28,7 +28,7 @@ from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
 from ddcli.plan.prune import required_columns
 from ddcli.query.answer import Finder
-from ddcli.query.kept import DIFF, StoredArrangements
+from ddcli.query.stored_arrangements import DIFF, StoredArrangements
 from ddcli.query.ways import Ways
 
 if TYPE_CHECKING:

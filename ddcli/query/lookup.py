@@ -21,7 +21,7 @@ from ddcli.job.frontier import find_time
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.query.answer import Finder
-from ddcli.query.kept import DIFF, StoredArrangements
+from ddcli.query.stored_arrangements import DIFF, StoredArrangements
 from ddcli.query.ways import Ways
 from ddcli.store.time_text import format_frontier, parse_time
 

@@ -15,7 +15,7 @@ from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import remembered
 from ddcli.driver.tables import looked, tables_as_now
-from ddcli.driver.whole import WholeInputs, before
+from ddcli.driver.whole_inputs import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import EngineError, SpecError, StateError, UsageError

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.sources.imported import SharedReader
+    from ddcli.sources.arrangement_input import SharedReader
     from ddcli.sources.input_format import InputFacts, InputReport
     from ddcli.sources.slices import Feed
     from ddcli.store.state.holds import Claims

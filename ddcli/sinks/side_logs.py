@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.store.log.joint_file import JointFile
     from ddcli.store.log.pieces import LogSlice, Taken
     from ddcli.store.log.reader import LogReader
-    from ddcli.store.log.unparsed import UnparsedRows
+    from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 

@@ -1,7 +1,7 @@
 """What a run reads: files as slices of updates, and arrangements of other pipelines.
 
+* arrangement_input: arrangements of other pipelines, read in place
 * change_log: a log read for people: its collection, its changes, a record's history
-* imported: arrangements of other pipelines, read in place
 * inference: columns that nobody declares
 * input_format: how an input's format reads, and its key violations
 * log_claims: what a pipeline holds of the logs that it reads

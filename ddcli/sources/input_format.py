@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.expressions.types import Schema
-    from ddcli.sources.imported import SharedReader
+    from ddcli.sources.arrangement_input import SharedReader
     from ddcli.spec.model import CsvOptions, InputSpec, Spec
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.schema import LogSchema
@@ -187,7 +187,7 @@ def facts_of(
     spec: Spec, readers: Mapping[str, LogReader | SharedReader], lower: Times | None, upper: Times
 ) -> dict[str, InputFacts]:
     """Return the facts of the inputs that have keys or tables, for the times of an interval."""
-    from ddcli.sources.imported import SharedReader
+    from ddcli.sources.arrangement_input import SharedReader
 
     found = {}
     for name, reader in readers.items():

@@ -11,7 +11,7 @@ from ddcli.errors import InputError, RewrittenError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.frontier import find_seen, find_time
-from ddcli.sources.imported import SharedReader
+from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.store.log.lineage import read_versions
 from ddcli.store.log.newest_tables import Newest

@@ -2,7 +2,7 @@
 
 import pytest
 
-import ddcli.sources.imported
+import ddcli.sources.arrangement_input
 import ddcli.store.state.bundles
 import ddcli.store.state.directory
 import ddcli.store.state.register
@@ -23,7 +23,7 @@ def one_identity():
     In this package only: tests of others come after these in one process.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ddcli.sources.imported, "new_secret", lambda: SECRET)
+        patch.setattr(ddcli.sources.arrangement_input, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.register, "LATELY", LATELY)
         patch.setattr(gate, "MANY", MANY)
         for name, value in BUNDLES.items():

@@ -106,7 +106,7 @@ def start(folder: Path, run: dict[str, Any]) -> tuple[int, int, float]:
 def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     """Do a run as the command does, and return its exit code and message."""
     import ddcli.sinks.outputs
-    import ddcli.sources.imported
+    import ddcli.sources.arrangement_input
     import ddcli.store.state.directory
     import ddcli.store.state.register
     from ddcli.driver.run import run as pipeline
@@ -131,7 +131,7 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
         setattr(ddcli.store.state.bundles, name, value)
     if "identity" in run:
         ddcli.store.state.directory.new_identity = lambda: run["identity"]
-        ddcli.sources.imported.new_secret = lambda: SECRET
+        ddcli.sources.arrangement_input.new_secret = lambda: SECRET
     if "large" in run:
         ddcli.sinks.outputs.LARGE = run["large"]
     if "die_at" in run or "kill_at_mark" in run:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ddcli.sources.imported
+import ddcli.sources.arrangement_input
 import ddcli.store.state.directory
 import ddcli.store.state.register
 from ddcli.driver.run import run
@@ -169,7 +169,7 @@ def alike(seed):
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ddcli.sources.imported, "new_secret", lambda: SECRET)
+        patch.setattr(ddcli.sources.arrangement_input, "new_secret", lambda: SECRET)
         patch.setattr(ddcli.store.state.directory, "new_identity", lambda: "0" * 32)
         patch.setattr(ddcli.store.state.register, "LATELY", lately)
         patch.setattr(placement, "sizes", sizes)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.job.request import read_request
-from ddcli.provenance.absent import Absence
+from ddcli.provenance.absence import Absence
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Question, leaves_of

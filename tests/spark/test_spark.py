@@ -291,7 +291,7 @@ FRAMES = """\
   File "/v/polars/x.py", line 1 in y
   File "/u/f.py", line 2 in inner
   File "/u/f.py", line 3 in outer
-  File "/v/ddcli/expressions/foreign.py", line 4 in _call
+  File "/v/ddcli/expressions/python_calls.py", line 4 in _call
 """
 
 
@@ -300,7 +300,12 @@ FRAMES = """\
     [
         ("Segmentation fault", FRAMES, "inner at /u/f.py:2", "run again"),
         ("Aborted", FRAMES, "inner at /u/f.py:2", "memory"),
-        ("Aborted", FRAMES[FRAMES.index('  File "/v/ddcli') :], "_call at /v/ddcli/expressions/foreign.py:4", "memory"),
+        (
+            "Aborted",
+            FRAMES[FRAMES.index('  File "/v/ddcli') :],
+            "_call at /v/ddcli/expressions/python_calls.py:4",
+            "memory",
+        ),
     ],
 )
 def test_a_crash_is_told_of_at_the_innermost_line_of_what_our_code_called(what, frames, where, hint):

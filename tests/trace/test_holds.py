@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
-from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
+from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
 from tests.draws import many
 from tests.trace.support import at, before, domain, growing, rows, trace_of
 

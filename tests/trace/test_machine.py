@@ -27,10 +27,10 @@ from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace import policy
 from ddcli.engine.trace.batch import MemoryBatch
-from ddcli.engine.trace.imported import ImportedTrace
+from ddcli.engine.trace.trace_import import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
-from ddcli.sources.imported import SharedReader
+from ddcli.sources.arrangement_input import SharedReader
 from ddcli.store.batch import compaction, file, paged_rows, stored_batch, writers
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch

@@ -11,12 +11,12 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
 * ordered_exchange: deal rows to shards and into the pieces in which they are sorted
-* packed_rows: rows that wait, in less memory
 * packed_pages: values packed for pages of Parquet
+* packed_rows: rows that wait, in less memory
 * page_headers: where pages of Parquet lie
 * page_writer: integers as pages of Parquet
 * pages: values of pages of Parquet, read in place
-* pairing: pair equal numbers
+* pairs: pair equal numbers
 * partition: deal rows to shards
 * pool_table: the hash table of the pool
 * reduce_floats: float sums, rounded once

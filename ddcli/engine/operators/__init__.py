@@ -1,12 +1,12 @@
 """Operators: each turns the new updates of its inputs, over an interval of times, into the updates of its result.
 
+* arrangement_filter: an arrangement less what a predicate drops
+* arrangement_import: another dataflow's arrangement
 * asof: each left row with the nearest right one
 * base: delta in, delta out: what all operators share
 * few_groups: a reduction of few groups in a loop, as one call
-* filtered: an arrangement less what a predicate drops
 * frames: rows in order, frames of windows, aggregates over frames
 * groups: operators over groups, as nodes
-* imported: another dataflow's arrangement
 * join: arrange and join
 * linear: map, filter, concat and others that keep nothing
 * negative: watches for negative multiplicities

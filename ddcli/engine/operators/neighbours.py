@@ -16,7 +16,7 @@ from ddcli.engine.kernels.neighbours import NEAR, rows_around
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Gathered
 from ddcli.engine.operators.reduce_replay import checked
-from ddcli.engine.trace.nearby import nearby
+from ddcli.engine.trace.key_ranges import nearby
 
 if TYPE_CHECKING:
     from ddcli.engine.operators.reduce import Reader

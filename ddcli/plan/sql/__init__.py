@@ -13,6 +13,7 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * joins: the joins of a `from`
 * names: the names in scope, and the columns that they mean
 * nodes: joins on expressions, null-safe ones, and what is padded with nulls
+* operator_writer: a query's nodes as operators of a pipeline file
 * outer_aggregates: aggregates in subqueries that are of the rows around
 * outer_join: outer joins on any condition
 * product: items joined by the conditions on them
@@ -27,5 +28,4 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * top: `order by`, `limit`, `offset`
 * values: rows that depend on no table
 * windows: window functions and `qualify`
-* written: a query's nodes as operators of a pipeline file
 """

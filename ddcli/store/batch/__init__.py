@@ -9,7 +9,7 @@
 * page_file: some pages of a column as a Parquet file in memory
 * page_index: where pages lie, and with which key each begins
 * paged_rows: rows of files, whole or of certain keys
-* resharding: batches dealt to another number of shards
+* redistribution: batches dealt to another number of shards
 * row_group_file: a file of one row group, written without a library of Parquet
 * stored_batch: a batch in a file, as traces read it
 * writers: the writer of a file, by its columns' types

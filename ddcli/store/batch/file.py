@@ -30,9 +30,9 @@ from ddcli.store.batch.page_index import (
     row_checksums,
 )
 from ddcli.store.files.access import reading
-from ddcli.store.files.fetched import Fetched
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.partial_copy import PartialCopy
 from ddcli.store.state.verify import OpenBundles, check_size, damaged
 
 if TYPE_CHECKING:
@@ -263,9 +263,9 @@ class BatchFile:
         self._stays = self._warm = False
         self._mapped: mmap.mmap | None = None
         self._bundled: bytes | None = None
-        self._fetched: Fetched | None = None
+        self._fetched: PartialCopy | None = None
         if isinstance(path, ObjectPath) and entry.size and not entry.bundle:
-            self._fetched = Fetched(path, entry.size)
+            self._fetched = PartialCopy(path, entry.size)
 
     @property
     def is_checked(self) -> bool:

@@ -2,12 +2,12 @@
 
 * access: opens files without following links
 * changes: waits until files change
-* fetched: a local stand-in for an object
 * gate: every write, so that a test can fail, cut or record it
 * lock: one run at a time
 * lock_holder: the holder of a lock, as it signs it
-* object_lock: the same in an object store
 * move: a file's move to another directory
+* object_lock: the same in an object store
 * objects: paths `s3://bucket/key`
+* partial_copy: a local stand-in for an object
 * wholeness: whether a file is complete
 """

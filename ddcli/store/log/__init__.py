@@ -15,6 +15,6 @@
 * schema: the columns of a log
 * summary: files that stand for older ones, summed up
 * times: the times in a log's files
-* unparsed: rows of text that can't be read
+* unparsed_rows: rows of text that can't be read
 * writer: an output log's files and progress
 """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.store.formats.base import Format
     from ddcli.store.log.condition import RowCondition
     from ddcli.store.log.newest_tables import Newest
-    from ddcli.store.log.unparsed import UnparsedRows
+    from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing
 
@@ -100,7 +100,7 @@ class LogFiles:
         self.unparsed: dict[Path, UnparsedRows] = {}
         """The rows of files that are passed over, as they can't be read."""
         if self.log.quarantines:
-            from ddcli.store.log.unparsed import find_unparsed
+            from ddcli.store.log.unparsed_rows import find_unparsed
 
             self.unparsed = find_unparsed(self._rows, self._paths, self._found)
             self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}

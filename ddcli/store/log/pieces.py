@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.store.log.rows import Matrix, Rows
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.log.unparsed import UnparsedRows
+    from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
     Interval = tuple[Times | None, Times]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.condition import RowCondition
-    from ddcli.store.log.unparsed import UnparsedRows
+    from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times
 
     Interval = tuple[Times | None, Times]

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine.arrow import Chunk, Memory, chunks
-from ddcli.engine.kernels.pairing import deal, keep_equal_texts, keep_equal_words, pair, pair_near
+from ddcli.engine.kernels.pairs import deal, keep_equal_texts, keep_equal_words, pair, pair_near
 from ddcli.engine.kernels.pool_table import view_ranges
 from ddcli.named_tuple import NamedTuple
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.engine.operators.base import Delta, Stateless
-from ddcli.engine.trace.filtered import FilteredTrace
+from ddcli.engine.trace.trace_filter import FilteredTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

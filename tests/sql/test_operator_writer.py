@@ -9,7 +9,7 @@ import yaml
 from ddcli.errors import SpecError
 from ddcli.plan import logical
 from ddcli.plan.build import build_collections
-from ddcli.plan.sql.written import Unwritten, written
+from ddcli.plan.sql.operator_writer import Unwritten, written
 from ddcli.spec.document import parse_spec
 from tests.draws import chance, many
 from tests.reference.expressions import Fails

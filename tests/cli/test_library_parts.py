@@ -12,7 +12,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from ddcli.cli import deferred
+from ddcli.cli import library_parts
 
 FILES = {
     "__init__.py": "from lib.part import Kind, act, tidy\n",
@@ -35,17 +35,17 @@ def lib(tmp_path, monkeypatch):
         "lib.alone": frozenset({"alone"}),
         "lib.absent": frozenset({"a"}),
     }
-    monkeypatch.setattr(deferred, "PARTS", parts)
+    monkeypatch.setattr(library_parts, "PARTS", parts)
     before = set(sys.modules)
-    deferred.defer()
+    library_parts.defer()
     yield importlib.import_module("lib")
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, deferred.Parts)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, library_parts.Parts)]
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
 
 def waits():
-    return isinstance(sys.modules["lib.part"], deferred.Deferred) and "lib.part.inner" not in sys.modules
+    return isinstance(sys.modules["lib.part"], library_parts.Deferred) and "lib.part.inner" not in sys.modules
 
 
 def test_a_function_that_nobody_calls_imports_nothing(lib):
@@ -57,13 +57,13 @@ def test_a_function_that_nobody_calls_imports_nothing(lib):
     assert found is not None
     assert found.name == "lib.part"
     assert waits()
-    deferred.defer()  # again: what is there stays
+    library_parts.defer()  # again: what is there stays
     assert waits()
 
 
 def test_a_function_that_is_called_is_that_of_the_part(lib):
     assert lib.act(3, by=5) == 16
-    assert not isinstance(sys.modules["lib.part"], deferred.Deferred)
+    assert not isinstance(sys.modules["lib.part"], library_parts.Deferred)
     assert lib.part is sys.modules["lib.part"]
     assert lib.tidy() is lib.part.act
     with pytest.raises(TypeError):
@@ -133,7 +133,7 @@ def test_whatever_is_asked_of_a_class_imports_the_part(lib, use):
 def test_a_module_of_a_package_and_one_that_is_not_there(lib):
     import lib.alone
 
-    assert isinstance(lib.alone, deferred.Deferred)
+    assert isinstance(lib.alone, library_parts.Deferred)
     assert lib.alone.HERE
     assert importlib.import_module("lib.alone").alone() == lib.alone.alone() == "alone"
     with pytest.raises(ModuleNotFoundError):
@@ -158,7 +158,7 @@ def test_threads_that_need_a_part_at_once_all_get_it(lib):
 def test_what_stands_in_for_parts_of_the_libraries_that_are_installed(lib, monkeypatch):
     """Their names are those of functions and classes, of no exception, and of modules that others take nothing else from."""
     monkeypatch.undo()
-    for name, offered in deferred.PARTS.items():
+    for name, offered in library_parts.PARTS.items():
         module = importlib.import_module(name)
         for each in offered:
             found = getattr(module, each)
@@ -175,7 +175,7 @@ def in_a_process(text, root):
 
 USED = """
 import io, json, sys
-from ddcli.cli.deferred import PARTS, Deferred, defer
+from ddcli.cli.library_parts import PARTS, Deferred, defer
 defer()
 import numpy as np, polars as pl
 waiting = [name for name in PARTS if type(sys.modules.get(name)) is Deferred]
@@ -245,7 +245,7 @@ print(json.dumps([found, [type(each).__module__ for each in sys.meta_path], insp
 def test_signatures_that_are_described_late_are_those_of_the_standard_library(monkeypatch):
     plain = inspect.signature
     monkeypatch.setattr(inspect, "signature", plain)
-    deferred.describe_late()
+    library_parts.describe_late()
 
     def function(a: int, /, b, *rest: str, c=3, **more: float) -> list[int]: ...
 
@@ -273,5 +273,5 @@ def test_signatures_that_are_described_late_are_those_of_the_standard_library(mo
     with pytest.raises(AttributeError):
         inspect.signature(function).nothing  # noqa: B018 - what is asked for
     replaced = inspect.signature
-    deferred.describe_late()
+    library_parts.describe_late()
     assert inspect.signature is replaced

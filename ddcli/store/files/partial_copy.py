@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.objects import ObjectPath
 
 
-class Fetched:
+class PartialCopy:
     """The stand-in of an object of `size` > 0 bytes that never changes: `data`, zeros where nothing has been fetched.
 
     It is a file without a name that is mapped, so it is no memory of ours, and goes with its last reader.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.engine.rounds import Interval
-    from ddcli.engine.trace.imported import FilteredImport, ImportedTrace, UnitedImport
+    from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace, UnitedImport
 
 
 class Imported(Stateless):

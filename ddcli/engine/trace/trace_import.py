@@ -14,7 +14,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.engine.trace.filtered import FilteredTrace
+from ddcli.engine.trace.trace_filter import FilteredTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -14,7 +14,7 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.functions import load_functions
 from ddcli.job.request import newest_of
-from ddcli.sources.imported import SharedReader
+from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.input_format import InputFacts
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from ddcli.api.collection import Arranged
 from ddcli.circuit import graph
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.arrangement_import import Imported
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.imported import Imported
-from ddcli.engine.trace.imported import UnitedImport
+from ddcli.engine.trace.trace_import import UnitedImport
 
 if TYPE_CHECKING:
     from ddcli.api.program import Program
     from ddcli.api.traces import TraceHandle
     from ddcli.engine.times import Frontier
-    from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
+    from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace
     from ddcli.plan.relation import Relation
 
 
