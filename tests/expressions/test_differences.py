@@ -1,5 +1,6 @@
 """What the table of differences states of this program and of DuckDB is so, and what is noted of it."""
 
+import re
 from functools import cache
 
 import duckdb
@@ -61,6 +62,8 @@ def kind(text):
     """Return the type of a constant of the table."""
     if text.startswith("interval"):
         return "duration[us]"
+    if re.fullmatch(r"[\d.]+e\d+", text):
+        return "float64"
     if "." in text and "e" not in text:
         return f"decimal(38, {len(text.partition('.')[2])})"
     return "string?" if text.startswith("'") else "date" if text.startswith("date") else "int64"
