@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
+from ddcli.spec.clock import arrival_hint
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.tables.dialect import Dialect
 from ddcli.store.time_text import format_time
@@ -39,6 +40,8 @@ def format_of(given: InputSpec) -> Format:
     file_name = given.file_name.value if given.file_name else None
     common: dict[str, Any] = {"file_name": file_name, "late": given.late, "ignored": given.ignored}
     common |= {"lasting": given.lasting, "quarantines": given.quarantines, "inferred": given.inferred}
+    if given.beside:
+        common["clock_hint"] = arrival_hint(given.beside)
     if given.table and columns is not None:
         common["absent"] = tuple(name for name, kind in columns.items() if kind.nullable)
     if given.csv is not None:

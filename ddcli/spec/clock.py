@@ -10,7 +10,7 @@ from ddcli.expressions.types import ARRIVAL
 from ddcli.spec.model import LOGS, Clock, InputSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from ddcli.spec.reader import Notes
 
@@ -27,7 +27,7 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
     """Return an input whose rows have the time of the run that takes them in; note what does not go with that."""
     path = f"inputs.{given.name.value}"
     if given.arrangement is not None:
-        hint = "read an output of that pipeline as a log instead, `path: ../out/orders/`: its updates get the times of this one's runs"
+        hint = "read an output of that pipeline as a log instead, `path: ../out/orders/`: its updates get the times of this one's runs; or write `clock: event`, under which each other input needs a time column"
         notes.refuse(
             path, "an imported arrangement has the times of its pipeline, not those of runs", given.name.span, hint
         )
@@ -55,15 +55,28 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
 def on_event(given: InputSpec, notes: Notes) -> None:
     """Note what does not go with the times of a column."""
     if given.table and given.named is None:
-        hint = "write `time: version` (an integer) or `time: committed` (a timestamp) under it, or `clock: arrival` at the top of the file"
+        hint = "write `time: version` (an integer) or `time: committed` (a timestamp) under it"
+        hint += arrival_hint(given.beside) if given.beside else ", or `clock: arrival` at the top of the file"
         notes.refuse(
             f"inputs.{given.name.value}", "the rows of a table have no time of their own", given.name.span, hint
         )
     if given.format == "snapshots" and given.order_by is not None:
-        hint = "leave `order_by` out: the time tells which table is newer; or write `clock: arrival`"
+        hint = "leave `order_by` out: the time decides which table is newer"
+        hint += arrival_hint(given.beside) if given.beside else "; or write `clock: arrival`"
         notes.refuse(
             f"inputs.{given.name.value}.order_by", "tables are in the order of their time", given.order_by.span, hint
         )
+
+
+def beside_import(inputs: Sequence[tuple[Text, InputSpec]]) -> list[tuple[Text, InputSpec]]:
+    """Return the inputs of a file, each with the name of an import beside it, if there is one: hints then don't ask for `clock: arrival`."""
+    name = next((given.name.value for _, given in inputs if given.arrangement is not None), "")
+    return [(text, replace(given, beside=name)) for text, given in inputs]
+
+
+def arrival_hint(name: str) -> str:
+    """Return what a hint adds where `clock: arrival` would help, but for an import of this name."""
+    return f"; `clock: arrival` needs an output of the other pipeline, read as a log, in place of the import '{name}'"
 
 
 def _speaks_of_times(given: InputSpec) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.spec import model, operator_model
 from ddcli.spec.budget import BUDGET
-from ddcli.spec.clock import CLOCKS, default_clock, on_arrival, on_event
+from ddcli.spec.clock import CLOCKS, beside_import, default_clock, on_arrival, on_event
 from ddcli.spec.file import read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
@@ -218,8 +218,10 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
     found["clock"] = found.get("clock") or default_clock(inputs)
     if found["clock"] == "arrival":
         found["inputs"] = [(name, on_arrival(given, notes)) for name, given in found["inputs"]]
-    for given in inputs if found["clock"] == "event" else ():
-        on_event(given, notes)
+    else:
+        found["inputs"] = beside_import(found["inputs"])
+        for _, given in found["inputs"]:
+            on_event(given, notes)
     if found.get("errors"):
         found["inputs"] = [(name, replace(given, quarantines=True)) for name, given in found["inputs"]]
     wrong = {".".join(error.problem.partition(":")[0].split(".")[:2]) for error in notes.errors}

@@ -74,6 +74,7 @@ class InputSpec:
     Of a `table` (one of `TABLES`) `path` is where it lies, later the directory of the state in which it is mirrored as a change log; then
     `origin` is where it lies. Of a table in a `catalog`, a name or properties, that is its name there; of one in a database it is where that
     lies, and `query` returns the rows, those that are new by a growing column, the `cursor`, if there is one; `unique` columns are its key. One that `follows` has the columns that the table has.
+    `beside` names an import of the same file, whose times are those of another pipeline: so the clock can't be that of arrivals.
     """
 
     name: Text
@@ -107,6 +108,7 @@ class InputSpec:
     cursor: Text | None = None
     unique: tuple[Text, ...] = ()
     follows: bool = False
+    beside: str = ""
 
     @property
     def archive(self) -> Text | None:

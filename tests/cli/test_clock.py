@@ -190,3 +190,43 @@ def test_times_are_said_in_words(week):
     assert week("why", "orders.yaml", "week", "id=3", "--as-of", "now").code == 0
     assert "1 added" in week("diff", "out", "--from", "-1d", "--to", "now", "--key", "id").out
     assert "is not a time" in week("log", "out", "--as-of", "-3x").err
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "first"),
+    [
+        ("append", "k,name\na,Ann\n", "its columns are: k, name; name the time column under the input's `time`"),
+        ("snapshots, order_by: name", "k,time,name\na,1,Ann\n", "leave `order_by` out: the time decides which table is newer"),
+    ],
+)
+def test_beside_an_import_no_hint_asks_for_the_clock_that_it_forbids(shop, kind, rows, first):
+    shop.log("log/1.parquet", [("a", 1, 1)], k=pl.String, time=pl.Int64, diff=pl.Int64)
+    text = """\
+dd: 1
+name: exporter
+inputs: {log: log/}
+collections: {c: {from: log, apply: [{arrange: {by: [k], export: by_k}}]}}
+outputs: {c: out/c/}
+"""
+    shop.write("exporter.yaml", text)
+    assert shop("run", "exporter.yaml").code == 0
+    shop.write("names/1.csv", rows)
+    text = f"""\
+dd: 1
+name: p
+inputs:
+  log: {{import: {{state: .dd/exporter/, arrangement: by_k}}}}
+  names: {{path: names/, format: {kind}, columns: {{k: string, name: string}}}}
+collections: {{c: {{from: names, apply: [{{join: {{with: log, on: [k]}}}}]}}}}
+outputs: {{c: out/p/}}
+"""
+    shop.write("p.yaml", text)
+    wanted = "needs an output of the other pipeline, read as a log, in place of the import 'log'"
+    for command in ("check", "run"):
+        err = shop(command, "p.yaml").err
+        assert f"hint: {first}; `clock: arrival` {wanted}" in err
+    shop.write("p.yaml", text.replace("inputs:", "clock: arrival\ninputs:"))
+    assert "or write `clock: event`, under which each other input needs a time column" in shop("check", "p.yaml").err
+    text = text.replace("{import: {state: .dd/exporter/, arrangement: by_k}}", "out/c/").replace(", order_by: name", "")
+    shop.write("p.yaml", text.replace("inputs:", "clock: arrival\ninputs:"))
+    assert shop("check", "p.yaml").code == 0, "what the hints say is accepted"

@@ -37,6 +37,9 @@ class Turned(NamedTuple):
     rows: pl.Series | None = None
 
 
+CLOCK_HINT = ", or write `clock: arrival` at the top of the file: the time of a row is then the run that takes it in"
+
+
 class Upserted(NamedTuple):
     """Of rows that say what a key has from then on: whether it has something, and what decides among rows at one time."""
 
@@ -87,6 +90,8 @@ class Format:
     """What an error about the columns adds, where nobody has declared them."""
     quarantines: bool = field(default=False, kw_only=True)
     """Whether rows of text that can't be read are passed over, for a side log."""
+    clock_hint: str = field(default=CLOCK_HINT, kw_only=True)
+    """What the hint of a file without a time column adds: that the clock of arrivals needs none, or why it can't be."""
 
     @property
     def adds_up(self) -> bool:

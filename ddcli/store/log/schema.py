@@ -109,7 +109,7 @@ def schema_of(
 
 def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     """Return the schema of a log whose first file is this one."""
-    time = {name: time_type(path, found, name) for name in log.time}
+    time = {name: _time_type(log, path, found, name) for name in log.time}
     columns = log.data
     if columns is None:
         names = [name for name in found if name not in log.time and name != log.diff and name not in log.ignored]
@@ -130,7 +130,7 @@ def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> Non
 def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
     loose = log.data is None
     for name, wanted in schema.time.items():
-        actual = time_type(path, found, name)
+        actual = _time_type(log, path, found, name)
         if not widens(actual, wanted):
             _wrong_type(path, name, actual, wanted, "the log's other files have")
     for name, wanted in schema.columns.items():
@@ -156,9 +156,11 @@ def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> No
             )
 
 
-def time_type(path: Path, found: Footer, name: str) -> Type:
+def _time_type(log: Format, path: Path, found: Footer, name: str) -> Type:
     """Return the type of a time column: integers of any size are int64, dates and datetimes themselves."""
-    column = _type(path, found, name, "time").required()
+    column = _type(
+        path, found, name, "time", f"; name the time column under the input's `time`{log.clock_hint}"
+    ).required()
     if column.is_integer:
         return INT64
     if column.kind not in ("date", "datetime"):
@@ -170,7 +172,7 @@ def time_type(path: Path, found: Footer, name: str) -> Type:
     return column
 
 
-def _type(path: Path, found: Footer, name: str, role: str) -> Type:
+def _type(path: Path, found: Footer, name: str, role: str, advice: str = "") -> Type:
     if name not in found:
         near = did_you_mean(name, found)
         hint = (
@@ -178,8 +180,7 @@ def _type(path: Path, found: Footer, name: str, role: str) -> Type:
             if near
             else f"its columns are: {', '.join(one for one in found if one != ARRIVAL)}"
         )
-        if role == "time" and not near:
-            hint += "; name the time column under the input's `time`, or write `clock: arrival` at the top of the file: the time of a row is then the run that takes it in"
+        hint += "" if near else advice
         if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
             hint = f"the header has {other[0]!r} between its names: set `csv: {{delimiter: {json.dumps(other[0])}}}` under the input"
         raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)
