@@ -30,6 +30,7 @@ from ddcli.errors import EngineError, UsageError
 from ddcli.plan import logical
 from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 from ddcli.plan.operators import Surroundings
 from ddcli.plan.physical import PhysicalGraph
 from ddcli.plan.relation import Relation
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas
     from ddcli.expressions.types import Type
-    from ddcli.plan.logical import LoopName, Node
+    from ddcli.plan.node import LoopName, Node
 
 
 SHARDS = 2
@@ -339,14 +340,14 @@ class Dataflow:
         roots |= {name: kept.relation.node for name, kept in self._kept.items()}
         # A source that comes arranged is read with all columns, so every reader reads the same arrangement.
         indexed = {name: feed.relation.node for name, feed in self._indexed().items()}
-        lowered = lower(logical.Graph(roots | indexed)).outputs
+        lowered = lower(Graph(roots | indexed)).outputs
         lowered = with_delta_joins(lowered, delta_joins(lowered, lambda _: True))
         outputs = {
             name: arrange(node, self._kept[name].key) if name in self._kept else node
             for name, node in lowered.items()
             if name in roots
         }
-        nodes = logical.Graph(outputs | {name: lowered[name] for name in indexed}).nodes()
+        nodes = Graph(outputs | {name: lowered[name] for name in indexed}).nodes()
         return PhysicalGraph(outputs, tuple(nodes))
 
     def _indexed(self) -> dict[str, ImportedArrangement | Upserts]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.api.program import Program
     from ddcli.errors import Text
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.logical import LoopName
+    from ddcli.plan.node import LoopName
     from ddcli.plan.relation import Relation
 
 

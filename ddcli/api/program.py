@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ddcli.api.clock import Clock
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
-    from ddcli.plan.logical import LoopName
+    from ddcli.plan.node import LoopName
     from ddcli.plan.operators import Surroundings
     from ddcli.plan.relation import Relation
 

@@ -37,8 +37,8 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Nest
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import loops, physical
-from ddcli.plan.logical import below, digest
 from ddcli.plan.loops import entering, level
+from ddcli.plan.node import below, digest
 from ddcli.plan.node_kinds import kind
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.sources.input_format import InputFacts
 
 T = TypeVar("T")

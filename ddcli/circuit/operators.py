@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import DdError
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 INT64 = Type("int64")
 

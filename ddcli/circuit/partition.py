@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddcli.expressions.types import Type
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Owned = tuple[tuple[str, "Type"], ...] | None
 """Columns of a collection whose values say in which shard a record is, each with the type it had when that was found out:

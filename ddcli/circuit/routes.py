@@ -10,7 +10,7 @@ from ddcli.plan import physical
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 
 def route(node: Node) -> Sequence[int]:

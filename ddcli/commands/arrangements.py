@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.store.state.manifest import Manifest
 
 

@@ -24,7 +24,7 @@ from ddcli.store.state.verify import check_bytes
 if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
     from ddcli.expressions.types import Schema
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.sources.slices import Slice

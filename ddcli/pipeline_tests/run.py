@@ -20,8 +20,8 @@ from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonica
 from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
 from ddcli.pipeline_tests.rows import Material
 from ddcli.pipeline_tests.sources import Subject
-from ddcli.plan import logical
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 from ddcli.plan.test_steps import meant
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
@@ -170,10 +170,10 @@ class _Stepping:
         """Return what the test computes."""
         return lower(self._logical())
 
-    def _logical(self) -> logical.Graph:
+    def _logical(self) -> Graph:
         """Return the collections that the test names, or where it names none, all outputs."""
         named = [each.collection for step in self.test.steps for each in step.expect] or list(self.subject.spec.outputs)
-        return logical.Graph({name: self.subject.relation(name).node for name in named})
+        return Graph({name: self.subject.relation(name).node for name in named})
 
     def _placed(self, failure: Failure, number: int) -> Failure:
         """Return a failure with the step that it was found in."""

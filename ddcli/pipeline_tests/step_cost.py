@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.trial import Kept, Matrix, Trial
     from ddcli.errors import Span
     from ddcli.pipeline_tests.sources import Subject
-    from ddcli.plan.logical import Graph
+    from ddcli.plan.node import Graph
     from ddcli.spec.bounds import Budget
 
 HINTS = {

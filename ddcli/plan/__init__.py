@@ -8,6 +8,7 @@
 * conditions: those that `and` connects, and which of them fail on no record
 * delta: joins of a collection with itself that keep nothing of what lies between
 * descriptions: names and short descriptions of physical nodes
+* node: nodes, and graphs of them
 * node_kinds: the word for what a physical node does
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
@@ -18,7 +19,7 @@
 * join: the columns that a join pairs and returns
 * kept_sides: filters asked of what joins return, where their sides are then one collection, which is kept once
 * literals: values of the file in the types of columns
-* logical: the logical graph
+* logical: the operators of a logical graph: what each reads, and which columns identify its records
 * loops: loop variables and the node that binds them
 * lower: from the logical to the physical graph
 * once: a record that stays, from the first of some inputs
@@ -39,7 +40,6 @@
 * temporal: when a record exists, in units of time
 * test_steps: a file's tests with types
 * union: collections in one schema
-* unique: the columns that identify a record
 * windows: window calls as nodes, and how they are lowered
 * work: what bounds the work of physical nodes
 """

@@ -19,7 +19,7 @@ from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
 if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.spec import operator_model
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Graph
+    from ddcli.plan.node import Graph
     from ddcli.plan.relation import Relation
     from ddcli.spec.model import Spec
 

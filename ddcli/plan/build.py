@@ -15,6 +15,7 @@ from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.iteration import iterate
 from ddcli.plan.named_times import named_times
+from ddcli.plan.node import Graph
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
 from ddcli.plan.relation import Relation
 from ddcli.plan.targets import refused_columns
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import DdError, Span
     from ddcli.expressions.types import Schema
+    from ddcli.plan.node import LoopName, Node
 
 
 def build(
@@ -33,7 +35,7 @@ def build(
     schemas: Mapping[str, Schema],
     time: Sequence[Type] = HERE.time,
     keys: Mapping[str, tuple[str, ...]] | None = None,
-) -> logical.Graph:
+) -> Graph:
     """Return the logical graph of the outputs of `spec` and of what it exports; `schemas` has each input's columns, `time` the
     types of the coordinates of their times, `keys` the keys of those that are imported.
 
@@ -52,7 +54,7 @@ def build(
     if errors:
         raise SpecErrors(errors)
     exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
-    return logical.Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders)
+    return Graph(outputs | exports, section.engines, tuple(around.notes), around.places, orders)
 
 
 def build_collections(
@@ -106,7 +108,7 @@ def _built_with(
         places[found.node.fingerprint] = f"inputs.{name}", spec.inputs[name].name.span
         return found
 
-    def inputs() -> list[logical.Node]:
+    def inputs() -> list[Node]:
         return [relation.node for name in spec.inputs if (relation := source(name)) is not None]
 
     around = Surroundings(tuple(time), folder=str(spec.path.absolute().parent), inputs=inputs, places=places)
@@ -247,7 +249,7 @@ class _Section:
         results = loop.result if isinstance(loop.result, tuple) else (loop.result,)
         others = [result.value for result in results if result.value not in names]
 
-        def bodies(inner: logical.LoopName, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
+        def bodies(inner: LoopName, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
             around = replace(self.around, loop=inner)
             given = dict(zip(names, variables, strict=True))
             body = _Section(loop.body, self.named, around, self.errors, {}, given)

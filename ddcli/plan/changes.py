@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
 
 CONTENTS = "="

@@ -16,7 +16,7 @@ from ddcli.plan.descriptions import without_parentheses
 from ddcli.plan.generation import place
 from ddcli.plan.join_order import MUCH, reordered
 from ddcli.plan.kept_sides import OFTEN, by_conditions, kept_rows
-from ddcli.plan.logical import Graph
+from ddcli.plan.node import Graph, below
 from ddcli.plan.places import places
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generation import Generation
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Join, Node
+    from ddcli.plan.logical import Join
+    from ddcli.plan.node import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def _paths(bound: BoundPipeline, part: Graph) -> dict[str, str]:
     for node in part.nodes():  # inputs come before their readers
         if node.fingerprint in bound.graph.places:
             path, _ = bound.graph.places[node.fingerprint]
-            for each in logical.below(node, lambda known: known.fingerprint in found):
+            for each in below(node, lambda known: known.fingerprint in found):
                 found[each.fingerprint] = path
     return found
 

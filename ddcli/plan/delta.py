@@ -21,8 +21,8 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import Type
 from ddcli.plan import loops, physical
-from ddcli.plan.logical import Graph, below, digest
 from ddcli.plan.loops import level
+from ddcli.plan.node import Graph, below, digest
 from ddcli.plan.shape import conform, is_not_null, not_null_column
 from ddcli.plan.work import is_constant
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.steps import Step
     from ddcli.expressions.types import Schema
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Place = tuple[int, str]
 """A side's number, and a column of the collection that it is of."""

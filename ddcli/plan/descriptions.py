@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 OWN = re.compile(
     r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|rows\d|present|side|at)"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Engines = dict[str, frozenset[str]]
 """What is asked for, by fingerprint of nodes. A node that two collections share may have two wishes."""

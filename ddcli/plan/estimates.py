@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Pair = tuple[float, float]
 SHARES = {"=": 0.1, "is not distinct from": 0.1, "<>": 0.9, "is distinct from": 0.9, "is null": 0.0}

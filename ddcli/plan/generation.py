@@ -17,8 +17,8 @@ from ddcli.plan import logical
 from ddcli.plan.delta import delta_joins, identity, with_delta_joins
 from ddcli.plan.join_order import much_smaller, reordered
 from ddcli.plan.kept_sides import Share, by_conditions, chosen_wholes, kept_whole, sides_above
-from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import GraphLowering, read_counts
+from ddcli.plan.node import Graph, Node, below, digest
 from ddcli.plan.prune import required_columns, side_name, sides
 from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
 
@@ -38,7 +38,7 @@ def place(node: Node) -> str:
 
     Unlike its fingerprint, that stays when an input declares one column more, or a file has one more.
     """
-    for each in logical.below(node, lambda known: known.fingerprint in _PLACES):
+    for each in below(node, lambda known: known.fingerprint in _PLACES):
         _PLACES[each.fingerprint] = _place(each)
     return _PLACES[node.fingerprint]
 

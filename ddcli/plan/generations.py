@@ -20,8 +20,8 @@ from ddcli.plan import logical, physical
 from ddcli.plan.generation import Choices, Generation, as_it_is, place
 from ddcli.plan.join_order import keeps_key, reordered
 from ddcli.plan.kept_sides import Share, by_conditions
-from ddcli.plan.logical import Graph, Node
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 from ddcli.plan.outline import outline
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
     from ddcli.plan.logical import Join
+    from ddcli.plan.node import Node
 
 
 @dataclass(frozen=True)

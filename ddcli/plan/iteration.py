@@ -6,8 +6,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, SpecError, SpecErrors, Text
-from ddcli.plan.logical import LoopName
 from ddcli.plan.loops import Iterate, Leave, LoopVariable, identified
+from ddcli.plan.node import LoopName
 from ddcli.plan.relation import Relation
 from ddcli.plan.union import common_schema, with_schema
 from ddcli.spec.model import GUARD

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.plan import logical
-from ddcli.plan.logical import Graph
+from ddcli.plan.node import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
-    from ddcli.plan.logical import Join, Node
+    from ddcli.plan.logical import Join
+    from ddcli.plan.node import Node
 
 MUCH = 32
 """How many times as large as the others the first collection is, for which another order is worth it."""
@@ -69,7 +70,7 @@ def keeps_key(node: Join, first: Join) -> bool:
 
 def _size(node: Node, sizes: Mapping[str, int]) -> int | None:
     """Return the bytes of the largest input below; None if that is not known, or a loop is."""
-    names = Graph({"": node}).sources()
+    names = logical.sources(Graph({"": node}))
     if node.free or not names or not names.keys() <= sizes.keys():
         return None
     return max(sizes[name] for name in names)

@@ -20,7 +20,7 @@ from ddcli.plan import logical
 from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
 from ddcli.plan.join_order import joined_whole
-from ddcli.plan.logical import Graph, digest
+from ddcli.plan.node import Graph, digest
 from ddcli.plan.pushdown import MovedFilters, asked
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.tree import Expression
     from ddcli.plan.engines import Engines
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 OFTEN = 2
 """How many times the rows of a collection are expected to be kept by one key, from which on the collection itself is kept instead."""

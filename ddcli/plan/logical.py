@@ -1,154 +1,42 @@
 """The logical graph: one node an operator, as its definition reads; the reference model in tests evaluates just this.
 
-A node knows its inputs and its schema. Its identity is its fingerprint: the hash of what it says and of its inputs'
-fingerprints. Names of collections, places in the file and formatting are no part of it, so equal subgraphs are one
-node however they are written, and renaming or reformatting changes nothing.
+An operator says of itself which columns it reads, which identify its records, and what people call it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
-from dataclasses import field, fields
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
-from ddcli.named_tuple import NamedTuple
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
+from ddcli.expressions.tree import Column
+from ddcli.plan.node import NO_KEYS, Node, inherited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.expressions.types import Schema
     from ddcli.expressions.windows import WindowCall
+    from ddcli.plan.node import Columns, Graph, Keys
 
 
-_JSON = json.JSONEncoder(separators=(",", ":"))
+def columns_of(expressions: Iterable[Expression]) -> Columns:
+    """Return the columns that any of the expressions reads."""
+    return frozenset(name for expression in expressions for name in expression.columns())
 
 
-def digest(*parts: Any) -> str:
-    """Return a short stable hash of JSON-able parts."""
-    return hashlib.sha256(_JSON.encode(parts).encode()).hexdigest()[:20]
+def is_unique(keys: Keys, columns: Iterable[str]) -> bool:
+    """Say whether no two records agree on these columns."""
+    return any(key <= set(columns) for key in keys)
 
 
-T = TypeVar("T")
-
-
-class inherited(cached_property[T]):  # noqa: N801 - read as a decorator, as `cached_property` is
-    """A cached property of a node that is made of the same property of its inputs.
-
-    That of the nodes below is computed first, from the inputs on, so that no graph is too deep.
-    """
-
-    def __get__(self, node: Any, owner: type[Any] | None = None) -> Any:
-        if node is None:
-            return self
-        name = self.attrname
-        assert name is not None
-        if any(name not in child.__dict__ for child in node.inputs):
-            for each in below(node, lambda known: name in known.__dict__):
-                if each is not node:
-                    getattr(each, name)  # a class may have a way of its own
-        found = node.__dict__[name] = self.func(node)
-        return found
-
-
-def below(
-    node: Node, known: Callable[[Node], bool], inputs: Callable[[Node], Sequence[Node]] = lambda node: node.inputs
-) -> Iterator[Node]:
-    """Yield a node and those below it, each after its inputs, without those that are `known`.
-
-    Whoever takes a node makes it known before the next: what is below a node that is known is passed over. `inputs` may say of a
-    node that it has others to come first.
-    """
-    left = [node]
-    while left:
-        unknown = [child for child in inputs(left[-1]) if not known(child)]
-        left += reversed(unknown)
-        if not unknown:
-            found = left.pop()
-            if not known(found):
-                yield found
-
-
-FORMER_NAMES = {
-    "Arrangement": "Arranged",
-    "Consolidated": "Consolidate",
-    "KeptArrangement": "Kept",
-    "LoopVariable": "Variable",
-    "SignedSum": "Sum",
-    "SnapshotTable": "Snapshots",
-    "StateContents": "Contents",
-    "Upsert": "Upserts",
-    "UpsertTable": "Upserts",
-    "WatchedRecords": "Watched",
-}
-"""Nodes whose classes had other names when states were first written."""
-
-
-class LoopName(NamedTuple):
-    """A loop by name, and how many loops deep its body is."""
-
-    depth: int
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """An operator over collections. `schema` is that of its result."""
-
-    inputs: tuple[Node, ...]
-    schema: Schema
-
-    @property
-    def operator(self) -> str:
-        """What fingerprints call the operator. States hold them: it stays as it is when its class is renamed."""
-        return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        """What distinguishes the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
-        kind: Any = type(self)
-        return tuple(_plain_value(getattr(self, name)) for name in _own_fields(kind))
-
-    @inherited
-    def fingerprint(self) -> str:
-        """Identity: equal fingerprints mean equal collections."""
-        columns = [(name, str(kind)) for name, kind in self.schema.items()]
-        return digest(self.operator, self.says, columns, [node.fingerprint for node in self.inputs])
-
-    @inherited
-    def free(self) -> frozenset[LoopName]:
-        """The loops whose round the collection depends on; without any, it is the same in every round."""
-        return frozenset().union(*(node.free for node in self.inputs))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Node) and self.fingerprint == other.fingerprint
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
-
-
-@cache
-def _own_fields(kind: Any) -> tuple[str, ...]:
-    """Return the names of a class's fields beside inputs and schema."""
-    return tuple(each.name for each in fields(kind)[2:])
-
-
-def _plain_value(value: Any) -> Any:
-    """Return a field's value as JSON has it: expressions and aggregate calls as text, functions with what identifies them."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain_value, value))
-    if isinstance(value, str):
-        return stage.identity(value)
-    return value.text() if hasattr(value, "text") else value
+def _renamed(keys: Keys, names: Mapping[str, str]) -> Keys:
+    """Return the keys of which all columns have a new name."""
+    return frozenset(frozenset(names[name] for name in key) for key in keys if key <= names.keys())
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +69,10 @@ class Upsert(Node):
     def says(self) -> tuple[Any, ...]:
         return (self.key, "lasting") if self.lasting else (self.key,)
 
+    def reads(self, wanted: Columns) -> list[Columns]:
+        sequence = {MOMENT, SEQUENCE} if self.lasting else set()
+        return [wanted | {*self.key, PRESENT, ORDER} | sequence]
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshots(Node):
@@ -188,13 +80,25 @@ class Snapshots(Node):
 
     key: tuple[str, ...]
 
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted | set(self.key)]
+
 
 EXPORT = "export:"
 """How the names of a graph's outputs begin that are arrangements for other pipelines."""
 
 
 @dataclass(frozen=True, eq=False)
-class Watched(Node):
+class Passing(Node):
+    """The input itself."""
+
+    @inherited
+    def unique(self) -> Keys:
+        return self.inputs[0].unique
+
+
+@dataclass(frozen=True, eq=False)
+class Watched(Passing):
     """An input whose records are watched: none should be there less than no times."""
 
 
@@ -211,6 +115,31 @@ class Apply(Node):
     @property
     def says(self) -> tuple[Any, ...]:
         return (stage.FusedSteps(self.inputs[0].schema, (self.step,)).text(),)
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        step = self.step
+        if isinstance(step, FilterStep):
+            return [wanted | step.condition.columns()]
+        if isinstance(step, MapStep):
+            return [columns_of(expression for name, expression in step.columns if name in wanted)]
+        if isinstance(step, UnnestStep):
+            return [(wanted - {step.name}) | columns_of(step.call.args)]
+        if isinstance(step, ExplodeStep):
+            return [wanted | step.weight.columns()]
+        return super().reads(wanted)
+
+    @inherited
+    def unique(self) -> Keys:
+        if isinstance(self.step, FilterStep):
+            return self.inputs[0].unique
+        if isinstance(self.step, MapStep):
+            have = self.inputs[0].schema
+            names: dict[str, str] = {}
+            for name, each in self.step.columns:  # one that there is twice under its own name, where it has that
+                if isinstance(each, Column) and each.type.required() == have[each.name].required():
+                    names[each.name] = name if name == each.name else names.get(each.name, name)
+            return _renamed(self.inputs[0].unique, names)
+        return NO_KEYS
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,31 +167,50 @@ class Temporal(Node):
     lower: Expression | None
     upper: Expression | None
 
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted | columns_of(bound for bound in (self.lower, self.upper) if bound)]
+
 
 @dataclass(frozen=True, eq=False)
 class Negate(Node):
     """The input with each diff negated."""
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted]
 
 
 @dataclass(frozen=True, eq=False)
 class Concat(Node):
     """The sum of inputs of equal schema."""
 
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted for _ in self.inputs]
+
 
 @dataclass(frozen=True, eq=False)
-class Consolidate(Node):
+class Consolidate(Passing):
     """The input itself, with at most one update for a record and time."""
 
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted]
+
 
 @dataclass(frozen=True, eq=False)
-class Arrange(Node):
+class Arrange(Passing):
     """The input itself, indexed by key for every join or reduction by it."""
 
     by: tuple[str, ...]
 
+    @property
+    def read_by(self) -> tuple[tuple[str, ...], ...]:
+        return (self.by,)
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted | set(self.by)]
+
 
 @dataclass(frozen=True, eq=False)
-class Inspect(Node):
+class Inspect(Passing):
     """The input itself, whose updates are shown to a person under a label."""
 
     label: str
@@ -275,6 +223,10 @@ class Once(Node):
     What SQL has rows of that depend on no row: `values`, an aggregate of nothing. A collection that is there without any input can't be written
     to a log, whose times the inputs' are.
     """
+
+    @inherited
+    def unique(self) -> Keys:
+        return frozenset({frozenset()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,6 +255,30 @@ class Join(Pairing):
     how: str
     columns: tuple[tuple[str, str, str], ...]
 
+    @property
+    def read_by(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(zip(*self.on, strict=True))
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        left = {source for name, side, source in self.columns if name in wanted and side != "right"}
+        right = {source for name, side, source in self.columns if name in wanted and side == "right"}
+        return [frozenset(left | {one for one, _ in self.on}), frozenset(right | {other for _, other in self.on})]
+
+    @inherited
+    def unique(self) -> Keys:
+        """Return a side's keys, where each of its records has one partner at most."""
+        found = NO_KEYS
+        left = {source: name for name, side, source in reversed(self.columns) if side != "right"}
+        right = {source: name for name, side, source in reversed(self.columns) if side == "right"}
+        for one, other in self.on:  # a key, which the record has under the left one's name
+            if one in left and self.how == "inner":
+                right.setdefault(other, left[one])
+        if self.how in ("inner", "left") and is_unique(self.inputs[1].unique, [other for _, other in self.on]):
+            found |= _renamed(self.inputs[0].unique, left)
+        if self.how == "inner" and is_unique(self.inputs[0].unique, [one for one, _ in self.on]):
+            found |= _renamed(self.inputs[1].unique, right)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class AsofJoin(Pairing):
@@ -320,6 +296,19 @@ class AsofJoin(Pairing):
     forward: bool
     strict: bool
     columns: tuple[tuple[str, str, str], ...]
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        """Read of the right side all columns that the join has, wanted or not: they decide among records with equal values."""
+        left = {source for name, side, source in self.columns if name in wanted and side != "right"}
+        right = {source for _, side, source in self.columns if side == "right"}
+        ons = [frozenset(pair[side] for pair in (*self.on, self.at)) for side in (0, 1)]
+        return [ons[0] | left, ons[1] | right]
+
+    @inherited
+    def unique(self) -> Keys:
+        return _renamed(
+            self.inputs[0].unique, {source: name for name, side, source in reversed(self.columns) if side != "right"}
+        )
 
     def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what is known of the left and of the right record by values of the result's; of the right one also its key."""
@@ -347,6 +336,17 @@ class Semijoin(Node):
     on: tuple[tuple[str, str], ...]
     anti: bool
 
+    @property
+    def read_by(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(zip(*self.on, strict=True))
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted | {one for one, _ in self.on}, frozenset(other for _, other in self.on)]
+
+    @inherited
+    def unique(self) -> Keys:
+        return self.inputs[0].unique
+
 
 @dataclass(frozen=True, eq=False)
 class Reduce(Node):
@@ -356,11 +356,22 @@ class Reduce(Node):
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Expression], ...]
 
+    def reads(self, wanted: Columns) -> list[Columns]:  # a group's presence needs its keys
+        arguments = [argument for call in self.calls for argument in call.args]
+        order = [expression for call in self.calls for expression, _ in call.order_by]
+        return [columns_of([expression for _, expression in self.by] + arguments + order)]
+
+    @inherited
+    def unique(self) -> Keys:
+        return frozenset({frozenset(name for name, _ in self.by)})
+
 
 @dataclass(frozen=True, eq=False)
 class Grouped(Node, ABC):
     """An operator whose records of a group, those with equal `by` columns, depend on all of the input's and on no other group's."""
 
+    certain: ClassVar[bool] = False
+    """Whether it fails on no group, so that a condition may be asked of the group's rows before."""
     by: tuple[str, ...]
 
     @property
@@ -387,6 +398,10 @@ class Threshold(Node):
 
     function: Expression | None
 
+    @inherited
+    def unique(self) -> Keys:
+        return frozenset({frozenset(self.schema)}) if self.function is None else NO_KEYS
+
 
 @dataclass(frozen=True, eq=False)
 class TopK(Grouped):
@@ -394,12 +409,17 @@ class TopK(Grouped):
     whether it descends), ties by the remaining columns in lane order.
     """
 
+    certain: ClassVar[bool] = True
     k: int
     order_by: tuple[tuple[str, bool], ...]
 
     @property
     def title(self) -> str:
         return f"top {self.k}"
+
+    @inherited
+    def unique(self) -> Keys:
+        return self.inputs[0].unique | {frozenset(self.by)} if self.k == 1 else self.inputs[0].unique
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,37 +438,6 @@ class Window(Grouped):
         return f"window {', '.join(call.text() for _, call in self.calls)}"
 
 
-@dataclass(frozen=True)
-class Graph:
-    """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
-
-    `notes` are what is worth knowing of its queries, each at its place; `places` says where nodes are written, by fingerprint: the
-    path there, and its place; `orders` has the orders in which outputs are shown, of those that have one.
-    """
-
-    outputs: dict[str, Node]
-    engines: dict[str, frozenset[str]] = field(default_factory=dict)
-    notes: tuple[tuple[Span, str], ...] = ()
-    places: dict[str, tuple[str, Span]] = field(default_factory=dict)
-    orders: dict[str, RowOrder] = field(default_factory=dict)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Identity of the whole: equal for equal outputs under equal names."""
-        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
-
-    def nodes(self) -> list[Node]:
-        """Return every node once, inputs before their readers."""
-        return [*self._nodes]
-
-    @cached_property
-    def _nodes(self) -> tuple[Node, ...]:
-        seen: dict[str, Node] = {}
-        for node in self.outputs.values():
-            for reached in below(node, lambda known: known.fingerprint in seen):
-                seen[reached.fingerprint] = reached
-        return (*seen.values(),)
-
-    def sources(self) -> dict[str, Source]:
-        """Return the inputs that some output reads, by name."""
-        return {node.name: node for node in self.nodes() if isinstance(node, Source)}
+def sources(graph: Graph) -> dict[str, Source]:
+    """Return the inputs that some output reads, by name."""
+    return {node.name: node for node in graph.nodes() if isinstance(node, Source)}

@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.plan.logical import LoopName, Node, below, digest, inherited
+from ddcli.plan.node import LoopName, Node, below, digest, inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.node import Columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,9 @@ class Enter(OfLoop):
     """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
 
     at: Expression
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        return [wanted | self.at.columns()]
 
 
 @dataclass(frozen=True, eq=False)

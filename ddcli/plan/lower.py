@@ -16,11 +16,11 @@ from ddcli.expressions.tree import Cast, Column, Expression
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.asof import lower_asof
 from ddcli.plan.engines import Engines, carried
+from ddcli.plan.node import Graph, Node
 from ddcli.plan.physical_joins import joined_once, keyed, matched, padded, unmatched
 from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.reductions import INT64, UNORDERED_LANES, grouped, lower_reduction, ranked
 from ddcli.plan.shape import arrange, conform, is_choice, is_not_null, linear
-from ddcli.plan.unique import Keys, is_unique, unique_columns
 from ddcli.plan.windows import lower_window
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 
-def lower(graph: logical.Graph) -> physical.PhysicalGraph:
+def lower(graph: Graph) -> physical.PhysicalGraph:
     """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside."""
     return GraphLowering.of(graph).graph(graph)
 
 
-def read_counts(graph: logical.Graph) -> Counter[str]:
+def read_counts(graph: Graph) -> Counter[str]:
     """Count how often each node is read: one that is read twice is computed once, so it is fused into neither."""
     counts = Counter(child.fingerprint for node in graph.nodes() for child in node.inputs)
     counts.update(node.fingerprint for node in graph.outputs.values())
@@ -47,14 +47,13 @@ class GraphLowering:
 
     required: dict[str, frozenset[str]]
     once: frozenset[str]
-    keys: dict[str, Keys]
     alike: bool
-    _done: dict[str, logical.Node] = field(default_factory=dict)
+    _done: dict[str, Node] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
-        graph: logical.Graph,
+        graph: Graph,
         columns: Mapping[str, frozenset[str]] | None = None,
         once: frozenset[str] | None = None,
         *,
@@ -69,9 +68,9 @@ class GraphLowering:
         alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
         if once is not None:
             alone = {fingerprint for fingerprint in alone if fingerprint not in (columns or {})} | once
-        return cls(required_columns(graph, columns), frozenset(alone), unique_columns(graph), alike)
+        return cls(required_columns(graph, columns), frozenset(alone), alike)
 
-    def graph(self, graph: logical.Graph) -> physical.PhysicalGraph:
+    def graph(self, graph: Graph) -> physical.PhysicalGraph:
         """Return the physical graph that computes the outputs of the graph; raise UsageError for one that a loop keeps inside."""
         for node in graph.outputs.values():
             if node.free:
@@ -83,24 +82,24 @@ class GraphLowering:
             name: self.exported(node) if name.startswith(logical.EXPORT) else self.node(node)
             for name, node in graph.outputs.items()
         }
-        made = logical.Graph(outputs).nodes()
+        made = Graph(outputs).nodes()
         return physical.PhysicalGraph(outputs, tuple(made), self.engines(graph.nodes(), graph.engines, made))
 
-    def nodes(self, graph: logical.Graph) -> dict[str, logical.Node]:
+    def nodes(self, graph: Graph) -> dict[str, Node]:
         """Return what each node of the graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
 
         What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
         """
         return {node.fingerprint: self.node(node) for node in graph.nodes()}
 
-    def node(self, node: logical.Node) -> logical.Node:
+    def node(self, node: Node) -> Node:
         """Return the physical node with the required columns of a logical one, in its order."""
         done = self._done.get(node.fingerprint)
         if done is None:
             done = self._done[node.fingerprint] = self.lowered(node)
         return done
 
-    def exported(self, node: logical.Node) -> logical.Node:
+    def exported(self, node: Node) -> Node:
         """Return the arrangement of all columns of a collection by the key that it is exported with, as joins by that key read it.
 
         Records whose key is null are not in it: they would be kept for nobody to find.
@@ -111,31 +110,31 @@ class GraphLowering:
         exported = self.exactly(child, child.schema)
         return keyed(exported, sorted(set(node.by)), fuse=self.alike and is_choice(exported))
 
-    def engines(self, graph: Sequence[logical.Node], wishes: Engines, nodes: Sequence[logical.Node]) -> Engines:
+    def engines(self, graph: Sequence[Node], wishes: Engines, nodes: Sequence[Node]) -> Engines:
         """Return where the physical `nodes` of a graph are to be computed."""
         return carried(wishes, graph, self._done, nodes)
 
-    def schema(self, node: logical.Node) -> Schema:
+    def schema(self, node: Node) -> Schema:
         needed = self.required[node.fingerprint]
         return {name: kind for name, kind in node.schema.items() if name in needed}
 
-    def read_once(self, node: logical.Node) -> bool:
+    def read_once(self, node: Node) -> bool:
         return node.fingerprint in self.once
 
-    def exactly(self, child: logical.Node, schema: Schema) -> logical.Node:
+    def exactly(self, child: Node, schema: Schema) -> Node:
         """Return the physical node of `child` with just these columns, in this order, of these types."""
         return conform(self.node(child), schema, fuse=self.read_once(child))
 
     @singledispatchmethod
-    def lowered(self, node: logical.Node) -> logical.Node:
+    def lowered(self, node: Node) -> Node:
         raise AssertionError(type(node))
 
     @lowered.register
-    def _(self, node: logical.Source) -> logical.Node:
+    def _(self, node: logical.Source) -> Node:
         return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning, node.arranged)
 
     @lowered.register(logical.Upsert | logical.Snapshots)
-    def _(self, node: logical.Upsert | logical.Snapshots) -> logical.Node:
+    def _(self, node: logical.Upsert | logical.Snapshots) -> Node:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         schema = self.schema(node)
@@ -154,7 +153,7 @@ class GraphLowering:
         return conform(linear(table, [FilterStep(present)], rows, fuse=True), schema, fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Watched) -> logical.Node:
+    def _(self, node: logical.Watched) -> Node:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         return conform(
@@ -164,7 +163,7 @@ class GraphLowering:
         )
 
     @lowered.register
-    def _(self, node: logical.Apply) -> logical.Node:
+    def _(self, node: logical.Apply) -> Node:
         (child,) = node.inputs
         step = node.step
         schema = self.schema(node)
@@ -181,36 +180,36 @@ class GraphLowering:
         return conform(applied, schema, fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Once) -> logical.Node:
+    def _(self, node: logical.Once) -> Node:
         return physical.StandingRecord((self.exactly(node.inputs[0], node.schema),), node.schema)
 
     @lowered.register
-    def _(self, node: logical.Negate) -> logical.Node:
+    def _(self, node: logical.Negate) -> Node:
         schema = self.schema(node)
         return physical.SignedSum((self.exactly(node.inputs[0], schema),), schema, (-1,))
 
     @lowered.register
-    def _(self, node: logical.Concat) -> logical.Node:
+    def _(self, node: logical.Concat) -> Node:
         schema = self.schema(node)
         return physical.SignedSum(
             tuple(self.exactly(child, schema) for child in node.inputs), schema, (1,) * len(node.inputs)
         )
 
     @lowered.register
-    def _(self, node: logical.Consolidate) -> logical.Node:
+    def _(self, node: logical.Consolidate) -> Node:
         schema = self.schema(node)
         return physical.Consolidated((self.exactly(node.inputs[0], schema),), schema)
 
     @lowered.register
-    def _(self, node: logical.Inspect) -> logical.Node:
+    def _(self, node: logical.Inspect) -> Node:
         return physical.Show((self.exactly(node.inputs[0], node.schema),), node.schema, node.label)
 
     @lowered.register
-    def _(self, node: logical.Arrange) -> logical.Node:
+    def _(self, node: logical.Arrange) -> Node:
         return self.node(node.inputs[0])
 
     @lowered.register
-    def _(self, node: logical.Join) -> logical.Node:
+    def _(self, node: logical.Join) -> Node:
         schema = self.schema(node)
         on = tuple(sorted(node.on))
         one, other = [one for one, _ in on], [other for _, other in on]
@@ -226,7 +225,7 @@ class GraphLowering:
             return joined_once(node, self.side(node.left, one), left_arranged, right_arranged, columns, schema)
         sides = {"left": left_arranged.schema, "right": right_arranged.schema}
         inner_schema = {name: sides[side][source] for name, side, source in columns}
-        parts: list[logical.Node] = [
+        parts: list[Node] = [
             conform(physical.EquiJoin((left_arranged, right_arranged), inner_schema, columns), schema, fuse=True)
         ]
         if node.how in ("left", "full"):
@@ -238,19 +237,19 @@ class GraphLowering:
         return parts[0] if len(parts) == 1 else physical.SignedSum(tuple(parts), schema, (1,) * len(parts))
 
     @lowered.register
-    def _(self, node: logical.AsofJoin) -> logical.Node:
+    def _(self, node: logical.AsofJoin) -> Node:
         return lower_asof(node, self.node(node.left), self.node(node.right), self.schema(node))
 
-    def unique(self, node: logical.Node, columns: Sequence[str]) -> bool:
+    def unique(self, node: Node, columns: Sequence[str]) -> bool:
         """Say whether no two records of a collection agree on these columns."""
-        return is_unique(self.keys[node.fingerprint], columns)
+        return logical.is_unique(node.unique, columns)
 
-    def side(self, child: logical.Node, keys: Sequence[str], *, fuse: bool = False) -> logical.Node:
+    def side(self, child: Node, keys: Sequence[str], *, fuse: bool = False) -> Node:
         """Return the physical node of `child` with the columns that joins by these keys need, in its order."""
         whole, needed = self.node(child), self.required[side_name(arranged(child).fingerprint, keys)]
         return conform(whole, {name: kind for name, kind in whole.schema.items() if name in needed}, fuse=fuse)
 
-    def keyed(self, child: logical.Node, keys: Sequence[str], *, fuse: bool, alone: bool) -> physical.Arrangement:
+    def keyed(self, child: Node, keys: Sequence[str], *, fuse: bool, alone: bool) -> physical.Arrangement:
         """Return the arrangement of `child` by join keys. One that is filtered on read stays as it is, if it is by these keys.
 
         `fuse` it into `child`; and if `alone`, into the choice of columns, which nobody else reads.
@@ -271,7 +270,7 @@ class GraphLowering:
         return keyed(side, keys, fuse=fuse)
 
     @lowered.register
-    def _(self, node: logical.Semijoin) -> logical.Node:
+    def _(self, node: logical.Semijoin) -> Node:
         schema = self.schema(node)
         on = tuple(sorted(node.on))
         keys = [one for one, _ in on]
@@ -284,7 +283,7 @@ class GraphLowering:
         return conform(matched(left_arranged, right_arranged, once=once), schema, fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Reduce) -> logical.Node:
+    def _(self, node: logical.Reduce) -> Node:
         return conform(
             lower_reduction(node, self.node(node.inputs[0]), fuse=self.read_once(node.inputs[0])),
             self.schema(node),
@@ -292,7 +291,7 @@ class GraphLowering:
         )
 
     @lowered.register
-    def _(self, node: logical.PythonReduce) -> logical.Node:
+    def _(self, node: logical.PythonReduce) -> Node:
         child = self.node(node.inputs[0])
         columns = {name: Column(name, child.schema[name]) for name in dict.fromkeys(node.by + node.values)}
         prepared, key = grouped(child, columns, node.by)
@@ -301,13 +300,13 @@ class GraphLowering:
         return conform(group, self.schema(node), fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Threshold) -> logical.Node:
+    def _(self, node: logical.Threshold) -> Node:
         child = self.exactly(node.inputs[0], node.schema)
         result = physical.Multiplicity((arrange(child, tuple(node.schema)),), node.schema, node.function)
         return conform(result, self.schema(node), fuse=True)
 
     @lowered.register
-    def _(self, node: logical.TopK) -> logical.Node:
+    def _(self, node: logical.TopK) -> Node:
         child = self.exactly(node.inputs[0], node.schema)
         columns = {name: Column(name, kind) for name, kind in child.schema.items()}
         prepared, key = grouped(child, columns, node.by)
@@ -318,13 +317,13 @@ class GraphLowering:
         return conform(top, self.schema(node), fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Window) -> logical.Node:
+    def _(self, node: logical.Window) -> Node:
         schema = self.schema(node)
         child = self.exactly(node.inputs[0], node.inputs[0].schema)
         return conform(lower_window(node, schema, child), schema, fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Temporal) -> logical.Node:
+    def _(self, node: logical.Temporal) -> Node:
         bounds = {"$from": node.lower, "$until": node.upper}
         given = {name: bound for name, bound in bounds.items() if bound is not None}
         child = self._beside(node, given)
@@ -332,17 +331,17 @@ class GraphLowering:
         return physical.Delay((shift,), shift.schema)
 
     @lowered.register
-    def _(self, node: logical.JoinFunction) -> logical.Node:
+    def _(self, node: logical.JoinFunction) -> Node:
         child = self.exactly(node.inputs[0], node.inputs[0].schema)
         shift = physical.PythonShift((child,), node.schema, node.function, node.batch)
         return conform(physical.Delay((shift,), node.schema), self.schema(node), fuse=False)
 
     @lowered.register
-    def _(self, node: loops.Enter) -> logical.Node:
+    def _(self, node: loops.Enter) -> Node:
         at = node.at if node.at.type == INT64 else Cast(node.at, INT64)
         return physical.EnterAt((self._beside(node, {"$round": at}),), self.schema(node), node.loop, node.depth)
 
-    def _beside(self, node: logical.Node, added: dict[str, Expression]) -> logical.Node:
+    def _beside(self, node: Node, added: dict[str, Expression]) -> Node:
         """Return the node's input with its columns and, last, the added ones. Records where one of these is null stay out."""
         (child,) = node.inputs
         columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in self.schema(node).items()} | added
@@ -356,15 +355,15 @@ class GraphLowering:
         return linear(self.node(child), steps, schema, fuse=self.read_once(child))
 
     @lowered.register
-    def _(self, node: loops.LoopVariable) -> logical.Node:
+    def _(self, node: loops.LoopVariable) -> Node:
         return conform(node, self.schema(node))
 
     @lowered.register
-    def _(self, node: loops.Iterate) -> logical.Node:
+    def _(self, node: loops.Iterate) -> Node:
         """Identify the loop by what it does here: a column outside that nothing reads is no part of that."""
         inputs = tuple(self.exactly(child, child.schema) for child in node.inputs)
         return loops.identified(replace(node, inputs=inputs))
 
     @lowered.register
-    def _(self, node: loops.Leave) -> logical.Node:
+    def _(self, node: loops.Leave) -> Node:
         return conform(replace(node, inputs=(self.node(node.inputs[0]),)), self.schema(node))

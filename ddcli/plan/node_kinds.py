@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddcli.expressions.steps import Step
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 KINDS: dict[type[Node], str] = {
     physical.Scan: "input",

@@ -9,11 +9,12 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
+from ddcli.plan.node import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 NAME = "#one"
 
@@ -23,7 +24,7 @@ def once(nodes: Sequence[Node]) -> Node:
     sources = {
         each.fingerprint: each
         for node in nodes
-        for each in logical.Graph({"": node}).nodes()
+        for each in Graph({"": node}).nodes()
         if isinstance(each, logical.Source)
     }
     parts: list[Node] = []

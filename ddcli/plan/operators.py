@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ddcli.errors import DdError, Span
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.node import LoopName, Node
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class Surroundings:
     """What is around operators: the types of the coordinates of time, the loop in whose body they are, if any, and the file's folder."""
 
     time: tuple[Type, ...] = (Type("int64"),)
-    loop: logical.LoopName | None = None
+    loop: LoopName | None = None
     folder: str = ""
-    inputs: Callable[[], Sequence[logical.Node]] = tuple
+    inputs: Callable[[], Sequence[Node]] = tuple
     """Returns the nodes of all inputs: rows that depend on no table are there from the first of theirs on."""
-    exports: dict[str, logical.Node] = field(default_factory=dict)
+    exports: dict[str, Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
     notes: list[tuple[Span, str]] = field(default_factory=list)
     """What is worth knowing of queries, each at its place."""

@@ -8,7 +8,7 @@ from ddcli.expressions.tree import Column
 from ddcli.plan import logical
 
 if TYPE_CHECKING:
-    from ddcli.plan.logical import Graph, Node
+    from ddcli.plan.node import Graph, Node
 
 
 def outline(graph: Graph) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from ddcli.expressions.types import Schema
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 ARITHMETIC = {"+", "-", "*", "/", "%"}
 STRICT = ARITHMETIC | STRICT_AND_CERTAIN

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.types import Schema, Type
-from ddcli.plan.logical import EXPORT, Graph, Node, digest
+from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import OfLoop
+from ddcli.plan.node import Graph, Node, digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

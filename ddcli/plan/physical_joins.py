@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.expressions.types import Schema
+    from ddcli.plan.node import Node
 
 
-def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
+def keyed(child: Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
     """Return the arrangement of `child` by join keys. Null equals nothing, so records with a null key stay out.
 
     A column that stands for two keys exists twice.
@@ -49,9 +50,7 @@ def matched(left: physical.Arrangement, right: physical.Arrangement, *, once: bo
     return physical.EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)
 
 
-def unmatched(
-    child: logical.Node, left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False
-) -> logical.Node:
+def unmatched(child: Node, left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False) -> Node:
     """Return the rows of `child` whose key is not in `right`, `left` being its arrangement: all of it less the matched.
 
     Rows with a null key are in `child` and never matched, so they stay.
@@ -62,12 +61,12 @@ def unmatched(
 
 def joined_once(
     node: logical.Join,
-    left: logical.Node,
+    left: Node,
     left_arranged: physical.Arrangement,
     right_arranged: physical.Arrangement,
     columns: Sequence[tuple[str, str, str]],
     schema: Schema,
-) -> logical.Node:
+) -> Node:
     """Return a left join whose right side has a record of each key once at most: without a partner is what the join does not return."""
     names = {name: f"${name}" if name in left_arranged.schema else name for name, side, _ in columns if side == "right"}
     wide = [(name, "left", name) for name in left_arranged.schema]
@@ -87,7 +86,7 @@ def joined_once(
     return physical.SignedSum((conform(found, schema), padded(node, alone, "left", schema)), schema, (1, 1))
 
 
-def padded(node: logical.Join, alone: logical.Node, kept: str, schema: Schema) -> logical.Node:
+def padded(node: logical.Join, alone: Node, kept: str, schema: Schema) -> Node:
     """Give records without a partner the columns of the join, null for those of the other side."""
     partner = {one: one if kept == "left" else other for one, other in reversed(node.on)}
     columns: list[tuple[str, Expression]] = []

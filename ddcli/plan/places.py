@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Graph, Node
+    from ddcli.plan.node import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)

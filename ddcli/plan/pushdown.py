@@ -16,7 +16,7 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain
-from ddcli.plan.logical import Node
+from ddcli.plan.node import Graph, Node
 from ddcli.plan.padded_joins import typed, without_padding
 from ddcli.plan.prune import arranged, side_name, sides
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.windows import WindowCall
     from ddcli.plan.engines import Engines
-    from ddcli.plan.logical import Graph
 
 Parts = dict[int, Expression]
 """Conditions by number: over the columns of whatever node they have come to."""
@@ -62,10 +61,10 @@ def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True
     for node in graph.nodes():
         moving.take(node)
     outputs = {name: moving.done[node.fingerprint] for name, node in graph.outputs.items()}
-    found = logical.Graph(outputs)
+    found = Graph(outputs)
     there = {node.fingerprint for node in found.nodes()}
     same = {written: node for written, node in moving.done.items() if node.fingerprint in there}
-    return MovedFilters(logical.Graph(outputs, moving.engines(found, graph.engines)), same, {**moving.stands, **same})
+    return MovedFilters(Graph(outputs, moving.engines(found, graph.engines)), same, {**moving.stands, **same})
 
 
 def read_by_several(graph: Graph) -> dict[str, bool]:
@@ -269,7 +268,9 @@ class _Moving:
         return self._grouped(node, {name: Column(name, kind) for name, kind in node.schema.items()}, parts)
 
     @below.register
-    def _(self, node: logical.TopK, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: logical.Grouped, parts: Parts) -> tuple[Node, Parts]:
+        if not node.certain:
+            return node, parts
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
 
     @below.register

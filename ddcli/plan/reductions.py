@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.plan import logical
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 INT64 = Type("int64")
 WIDE = Type("decimal", precision=MAX_PRECISION)

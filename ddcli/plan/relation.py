@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
     from ddcli.expressions.windows import Frame, WindowCall
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 
 @dataclass(frozen=True)

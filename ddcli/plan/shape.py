@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Cast, Column
 from ddcli.expressions.types import Type
-from ddcli.plan import logical, physical
+from ddcli.plan import physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
+    from ddcli.plan.node import Node
 
 
 def column_as(name: str, have: Type, want: Type) -> Expression:
@@ -21,7 +22,7 @@ def column_as(name: str, have: Type, want: Type) -> Expression:
     return Column(name, want) if have.required() == want.required() else Cast(Column(name, have), want)
 
 
-def project(child: logical.Node, columns: Mapping[str, Expression], schema: Schema, *, fuse: bool) -> logical.Node:
+def project(child: Node, columns: Mapping[str, Expression], schema: Schema, *, fuse: bool) -> Node:
     """Return a node with these computed columns on `child`; `fuse` it into `child` where nobody else reads that."""
     if list(schema) == list(child.schema) and all(
         isinstance(expression, Column) and expression.name == name and expression.type == child.schema[name]
@@ -31,7 +32,7 @@ def project(child: logical.Node, columns: Mapping[str, Expression], schema: Sche
     return linear(child, [MapStep(tuple(columns.items()))], schema, fuse=fuse)
 
 
-def linear(child: logical.Node, steps: Sequence[Step], schema: Schema, *, fuse: bool) -> logical.Node:
+def linear(child: Node, steps: Sequence[Step], schema: Schema, *, fuse: bool) -> Node:
     """Return `child` with linear steps on it, in one node with those below where it is read by nobody else.
 
     A projection on a join becomes the join's own choice of lanes.
@@ -63,7 +64,7 @@ def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
     return pairs
 
 
-def is_choice(node: logical.Node) -> bool:
+def is_choice(node: Node) -> bool:
     """Say whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
     return (
         isinstance(node, physical.Linear)
@@ -72,7 +73,7 @@ def is_choice(node: logical.Node) -> bool:
     )
 
 
-def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logical.Node:
+def conform(child: Node, schema: Schema, *, fuse: bool = False) -> Node:
     """Return `child` with just the columns of `schema`, in its order and of its types (which hold all its values)."""
     if list(child.schema.items()) == list(schema.items()):
         return child
@@ -80,7 +81,7 @@ def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logic
     return linear(child, [MapStep(columns)], schema, fuse=fuse)
 
 
-def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arrangement:
+def arrange(child: Node, key: Iterable[str]) -> physical.Arrangement:
     """Return the arrangement of `child` by `key`, all other columns its values. Equal ones are one node."""
     key = tuple(key)
     schema = {name: child.schema[name] for name in key} | {n: kind for n, kind in child.schema.items() if n not in key}

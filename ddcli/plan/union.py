@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.errors import Span
+    from ddcli.plan.node import Node
 
 
 def concat(relations: Sequence[Relation], span: Span, what: str) -> Relation:
@@ -52,7 +53,7 @@ def common_schema(one: Schema, other: Schema, rule: str, what: str, places: tupl
     return schema
 
 
-def with_schema(node: logical.Node, schema: Schema) -> logical.Node:
+def with_schema(node: Node, schema: Schema) -> Node:
     """Return the node with its columns in the order and of the types of `schema`, which must hold all its values."""
     if list(node.schema.items()) == list(schema.items()):
         return node

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.expressions.window_calls import OrderedBy
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.relation import Relation
     from ddcli.spec import operator_model
 

@@ -15,7 +15,7 @@ from ddcli.plan import loops, physical
 from ddcli.plan.reductions import ALL
 
 if TYPE_CHECKING:
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 
 @singledispatch

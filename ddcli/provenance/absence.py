@@ -24,7 +24,7 @@ from ddcli.store.time_text import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Contents, Record
     from ddcli.provenance.question import Question
     from ddcli.provenance.reasons import Reason

@@ -21,6 +21,7 @@ from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.expressions.steps import MapStep
 from ddcli.plan import logical, loops
+from ddcli.plan.node import Graph
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ddcli.circuit.trial import Matrix
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers
 
 
@@ -317,7 +318,7 @@ def _entering(node: loops.Leave) -> list[Node]:
     (iterate,) = node.inputs
     assert isinstance(iterate, loops.Iterate)
     found: dict[str, Node] = {each.fingerprint: each for each in iterate.initials}
-    for each in logical.Graph({str(at): body for at, body in enumerate(iterate.bodies)}).nodes():
+    for each in Graph({str(at): body for at, body in enumerate(iterate.bodies)}).nodes():
         if loops.level(each) > 0:
             found |= {child.fingerprint: child for child in each.inputs if not loops.level(child) and child.schema}
     return list(found.values())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.trial import Matrix
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.reasons import Leaf
 

@@ -15,6 +15,7 @@ from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 from ddcli.provenance.contents import Contents, Values
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import Restrictions
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.trial import Matrix
     from ddcli.engine.times import Time
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Record
     from ddcli.provenance.inputs import Inputs, Where
     from ddcli.provenance.reasons import Leaf
@@ -63,8 +64,8 @@ class Question:
         fed: Mapping[str, Matrix] | None = None,
     ) -> None:
         self.inputs, self.node, self.values, self.time, self.limit = inputs, node, dict(values), time, limit
-        self.graph = logical.Graph({"": node})
-        self.sources = self.graph.sources()
+        self.graph = Graph({"": node})
+        self.sources = logical.sources(self.graph)
         upper = before(time)
         self.fed = dict(fed or inputs.updates(self.sources, upper, Restrictions(node, self.values)))
         self.facts = {name: facts for name, facts in inputs.facts(upper).items() if name in self.sources}

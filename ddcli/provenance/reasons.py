@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from ddcli.plan.logical import Node, Source
+    from ddcli.plan.logical import Source
+    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers, Record
 
 Leaf = tuple[str, int]

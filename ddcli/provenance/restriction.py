@@ -17,18 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddcli.expressions.steps import Step
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Values = dict[str, Any]
-ALIKE = (
-    logical.Consolidate,
-    logical.Arrange,
-    logical.Inspect,
-    logical.Watched,
-    logical.Negate,
-    logical.Concat,
-    logical.Threshold,
-)
+ALIKE = (logical.Passing, logical.Negate, logical.Concat, logical.Threshold)
 """Nodes whose records change as those of their inputs do, and no others."""
 SAME = (*ALIKE, logical.Temporal, loops.Enter)
 """Nodes whose records are those of their inputs."""

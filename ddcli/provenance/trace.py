@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.plan import physical
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers
 
 MOST = 2_000
@@ -47,7 +47,6 @@ TRIED = 4
 PATIENCE = 400
 """Records after whose reasons the next witness is taken as it comes."""
 EXTREMES = ("min", "max")
-PASSING = (logical.Consolidate, logical.Arrange, logical.Inspect, logical.Watched)
 
 
 @dataclass
@@ -95,7 +94,7 @@ class Tracer:
     @singledispatchmethod
     def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason:
         """Return the reason of a record by the operator that returns it."""
-        assert isinstance(node, PASSING), type(node)
+        assert isinstance(node, logical.Passing), type(node)
         return self._passed(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
 
     def _passed(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:

@@ -23,13 +23,14 @@ from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops
 from ddcli.plan.loops import level
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph, LoopName
 from ddcli.provenance.contents import Contents
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from ddcli.circuit.trial import Matrix
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers, Record, Values
     from ddcli.sources.input_format import InputFacts
 
@@ -63,7 +64,7 @@ class World:
         raw = raw_sources(nodes)
         nodes = [n for n in nodes if level(n) == 0 and not isinstance(n, loops.Iterate) and n not in raw.values()]
         wanted = {n.fingerprint: n if n.schema else counted(n) for n in nodes}
-        trial = Trial(lower(logical.Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
+        trial = Trial(lower(Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
         found = trial.close(
             box(tuple(value + 1 for value in time)), advanced({name: fed[name] for name in trial.layouts}, raw, time)
         )
@@ -158,7 +159,7 @@ class Rounds:
         self._entering: dict[str, Matrix] = {}
         self._cut: dict[str, Node] = {}
         self._body = {node.fingerprint: node for node in self._nodes()}
-        graph = logical.Graph({name: self._without_rounds(node) for name, node in self._body.items()})
+        graph = Graph({name: self._without_rounds(node) for name, node in self._body.items()})
         self._trial = Trial(lower(graph), [ROUND], self.values.pool, lenient=True)
         self._gathered: dict[str, list[Matrix]] = {name: [] for name in self._body}
         self.last = 0
@@ -169,8 +170,8 @@ class Rounds:
 
     def _nodes(self) -> list[Node]:
         """Return the nodes whose collection changes from round to round of this loop and of none inside, and the bodies."""
-        this = logical.LoopName(self.loop.depth, self.loop.loop)
-        inside = logical.Graph({str(at): body for at, body in enumerate(self.loop.bodies)}).nodes()
+        this = LoopName(self.loop.depth, self.loop.loop)
+        inside = Graph({str(at): body for at, body in enumerate(self.loop.bodies)}).nodes()
         changing = [node for node in inside if node.schema and this in node.free and level(node) == this.depth]
         return [*changing, *(body for body in self.loop.bodies if level(body) < this.depth)]
 

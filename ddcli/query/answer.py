@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.query.stored_arrangements import StoredArrangements
     from ddcli.query.ways import Ways
 

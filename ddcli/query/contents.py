@@ -26,6 +26,7 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, loops
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 from ddcli.plan.prune import required_columns
 from ddcli.query.answer import Finder
 from ddcli.query.stored_arrangements import DIFF, StoredArrangements
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.store.state.manifest import Manifest
 
 TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)
@@ -86,7 +87,7 @@ class FoundContents:
 
     def cut(self, node: Node) -> Node:
         """Return a node over sources in the place of what is found, each under a name that `fed` knows."""
-        graph = logical.Graph({"": node})
+        graph = Graph({"": node})
         needed = required_columns(graph)
         cuts: dict[str, Node] = {}
         wanted = {node.fingerprint}
@@ -164,7 +165,7 @@ class FoundContents:
 
     def _once(self, node: logical.Once) -> Found:
         """Return the record of a `Once`: it is there if an input below has a row at or before the time."""
-        sources = logical.Graph({"": node}).sources().values()
+        sources = logical.sources(Graph({"": node})).values()
         if self.manifest is not None and self._keeps_rows({source.name for source in sources}):
             layout = Layout(node.schema)
             return Found(layout, np.ones((1, layout.width + 1), np.int64))
@@ -201,7 +202,7 @@ class FoundContents:
         schema = {name: each.type for name, each in picked.items()}
         picks: Node = logical.Apply((node,), schema, MapStep(tuple(picked.items())))
         upper = before(self.at)
-        graph = lower(logical.Graph({"": _rebuilt(picks, {})}))
+        graph = lower(Graph({"": _rebuilt(picks, {})}))
         lenient = self.request.spec.errors is not None
         trial = Trial(graph, self.bound.kinds, self.pool, facts=self._inputs.facts(upper), lenient=lenient)
         fed = {name: self._inputs.matrix(name, layout, upper) for name, layout in trial.layouts.items()}
@@ -217,7 +218,7 @@ class FoundContents:
 def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
     """Return a node with others in the place of those below that are cut, by fingerprint, and without what only looks at collections."""
     done: dict[str, Node] = {}
-    for each in logical.Graph({"": node}).nodes():
+    for each in Graph({"": node}).nodes():
         inputs = tuple(done[child.fingerprint] for child in each.inputs)
         if each.fingerprint in cuts:
             found = cuts[each.fingerprint]
@@ -232,5 +233,5 @@ def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
 def _is_timed(node: Node) -> bool:
     """Say whether an operator's result depends on the times of what it reads; of a loop, whether one in its body does."""
     if isinstance(node, loops.Leave):
-        return any(isinstance(each, TIMED) and each.free for each in logical.Graph({"": node}).nodes())
+        return any(isinstance(each, TIMED) and each.free for each in Graph({"": node}).nodes())
     return isinstance(node, TIMED)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.store.state.manifest import Manifest
 
 ATTEMPTS = 100

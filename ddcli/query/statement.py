@@ -24,8 +24,8 @@ from ddcli.expressions.statement import check_tables, query_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import newest_of, read_request
-from ddcli.plan import logical
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 from ddcli.plan.sql.statement import ORDER, bind_in_order
 from ddcli.query.contents import ALWAYS, FoundContents
 from ddcli.query.files import named_files
@@ -135,7 +135,7 @@ class _Statement:
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
-        trial = Trial(lower(logical.Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)
+        trial = Trial(lower(Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
         found = as_of(trial.close(closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
         rows = decode(found, trial.outputs[ANSWER], contents.pool)

@@ -10,14 +10,15 @@ from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import loops, physical
-from ddcli.plan.logical import PRESENT, Graph
+from ddcli.plan.logical import PRESENT
+from ddcli.plan.node import Graph
 from ddcli.plan.reductions import ALL
 from ddcli.plan.shape import not_null_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Names = tuple[str, ...]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.plan.generations import Plan
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.runs import RunRecord

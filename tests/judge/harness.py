@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from ddcli.plan.logical import Graph
+    from ddcli.plan.node import Graph, Node
     from tests.judge.case import Case
     from tests.reference.model import Record
 
@@ -92,7 +92,9 @@ class Meaning:
 
     def at(self, time: Time) -> tuple[dict[str, Collection], bool] | Fails | LoopDiverges:
         if time not in self.known:
-            model = Model({name: accumulate(self.case.updates(name), time) for name in self.graph.sources()}, time)
+            model = Model(
+                {name: accumulate(self.case.updates(name), time) for name in logical.sources(self.graph)}, time
+            )
             try:
                 outputs = {name: model.output(node) for name, node in self.graph.outputs.items()}
                 self.known[time] = outputs, model.failed
@@ -102,7 +104,7 @@ class Meaning:
 
     def times(self) -> list[Time]:
         """Return the times at which an output may change, and more: what is moved to later times is not moved far."""
-        times = {time for name in self.graph.sources() for _, time, _ in self.case.updates(name)}
+        times = {time for name in logical.sources(self.graph) for _, time, _ in self.case.updates(name)}
         if any(isinstance(node, logical.Temporal | logical.JoinFunction) for node in self.graph.nodes()):
             coordinates = len(self.case.times)
             times |= {(soon,) * coordinates for soon in range(SOON if coordinates == 1 else 3)}
@@ -184,7 +186,9 @@ class _Judged:
     def _cancels(self) -> bool:
         """Say whether rows may pass an expression that are in no collection, because others take them back at once."""
         inputs = [
-            canonical([record, time]) for name in self.graph.sources() for record, time, _ in self.case.updates(name)
+            canonical([record, time])
+            for name in logical.sources(self.graph)
+            for record, time, _ in self.case.updates(name)
         ]
         return len(set(inputs)) < len(inputs) or any(map(_cancels, self.graph.nodes()))
 
@@ -227,7 +231,7 @@ class _Judged:
                 self.logs[name][row] = diff
 
 
-def _cancels(node: logical.Node) -> bool:
+def _cancels(node: Node) -> bool:
     if isinstance(node, logical.Apply):
         return isinstance(node.step, ExplodeStep)
     outer = isinstance(node, logical.Join) and node.how != "inner"

@@ -11,6 +11,7 @@ from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
 from ddcli.plan.iteration import iterate
 from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, level
+from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from tests.plan.support import SCHEMAS, chain, logical, plan, problems
 
@@ -324,7 +325,7 @@ def test_a_program_closes_a_loop():
     # Each building has a name of its own, and none of them is left.
     assert len({loop.name for loop, _ in seen}) == 2
     assert not {loop.name for loop, _ in seen} & {
-        each.loop for each in of(nodes.Graph({"": result.node}).nodes(), LoopVariable)
+        each.loop for each in of(Graph({"": result.node}).nodes(), LoopVariable)
     }
 
 
@@ -336,7 +337,7 @@ def test_a_program_nests_loops():
         return iterate([(named("y"), T)], inner, around), []
 
     (left,) = iterate([(named("x"), T)], outer)
-    assert [each.depth for each in of(nodes.Graph({"": left.node}).nodes(), Iterate)] == [2, 1]
+    assert [each.depth for each in of(Graph({"": left.node}).nodes(), Iterate)] == [2, 1]
 
 
 def test_a_variable_of_another_loop_is_refused():

@@ -11,6 +11,7 @@ from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.loops import level
 from ddcli.plan.lower import lower
+from ddcli.plan.node import Graph
 
 INT = Type("int64")
 KV = {"k": INT, "v": INT}
@@ -38,7 +39,7 @@ def leave(iterate, which=0):
 
 def bound(iterate):
     """Return the nodes of a loop that depend on its round."""
-    return {each for each in logical.Graph({"": iterate}).nodes() if level(each) >= iterate.depth}
+    return {each for each in Graph({"": iterate}).nodes() if level(each) >= iterate.depth}
 
 
 def test_a_level_is_the_depth_of_the_innermost_loop_that_is_not_closed():
@@ -103,13 +104,13 @@ def test_one_loop_under_two_others_is_two():
 
 def test_inputs_come_before_their_readers():
     inner = loop([variable()], [node(variable(2), variable())], depth=2)
-    order = logical.Graph({"": leave(loop([T, U], [leave(inner), node(variable(), variable(index=1))]))}).nodes()
+    order = Graph({"": leave(loop([T, U], [leave(inner), node(variable(), variable(index=1))]))}).nodes()
     assert all(order.index(child) < at for at, each in enumerate(order) for child in each.inputs)
     assert [each.index for each in order if isinstance(each, loops.LoopVariable)] == [0, 0, 1]
 
 
 def lowered(*outputs):
-    return lower(logical.Graph({str(at): each for at, each in enumerate(outputs)}))
+    return lower(Graph({str(at): each for at, each in enumerate(outputs)}))
 
 
 def of(graph, kind):

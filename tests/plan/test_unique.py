@@ -2,9 +2,9 @@
 
 import pytest
 
-from ddcli.plan import logical, physical
+from ddcli.plan import physical
 from ddcli.plan.lower import lower
-from ddcli.plan.unique import unique_columns
+from ddcli.plan.node import Graph
 from tests.sql.judge import bound
 
 KEYS = {
@@ -25,8 +25,8 @@ KEYS = {
 
 @pytest.mark.parametrize("text", KEYS)
 def test_columns_that_are_a_key_are_known(text):
-    graph = logical.Graph({"out": bound(text)})
-    assert sorted(map(set, unique_columns(graph)[graph.outputs["out"].fingerprint]), key=sorted) == KEYS[text]
+    graph = Graph({"out": bound(text)})
+    assert sorted(map(set, graph.outputs["out"].unique), key=sorted) == KEYS[text]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_columns_that_are_a_key_are_known(text):
     ],
 )
 def test_a_join_with_a_side_of_unique_keys_is_one_join(text, joins, distinct):
-    nodes = lower(logical.Graph({"out": bound(text)})).nodes
+    nodes = lower(Graph({"out": bound(text)})).nodes
     assert sum(isinstance(node, physical.EquiJoin) for node in nodes) == joins
     assert sum(isinstance(node, physical.Multiplicity) for node in nodes) == distinct

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.job.request import read_request
+from ddcli.plan.logical import sources
 from ddcli.provenance.absence import Absence
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.inputs import Inputs
@@ -67,7 +68,7 @@ def updates_of(case, question, explained):
     """Return the updates that explain something, by input."""
     alone = question.fed if explained.scope == "everything" else leaves_of(question.fed, explained.reason)
     updates = {}
-    for of, source in graph_of(case).sources().items():
+    for of, source in sources(graph_of(case)).items():
         matrix = alone.get(of, np.empty((0, 0), np.int64))
         layout = Layout(source.schema)
         records = decode_records(matrix, layout, question.inputs.pool) if len(matrix) else []
@@ -140,7 +141,7 @@ def test_what_explains_a_change_makes_it(case, seed):
                 SCOPES[f"change {explained.scope}"] += 1
                 if explained.scope == "everything":
                     continue
-                rows = {of: accumulate(case.updates(of), earlier) for of in graph.sources()}
+                rows = {of: accumulate(case.updates(of), earlier) for of in sources(graph)}
                 made = updates_of(case, now, explained)
                 for of, updates in made.items():
                     assert all(at == time for _, at, _ in updates)

@@ -18,6 +18,7 @@ import polars as pl
 
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.plan import logical, loops
+from ddcli.plan.node import Graph
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
 from tests.reference.values import FAILED, Descending, canonical, order, plain, time_value
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ddcli.expressions import stage
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.node import Node
 
 Record = tuple[Any, ...]
 Time = tuple[int, ...]
@@ -37,9 +39,9 @@ Collection = dict[Record, int]
 Update = tuple[Record, Time, int]
 
 
-def sources_of(node: logical.Node) -> list[logical.Source]:
+def sources_of(node: Node) -> list[logical.Source]:
     """Return the inputs below a node."""
-    return [each for each in logical.Graph({"": node}).nodes() if isinstance(each, logical.Source)]
+    return [each for each in Graph({"": node}).nodes() if isinstance(each, logical.Source)]
 
 
 def less_equal(one: Time, other: Time) -> bool:
@@ -102,17 +104,17 @@ class Model:
         self._known: dict[str, Collection] = {}
         self._looped: dict[str, list[Collection]] = {}
 
-    def collection(self, node: logical.Node) -> Collection:
+    def collection(self, node: Node) -> Collection:
         """Return what a node's collection is."""
         if node.fingerprint not in self._known:
             self._known[node.fingerprint] = total(self._counted(node).items())
         return self._known[node.fingerprint]
 
-    def output(self, node: logical.Node) -> Collection:
+    def output(self, node: Node) -> Collection:
         """Return the collection of an output, in which every value is used."""
         return self._used(self.collection(node))
 
-    def _input(self, node: logical.Node, index: int = 0) -> Collection:
+    def _input(self, node: Node, index: int = 0) -> Collection:
         return self.collection(node.inputs[index])
 
     @staticmethod
@@ -121,7 +123,7 @@ class Model:
             raise Fails
         return collection
 
-    def _rows(self, node: logical.Node) -> Iterator[tuple[Row, Record, int]]:
+    def _rows(self, node: Node) -> Iterator[tuple[Row, Record, int]]:
         for record, count in self.collection(node).items():
             yield Row(zip(node.schema, map(plain, record), strict=True)), record, count
 
@@ -142,7 +144,7 @@ class Model:
     # --- one method an operator ---------------------------------------------------------------------------------
 
     @singledispatchmethod
-    def _counted(self, node: logical.Node) -> Collection:
+    def _counted(self, node: Node) -> Collection:
         raise NotImplementedError(type(node))
 
     @_counted.register
@@ -152,7 +154,7 @@ class Model:
     @_counted.register(logical.Consolidate)
     @_counted.register(logical.Arrange)
     @_counted.register(logical.Inspect)
-    def _(self, node: logical.Node) -> Collection:
+    def _(self, node: Node) -> Collection:
         return self._input(node)
 
     @_counted.register
@@ -231,11 +233,11 @@ class Model:
             ]
         return total(result)
 
-    def _unmatched(self, node: logical.Node, keys: Names, other: logical.Node, others: Names) -> Iterator:
+    def _unmatched(self, node: Node, keys: Names, other: Node, others: Names) -> Iterator:
         there = self._present(other, others)
         return (row for row in self._rows(node) if key_of(row[0], keys) not in there)
 
-    def _present(self, node: logical.Node, keys: Names) -> set[Record]:
+    def _present(self, node: Node, keys: Names) -> set[Record]:
         """Return the keys of which there are more than none."""
         counts = total((key, count) for row, _, count in self._rows(node) if (key := key_of(row, keys)) is not None)
         return {key for key, count in counts.items() if count > 0}
@@ -428,11 +430,11 @@ class Round(Model):
         self.number = number
         self.entering = False
 
-    def collection(self, node: logical.Node) -> Collection:
+    def collection(self, node: Node) -> Collection:
         return self.around.collection(node) if loops.level(node) < self.depth else super().collection(node)
 
     @singledispatchmethod
-    def _counted(self, node: logical.Node) -> Collection:
+    def _counted(self, node: Node) -> Collection:
         return super()._counted(node)
 
     @_counted.register

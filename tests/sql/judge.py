@@ -17,6 +17,7 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call
 from ddcli.expressions.types import parse_type
 from ddcli.plan import logical
+from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql.statement import bind
 from tests.reference.expressions import Fails
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.node import Node
 
 Rows = dict[str, Counter[tuple[Any, ...]]]
 
@@ -38,7 +40,7 @@ def schema(name: str) -> dict[str, Any]:
     return {column: parse_type(kind) for column, kind in TABLES[name].items()}
 
 
-def bound(text: str, relations: dict[str, Relation] | None = None) -> logical.Node:
+def bound(text: str, relations: dict[str, Relation] | None = None) -> Node:
     """Return the node of a statement; DdError if it is refused."""
     return _bound(text, relations)[0].node
 
@@ -168,10 +170,10 @@ def records(found: Any) -> Counter[tuple[Any, ...]]:
     return Counter({record: count for record, count in counts.items() if count})
 
 
-def may_be_several(node: logical.Node) -> bool:
+def may_be_several(node: Node) -> bool:
     """Say whether a statement has a subquery that must return one row, and may return several."""
     expressions: list[Expression] = []
-    for each in logical.Graph({"": node}).nodes():
+    for each in Graph({"": node}).nodes():
         if isinstance(each, logical.Apply) and isinstance(each.step, FilterStep):
             expressions.append(each.step.condition)
         elif isinstance(each, logical.Apply) and isinstance(each.step, MapStep):

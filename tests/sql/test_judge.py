@@ -7,7 +7,8 @@ import pytest
 from ddcli import Dataflow
 from ddcli.errors import UsageError
 from ddcli.plan import logical
-from ddcli.plan.logical import Apply, Graph, Source
+from ddcli.plan.logical import Apply, Source
+from ddcli.plan.node import Graph
 from tests.draws import chance, many, some
 from tests.sql.asof import AsofStatements
 from tests.sql.generate import Statements
@@ -296,7 +297,7 @@ def test_a_not_in_that_may_meet_nulls_is_decided_for_distinct_values():
 def test_a_condition_with_a_constant_date_is_asked_before_a_join():
     for date, early in (("date '2020-01-01' + interval 1 year", 2), ("cast('2020-13-01' as date)", 1)):
         node = bound(f"select t.a from t join u on t.a = u.a where u.d < {date} and t.b > 1")
-        joins = [each for each in logical.Graph({"": node}).nodes() if isinstance(each, logical.Join)]
+        joins = [each for each in Graph({"": node}).nodes() if isinstance(each, logical.Join)]
         assert [isinstance(side, logical.Apply) for side in joins[0].inputs].count(True) == early
 
 

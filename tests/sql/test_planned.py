@@ -5,7 +5,7 @@ import random
 from ddcli.errors import DdError, SpecErrors
 from ddcli.plan import kept_sides
 from ddcli.plan.generation import Generation
-from ddcli.plan.logical import Graph
+from ddcli.plan.node import Graph
 from tests.draws import chance, many
 from tests.reference.expressions import Fails
 from tests.reference.model import Model, total

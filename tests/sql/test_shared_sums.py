@@ -7,6 +7,7 @@ import pytest
 
 from ddcli.plan import logical
 from ddcli.plan.logical import Join, Reduce
+from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import statement
 from tests.draws import chance, many
@@ -35,7 +36,7 @@ APART = {
 
 def is_shared(node):
     """Say whether a reduction is joined, of which the sum over the join is made."""
-    nodes = logical.Graph({"": node}).nodes()
+    nodes = Graph({"": node}).nodes()
     return any(isinstance(each, Join) and any(name.startswith("#part") for name in each.schema) for each in nodes)
 
 
@@ -48,14 +49,14 @@ def signed(rng: random.Random):
 
 
 def sources(node):
-    return {name: Relation(each) for name, each in logical.Graph({"": node}).sources().items()}
+    return {name: Relation(each) for name, each in logical.sources(Graph({"": node})).items()}
 
 
 @pytest.mark.parametrize("text", SHARED)
 def test_sums_of_sums_are_the_sums(text, monkeypatch):
     found = bound(text)
     assert is_shared(found)
-    assert len([each for each in logical.Graph({"": found}).nodes() if isinstance(each, Reduce)]) == 2
+    assert len([each for each in Graph({"": found}).nodes() if isinstance(each, Reduce)]) == 2
     monkeypatch.setattr(statement, "shared", lambda node, _: node)
     plain = bound(text)
     assert not is_shared(plain)
@@ -78,4 +79,4 @@ def test_sums_of_another_collection_stay():
     inner = bound(SHARED[0].replace(f" and t.a in ({LARGE})", ""))
     found = bound(f"select a, s from inn where a in ({LARGE})", sources(inner) | {"inn": Relation(inner)})
     (reduction,) = inner.inputs
-    assert reduction in logical.Graph({"": found}).nodes()
+    assert reduction in Graph({"": found}).nodes()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span
     from ddcli.expressions.types import Schema
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import Groups, QueryLowering, QueryResult
     from ddcli.plan.sql.names import Names
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.sql import Tree
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
-    from ddcli.plan.logical import LoopName, Node
+    from ddcli.plan.node import LoopName, Node
     from ddcli.plan.relation import Relation
     from ddcli.plan.sql.names import Names
     from ddcli.plan.sql.outer_aggregates import OuterAggregates

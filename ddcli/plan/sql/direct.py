@@ -14,12 +14,13 @@ from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.conditions import all_of, call, is_certain
+from ddcli.plan.node import Graph
 from ddcli.plan.sql import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 
 def direct(found: Node, around: Node) -> Node | None:
@@ -60,7 +61,7 @@ def _joins_more(node: Node, around: Node) -> bool:
 
 
 def _reads(node: Node, around: Node) -> bool:
-    return any(each == around for each in logical.Graph({"": node}).nodes())
+    return any(each == around for each in Graph({"": node}).nodes())
 
 
 def _present(node: Node, names: Iterable[str]) -> Node:

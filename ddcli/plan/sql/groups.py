@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from ddcli.errors import Span
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import QueryLowering
     from ddcli.plan.sql.entries import Entry
 

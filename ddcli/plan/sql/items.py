@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import QueryLowering
 
 CROSSED = "this joins each row of one side with each of the other: no equality connects them"

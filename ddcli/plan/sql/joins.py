@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 COMPARED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
 """The comparisons of an as-of join, and those with the sides exchanged."""

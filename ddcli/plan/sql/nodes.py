@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.types import Schema
+    from ddcli.plan.node import Node
 
 TRUE = Literal(True, BOOL)
 ONE = Literal(1, INT64)
@@ -36,17 +37,17 @@ def tie(one: Column, other: Column) -> Expression:
     return call("is not distinct from", one, other)
 
 
-def column(node: logical.Node, name: str) -> Column:
+def column(node: Node, name: str) -> Column:
     """Return a column of a node."""
     return Column(name, node.schema[name])
 
 
-def every(node: logical.Node, names: Iterable[str] | None = None) -> dict[str, Expression]:
+def every(node: Node, names: Iterable[str] | None = None) -> dict[str, Expression]:
     """Return columns of a node under their names."""
     return {name: column(node, name) for name in (node.schema if names is None else names)}
 
 
-def mapped(node: logical.Node, columns: Mapping[str, Expression]) -> logical.Node:
+def mapped(node: Node, columns: Mapping[str, Expression]) -> Node:
     """Return a node with just these columns."""
     if list(columns) == list(node.schema) and all(
         isinstance(each, Column) and each.name == name and each.type == node.schema[name]
@@ -61,7 +62,7 @@ def mapped(node: logical.Node, columns: Mapping[str, Expression]) -> logical.Nod
     return logical.Apply((node,), schema, MapStep(tuple(columns.items())))
 
 
-def renaming(node: logical.Node) -> dict[str, str] | None:
+def renaming(node: Node) -> dict[str, str] | None:
     """Return the columns below a node that only drops, reorders and renames them, by their names there; None for others.
 
     What reads such a node reads what is below it: of a table under several names one arrangement is kept.
@@ -82,9 +83,7 @@ def _over(expression: Expression, renamed: Mapping[str, str]) -> Expression:
     return expression.substitute({name: Column(renamed[name], kind) for name, kind in types.items()})
 
 
-def _below(
-    node: logical.Node, expressions: Sequence[Expression]
-) -> tuple[logical.Node, dict[str, str], list[Expression]]:
+def _below(node: Node, expressions: Sequence[Expression]) -> tuple[Node, dict[str, str], list[Expression]]:
     """Return what is below a node that only renames columns, else the node: its columns by the node's names, and expressions over it."""
     renamed = renaming(node)
     if renamed is None:
@@ -93,29 +92,29 @@ def _below(
     return below, renamed, [_over(each, renamed) for each in expressions]
 
 
-def extended(node: logical.Node, added: Mapping[str, Expression]) -> logical.Node:
+def extended(node: Node, added: Mapping[str, Expression]) -> Node:
     """Return a node with more columns."""
     return mapped(node, every(node) | dict(added)) if added else node
 
 
-def projected(node: logical.Node, names: Iterable[str]) -> logical.Node:
+def projected(node: Node, names: Iterable[str]) -> Node:
     """Return a node with these of its columns, in this order."""
     return mapped(node, every(node, names))
 
 
-def filtered(node: logical.Node, condition: Expression) -> logical.Node:
+def filtered(node: Node, condition: Expression) -> Node:
     """Return the records for which a condition is true."""
     below, renamed, (over,) = _below(node, [condition])
     kept = logical.Apply((below,), below.schema, FilterStep(over))
     return kept if below is node else mapped(kept, {name: column(kept, old) for name, old in renamed.items()})
 
 
-def distinct(node: logical.Node) -> logical.Node:
+def distinct(node: Node) -> Node:
     """Return each record once."""
     return logical.Threshold((node,), node.schema, None)
 
 
-def concat(nodes: Sequence[logical.Node]) -> logical.Node:
+def concat(nodes: Sequence[Node]) -> Node:
     """Return the sum of nodes with columns of the same names; their types may differ in nulls."""
     if len(nodes) == 1:
         return nodes[0]
@@ -178,7 +177,7 @@ class _Sides:
     Of pairs that are the same one is enough, but for the `first`, which stand by themselves.
     """
 
-    def __init__(self, left: logical.Node, right: logical.Node, pairs: Sequence[Pair], first: int = 0):
+    def __init__(self, left: Node, right: Node, pairs: Sequence[Pair], first: int = 0):
         self.left, self.lefts, one = _below(left, [pair.left for pair in pairs])
         self.right, self.rights, other = _below(right, [pair.right for pair in pairs])
         self.added: tuple[dict[str, Expression], dict[str, Expression]] = ({}, {})
@@ -202,7 +201,7 @@ class _Sides:
         return name
 
     @property
-    def nodes(self) -> tuple[logical.Node, logical.Node]:
+    def nodes(self) -> tuple[Node, Node]:
         return extended(self.left, self.added[0]), extended(self.right, self.added[1])
 
 
@@ -227,12 +226,12 @@ def _compared(pair: Pair) -> list[tuple[Expression, Expression]]:
     ]
 
 
-def same(names: Mapping[str, str], left: logical.Node, right: logical.Node) -> list[Pair]:
+def same(names: Mapping[str, str], left: Node, right: Node) -> list[Pair]:
     """Return pairs of columns of both sides that must be equal, null being equal to null."""
     return [Pair(column(left, one), column(right, other), null_safe=True) for one, other in names.items()]
 
 
-def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: str = "inner") -> logical.Node:
+def joined(left: Node, right: Node, pairs: Sequence[Pair], how: str = "inner") -> Node:
     """Return pairs of records that have equal values, all columns of both; names must differ. `how` is `inner` or `left`."""
     assert not left.schema.keys() & right.schema.keys(), "columns of joined relations have different names"
     sides = _Sides(left, right, pairs)
@@ -261,9 +260,7 @@ def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: 
     return logical.Join((one, extended(other, copies)), schema, tuple(sides.on), how, tuple(columns))
 
 
-def asof_joined(
-    left: logical.Node, right: logical.Node, pairs: Sequence[Pair], nearest: Pair, sign: str, how: str
-) -> logical.Node:
+def asof_joined(left: Node, right: Node, pairs: Sequence[Pair], nearest: Pair, sign: str, how: str) -> Node:
     """Return left records, each with the nearest right one that it compares with by `sign`, of those with equal values."""
     sides = _Sides(left, right, [nearest, *pairs], first=1)
     at, *on = sides.on
@@ -274,7 +271,7 @@ def asof_joined(
     return logical.AsofJoin(sides.nodes, schema, tuple(on), at, how, forward, strict, tuple(columns))
 
 
-def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:
+def semijoined(left: Node, right: Node, pairs: Sequence[Pair], *, anti: bool = False) -> Node:
     """Return the left records that have a partner, or with `anti` those that have none."""
     sides = _Sides(left, right, pairs)
     one, other = sides.nodes
@@ -282,13 +279,13 @@ def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *
     return mapped(kept, {name: column(kept, source) for name, source in sides.lefts.items()})
 
 
-def without(left: logical.Node, found: logical.Node) -> logical.Node:
+def without(left: Node, found: Node) -> Node:
     """Return the left records of which none is among those found, which have all columns of the left."""
     right = distinct(projected(found, left.schema))
     return semijoined(left, right, same({name: name for name in left.schema}, left, right), anti=True)
 
 
-def padded(node: logical.Node, schema: Schema) -> logical.Node:
+def padded(node: Node, schema: Schema) -> Node:
     """Return a node with the columns of a schema, null where it has none."""
     columns: dict[str, Expression] = {}
     for name, kind in schema.items():
@@ -296,9 +293,7 @@ def padded(node: logical.Node, schema: Schema) -> logical.Node:
     return mapped(node, columns)
 
 
-def reduced(
-    node: logical.Node, by: Mapping[str, Expression], calls: Sequence[AggregateCall], names: Sequence[str]
-) -> logical.Node:
+def reduced(node: Node, by: Mapping[str, Expression], calls: Sequence[AggregateCall], names: Sequence[str]) -> Node:
     """Return one record a group: its key, and the values of aggregates under these names."""
     results = tuple(
         (name, Column(f"${at}", each.type)) for at, (name, each) in enumerate(zip(names, calls, strict=True))

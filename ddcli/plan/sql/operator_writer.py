@@ -16,6 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.expressions.tree import Column, Expression, quoted
 from ddcli.plan import logical, loops
+from ddcli.plan.node import Graph
 from ddcli.plan.sql.names import renamed
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 Operators = list[Any]
 WORDS = ("by", "function")
@@ -52,7 +53,7 @@ def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) ->
 def _readers(node: Node) -> dict[str, int]:
     """Return how many nodes read each."""
     counts: dict[str, int] = {}
-    for each in logical.Graph({"": node}).nodes():
+    for each in Graph({"": node}).nodes():
         for child in each.inputs:
             counts[child.fingerprint] = counts.get(child.fingerprint, 0) + 1
     return counts
@@ -241,7 +242,7 @@ class _QueryWriter:
         name = self.free(self.name)
         names = [self.free(str(each.value)) for each in loop.names]
         initials = [self.named(each) for each in loop.initials]
-        for each in logical.Graph({"": loop}).nodes():
+        for each in Graph({"": loop}).nodes():
             if isinstance(each, loops.LoopVariable) and each.loop == loop.loop:
                 self.known[each.fingerprint] = names[each.index]
         before, self.bodies[loop.depth] = self.bodies.get(loop.depth), {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 
 def outer_joined(

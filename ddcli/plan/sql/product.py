@@ -13,7 +13,7 @@ from ddcli.plan.sql.nodes import Pair
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
 
 
 def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Callable[[], None]) -> Node:

@@ -26,7 +26,7 @@ from ddcli.plan.sql.context import Environment, QueryResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.plan.logical import LoopName
+    from ddcli.plan.node import LoopName
     from ddcli.plan.sql.context import QueryLowering
 
 

@@ -20,7 +20,7 @@ from ddcli.plan.sql.names import fresh, renamed
 from ddcli.plan.sql.nodes import column
 
 if TYPE_CHECKING:
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import Environment, QueryLowering, QueryResult
 
 LEFT, RIGHT = "#left", "#right"

@@ -17,6 +17,7 @@ from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical
+from ddcli.plan.node import Node, below
 from ddcli.plan.reductions import is_accumulable
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.names import renamed
@@ -30,27 +31,27 @@ if TYPE_CHECKING:
     """Reductions by the rows that they are of, the columns that they group by, and their calls, over these columns."""
 
 
-def shared(node: logical.Node, leaves: Sequence[logical.Node]) -> logical.Node:
+def shared(node: Node, leaves: Sequence[Node]) -> Node:
     """Return a statement's node with sums over joins made of sums that it has; what is at or below the leaves is of others, and stays."""
     leaves = [*leaves, *(_rows(leaf)[0] for leaf in leaves)]  # what only renames may have gone
     made = {leaf.fingerprint: leaf for leaf in leaves}
-    order: list[logical.Node] = []
+    order: list[Node] = []
     seen = set(made)
-    for each in logical.below(node, lambda each: each.fingerprint in seen):
+    for each in below(node, lambda each: each.fingerprint in seen):
         seen.add(each.fingerprint)
         order.append(each)
     kept = _kept(order)
     if len(kept) < 2 or not any(isinstance(each, logical.Join) for each in order):
         return node
 
-    instead: dict[str, logical.Node] = {}
+    instead: dict[str, Node] = {}
 
-    def chosen(each: logical.Node) -> logical.Node:
+    def chosen(each: Node) -> Node:
         if each.fingerprint not in instead:
             instead[each.fingerprint] = (_over_sums(each, kept) if isinstance(each, logical.Reduce) else None) or each
         return instead[each.fingerprint]
 
-    for each in logical.below(node, lambda each: each.fingerprint in made, lambda each: chosen(each).inputs):
+    for each in below(node, lambda each: each.fingerprint in made, lambda each: chosen(each).inputs):
         found = chosen(each)
         inputs = tuple(made[child.fingerprint] for child in found.inputs)
         same = all(one is other for one, other in zip(inputs, found.inputs, strict=True))
@@ -58,7 +59,7 @@ def shared(node: logical.Node, leaves: Sequence[logical.Node]) -> logical.Node:
     return made[node.fingerprint]
 
 
-def _kept(order: Iterable[logical.Node]) -> Kept:
+def _kept(order: Iterable[Node]) -> Kept:
     """Return the reductions to sums by columns."""
     found: Kept = {}
     for node in order:
@@ -124,7 +125,7 @@ def _over_sums(node: logical.Reduce, kept: Kept) -> logical.Reduce | None:
     return None
 
 
-def _asked_of(node: logical.Node, column: str, sums: logical.Reduce) -> logical.Node:
+def _asked_of(node: Node, column: str, sums: logical.Reduce) -> Node:
     """Return sums by one column under the condition that a semijoin asks of them where a column comes from; the sums if none does."""
     while True:
         if isinstance(node, logical.Join) and node.how == "inner":
@@ -152,7 +153,7 @@ def _sums(node: logical.Reduce) -> bool:
     return plain and all(is_accumulable(call) and call.function != "avg" for call in node.calls)
 
 
-def _rows(node: logical.Node) -> tuple[logical.Node, dict[str, str]]:
+def _rows(node: Node) -> tuple[Node, dict[str, str]]:
     """Return what is below a node that only renames columns, else the node, and its columns by the node's names."""
     found = nodes.renaming(node)
     return (node, {name: name for name in node.schema}) if found is None else (node.inputs[0], found)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
     from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.sql import Tree
-    from ddcli.plan.logical import LoopName, Node
+    from ddcli.plan.node import LoopName, Node
 
 
 def bind(

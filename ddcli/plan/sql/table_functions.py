@@ -24,7 +24,7 @@ from ddcli.plan.sql.names import renamed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.block import Block
     from ddcli.plan.sql.context import QueryLowering
 

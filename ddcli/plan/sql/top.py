@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.order import Key
     from ddcli.expressions.row_order import RowOrder
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 
 UNORDERED = "a collection has no order: `order by` without `limit` changes nothing here; ask for it in `dd sql`, which shows rows so"
@@ -101,7 +102,7 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
 
         return replace(result, node=nodes.filtered(node, Literal(False, BOOL)))
 
-    def top(count: int) -> logical.Node:
+    def top(count: int) -> Node:
         return logical.TopK((ranked,), ranked.schema, result.keys, count, order)
 
     found = ranked if limit is None else top(limit + offset)

@@ -18,7 +18,7 @@ from ddcli.plan.sql.names import renamed
 
 if TYPE_CHECKING:
     from ddcli.errors import Span
-    from ddcli.plan.logical import Node
+    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import Environment, QueryLowering, QueryResult
 
 MOST = 1000

@@ -1,0 +1,202 @@
+"""The nodes of a plan, operators over collections, and graphs of them; `logical` and `physical` have the operators.
+
+A node knows its inputs and its schema. Its identity is its fingerprint: the hash of what it says and of its inputs'
+fingerprints. Names of collections, places in the file and formatting are no part of it, so equal subgraphs are one
+node however they are written, and renaming or reformatting changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import field, fields
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions import stage
+from ddcli.named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ddcli.errors import Span
+    from ddcli.expressions.row_order import RowOrder
+    from ddcli.expressions.types import Schema
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
+
+def digest(*parts: Any) -> str:
+    """Return a short stable hash of JSON-able parts."""
+    return hashlib.sha256(_JSON.encode(parts).encode()).hexdigest()[:20]
+
+
+T = TypeVar("T")
+
+
+class inherited(cached_property[T]):  # noqa: N801 - read as a decorator, as `cached_property` is
+    """A cached property of a node that is made of the same property of its inputs.
+
+    That of the nodes below is computed first, from the inputs on, so that no graph is too deep.
+    """
+
+    @overload
+    def __get__(self, node: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, node: object, owner: type[Any] | None = None) -> T: ...
+    def __get__(self, node: Any, owner: type[Any] | None = None) -> Any:
+        if node is None:
+            return self
+        name = self.attrname
+        assert name is not None
+        if any(name not in child.__dict__ for child in node.inputs):
+            for each in below(node, lambda known: name in known.__dict__):
+                if each is not node:
+                    getattr(each, name)  # a class may have a way of its own
+        found = node.__dict__[name] = self.func(node)
+        return found
+
+
+def below(
+    node: Node, known: Callable[[Node], bool], inputs: Callable[[Node], Sequence[Node]] = lambda node: node.inputs
+) -> Iterator[Node]:
+    """Yield a node and those below it, each after its inputs, without those that are `known`.
+
+    Whoever takes a node makes it known before the next: what is below a node that is known is passed over. `inputs` may say of a
+    node that it has others to come first.
+    """
+    left = [node]
+    while left:
+        unknown = [child for child in inputs(left[-1]) if not known(child)]
+        left += reversed(unknown)
+        if not unknown:
+            found = left.pop()
+            if not known(found):
+                yield found
+
+
+FORMER_NAMES = {
+    "Arrangement": "Arranged",
+    "Consolidated": "Consolidate",
+    "KeptArrangement": "Kept",
+    "LoopVariable": "Variable",
+    "SignedSum": "Sum",
+    "SnapshotTable": "Snapshots",
+    "StateContents": "Contents",
+    "Upsert": "Upserts",
+    "UpsertTable": "Upserts",
+    "WatchedRecords": "Watched",
+}
+"""Nodes whose classes had other names when states were first written."""
+
+
+Columns = frozenset[str]
+Keys = frozenset[Columns]
+"""Sets of columns that each identify a record of a collection: at every time, at most one has each of their values."""
+NO_KEYS: Keys = frozenset()
+
+
+class LoopName(NamedTuple):
+    """A loop by name, and how many loops deep its body is."""
+
+    depth: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator over collections. `schema` is that of its result."""
+
+    inputs: tuple[Node, ...]
+    schema: Schema
+
+    @property
+    def operator(self) -> str:
+        """What fingerprints call the operator. States hold them: it stays as it is when its class is renamed."""
+        return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        """What distinguishes the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
+        kind: Any = type(self)
+        return tuple(_plain_value(getattr(self, name)) for name in _own_fields(kind))
+
+    @inherited
+    def fingerprint(self) -> str:
+        """Identity: equal fingerprints mean equal collections."""
+        columns = [(name, str(kind)) for name, kind in self.schema.items()]
+        return digest(self.operator, self.says, columns, [node.fingerprint for node in self.inputs])
+
+    @inherited
+    def free(self) -> frozenset[LoopName]:
+        """The loops whose round the collection depends on; without any, it is the same in every round."""
+        return frozenset().union(*(node.free for node in self.inputs))
+
+    def reads(self, wanted: Columns) -> list[Columns]:
+        """Return the columns that the node reads of each input to give its `wanted` columns; unless its class knows better, all."""
+        return [frozenset(child.schema) for child in self.inputs]
+
+    @property
+    def read_by(self) -> tuple[tuple[str, ...], ...]:
+        """The keys by which it reads its inputs, one an input; none where it reads them as they come."""
+        return ()
+
+    @inherited
+    def unique(self) -> Keys:
+        """The keys of the collection that are known."""
+        return NO_KEYS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+@cache
+def _own_fields(kind: Any) -> tuple[str, ...]:
+    """Return the names of a class's fields beside inputs and schema."""
+    return tuple(each.name for each in fields(kind)[2:])
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a field's value as JSON has it: expressions and aggregate calls as text, functions with what identifies them."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain_value, value))
+    if isinstance(value, str):
+        return stage.identity(value)
+    return value.text() if hasattr(value, "text") else value
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
+
+    `notes` are what is worth knowing of its queries, each at its place; `places` says where nodes are written, by fingerprint: the
+    path there, and its place; `orders` has the orders in which outputs are shown, of those that have one.
+    """
+
+    outputs: dict[str, Node]
+    engines: dict[str, frozenset[str]] = field(default_factory=dict)
+    notes: tuple[tuple[Span, str], ...] = ()
+    places: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    orders: dict[str, RowOrder] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of the whole: equal for equal outputs under equal names."""
+        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
+
+    def nodes(self) -> list[Node]:
+        """Return every node once, inputs before their readers."""
+        return [*self._nodes]
+
+    @cached_property
+    def _nodes(self) -> tuple[Node, ...]:
+        seen: dict[str, Node] = {}
+        for node in self.outputs.values():
+            for reached in below(node, lambda known: known.fingerprint in seen):
+                seen[reached.fingerprint] = reached
+        return (*seen.values(),)
