@@ -139,7 +139,9 @@ def command(
 
         say(f"cut after {count:,} {plural(count, 'row')} by --limit; the log has more", err=True)
     if wanted and not count and not cut:
-        from ddcli.store.key_text import key_text
+        from ddcli.store.key_text import key_text, null_hint
 
         say(f"no rows with {key_text(wanted)}", err=True)
+        if hint := null_hint(wanted):
+            say(f"hint: {hint}", err=True)
         raise click.exceptions.Exit(NOTHING)

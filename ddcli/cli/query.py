@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, formats
+from ddcli.screen import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def command(
 ) -> None:
     """Look up the records with these values in an input, a collection or an output NAME of PIPELINE, without a run.
 
-    The answer comes from the state: by the key of an arrangement, a reduction or a join, or by the first columns of such a key.
+    'COLUMN is null' asks for records without a value. The answer comes from the state: by the key of an arrangement, a reduction or a join, or by the first columns of such a key.
     For any other columns the message lists the keys that work. Reads only the parts of files that can have the key; takes no lock.
 
     With --follow rows have one more column, `commit`: the run closed the times before it. Their diffs are the changes.
@@ -64,7 +65,7 @@ def command(
     from ddcli.query import Lookup
     from ddcli.render.rows import write_rows
     from ddcli.store.files.objects import locate
-    from ddcli.store.key_text import parse_keys
+    from ddcli.store.key_text import null_hint, parse_keys
 
     if follow and as_of is not None:
         raise UsageError(
@@ -82,6 +83,8 @@ def command(
     rows = lookup.rows(wanted, as_of=as_of)
     write_rows([rows], output, sys.stdout.buffer)
     if rows.is_empty():
+        if hint := null_hint(wanted):
+            say(f"hint: {hint}", err=True)
         raise click.exceptions.Exit(NOTHING)
 
 

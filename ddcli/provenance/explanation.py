@@ -22,7 +22,7 @@ from ddcli.provenance.depth import deep_recursion
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
-from ddcli.store.key_text import IS_NULL, kind_of_column
+from ddcli.store.key_text import null_hint, parse_condition
 from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Answer:
     """Why there is no such record."""
     until: Time | None = None
     """The last time at which there was one, if there is none."""
+    null_hint: str | None = None
+    """What to write instead, where the text 'null' is looked for and may mean null."""
 
     @property
     def time(self) -> str:
@@ -109,7 +111,8 @@ def _explain(
         hint = f"did you mean '{near}'?" if near else f"collections: {', '.join(known)}"
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
     node = inputs.relations[meant(request.spec, collection)].node
-    asked = Question(inputs, node, read_keys(keys, node.schema), _time(inputs, at), limit)
+    values = read_keys(keys, node.schema)
+    asked = Question(inputs, node, values, _time(inputs, at), limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
     with deep_recursion():
         answer = _changed(asked, subject, given=at is not None) if change else _there(asked)
@@ -133,6 +136,7 @@ def _explain(
         places=places,
         missing=missing,
         subject=subject,
+        null_hint=null_hint(values),
         until=_until(question) if missing is not None else None,
     )
 
@@ -163,6 +167,8 @@ def not_there(answer: Answer) -> NotThere:
     hint = f"{_never(answer.inputs)} before"
     if answer.until is not None:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` shows why"
+    if answer.null_hint:
+        hint += f"; {answer.null_hint}"
     return NotThere(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
 
 
@@ -218,20 +224,16 @@ def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:
     """Return values of columns that are written `column=value` or `column is null`, in the types of the columns."""
     values: dict[str, Any] = {}
     for key in keys:
-        name, equals, written = key.partition("=")
-        is_null = not equals and key.endswith(IS_NULL)
-        name = key.removesuffix(IS_NULL) if is_null else name
-        if not equals and not is_null:
-            raise UsageError(f"'{key}' is not a condition", hint="write it as `column=value`, or as 'column is null'")
-        kind = kind_of_column(name, schema)
-        if is_null and not kind.nullable:
+        name, written = parse_condition(key, schema)
+        kind = schema[name]
+        if written is None and not kind.nullable:
             raise UsageError(f"the column '{name}' is never null", hint="write it as `column=value`")
-        values[name] = None if is_null else _value(name, written, kind)
+        values[name] = None if written is None else _value(name, written, kind)
     return values
 
 
 def _value(name: str, written: str, kind: Type) -> Any:
-    of_text = kind.kind != "bool" and not kind.is_numeric and not (kind.nullable and written == "null")
+    of_text = kind.kind != "bool" and not kind.is_numeric
     scalar = Scalar(Text(written, Span("", 1, 1)), "str" if of_text else scalar_kind(written), plain=True)
     try:
         return read_value(scalar, kind, f"'{name}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import UsageError, did_you_mean
@@ -11,13 +12,14 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema, Type
 
-IS_NULL = " is null"
+CONDITION = "write it as `column=value`, or as 'column is null'"
+IS_NULL = re.compile(r"(.+?)\s+is\s+null", re.IGNORECASE | re.DOTALL)
 UNWRITTEN = ("list", "struct", "binary", "duration")
 """Kinds of types whose values nobody writes as text here."""
 
 
 def parse_keys(texts: Iterable[str], schema: Schema) -> dict[str, Any]:
-    """Return the values that texts `name=value` or `name is null` say of columns, as Python has them.
+    """Return the values of columns that conditions state, as Python has them: see `parse_condition`.
 
     A value is read as `cast(text as type)` reads it; a timestamp with a zone is in UTC. Raises UsageError.
 
@@ -27,16 +29,45 @@ def parse_keys(texts: Iterable[str], schema: Schema) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals and text.endswith(IS_NULL):
-            name = text.removesuffix(IS_NULL)
-        elif not equals:
-            raise UsageError(f"'{text}' names no value", hint="write it as name=value, or as 'name is null'")
-        kind = kind_of_column(name, schema)
+        name, value = parse_condition(text, schema)
         if name in found:
             raise UsageError(f"'{name}' is given twice", hint="a record has one value of a column")
-        found[name] = _value(name, value, kind) if equals else None
+        found[name] = None if value is None else _value(name, value, schema[name])
     return found
+
+
+def parse_condition(text: str, schema: Schema) -> tuple[str, str | None]:
+    """Return the column and the value of a condition `name=value` or `name is null`; None for null. Raises UsageError.
+
+    `name=null` is `name is null`, but where the column has texts, among which 'null' may be one.
+
+    >>> from ddcli.expressions.types import Type
+    >>> schema = {"id": Type("int64"), "region": Type("string", nullable=True)}
+    >>> parse_condition("id=null", schema), parse_condition("region=null", schema), parse_condition("region is NULL", schema)
+    (('id', None), ('region', 'null'), ('region', None))
+    """
+    name, equals, value = text.partition("=")
+    if not equals and (null := IS_NULL.fullmatch(text)):
+        kind_of_column(null[1], schema)
+        return null[1], None
+    if not equals:
+        raise UsageError(f"'{text}' is not a condition", hint=CONDITION)
+    is_text = kind_of_column(name, schema).kind == "string"
+    if not value and not is_text:
+        raise UsageError(f"'{text}' names no value", hint=CONDITION)
+    return name, None if value.lower() == "null" and not is_text else value
+
+
+def null_hint(key: Mapping[str, Any]) -> str | None:
+    """Return what to write where nothing was found and a condition names the text 'null', which may mean null.
+
+    >>> null_hint({"id": 7, "region": "null"})
+    "'null' is a text here: 'region is null' selects records without a value"
+    """
+    for name, value in key.items():
+        if isinstance(value, str) and value.lower() == "null":
+            return f"'{value}' is a text here: '{name} is null' selects records without a value"
+    return None
 
 
 def kind_of_column(name: str, schema: Schema) -> Type:

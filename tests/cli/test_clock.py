@@ -196,7 +196,11 @@ def test_times_are_said_in_words(week):
     ("kind", "rows", "first"),
     [
         ("append", "k,name\na,Ann\n", "its columns are: k, name; name the time column under the input's `time`"),
-        ("snapshots, order_by: name", "k,time,name\na,1,Ann\n", "leave `order_by` out: the time decides which table is newer"),
+        (
+            "snapshots, order_by: name",
+            "k,time,name\na,1,Ann\n",
+            "leave `order_by` out: the time decides which table is newer",
+        ),
     ],
 )
 def test_beside_an_import_no_hint_asks_for_the_clock_that_it_forbids(shop, kind, rows, first):

@@ -136,7 +136,8 @@ def test_wrong_use_is_told(orders):
         (["--as-of", "soon"], 2, "'soon' is not a time: the log's time is int64"),
         (["-k", "regin=x"], 2, "did you mean 'region'?"),
         (["-k", "amount=ten"], 2, "'ten' is no int64, as the column 'amount' is"),
-        (["-k", "amount"], 2, "names no value"),
+        (["-k", "amount"], 2, "'amount' is not a condition"),
+        (["-k", "amount="], 2, "'amount=' names no value"),
         (["-k", "amount=1", "-k", "amount=2"], 2, "'amount' is given twice"),
         (["--time", "tme"], 3, "no column 'tme'"),
     ):
