@@ -323,7 +323,7 @@ def _called(
     except RAISED as error:
         raise failure(error, f"the reducer `{name}`", function, f" for the group {key}", hint) from error
     for result in results:
-        good = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], int)
+        good = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], int) and abs(result[1]) < 2**63
         if not good or not isinstance(result[0], tuple) or len(result[0]) != len(out.names):
             raise InputError(f"the reducer `{name}` returned {result!r} for the group {key}", hint=hint)
         yield result

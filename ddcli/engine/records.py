@@ -19,6 +19,7 @@ from ddcli.engine.columns import (
     null_mask,
 )
 from ddcli.errors import InputError
+from ddcli.expressions.python_values import UnfitError, to_series
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
@@ -124,17 +125,10 @@ def _raw(values: Sequence[Any], name: str, column: Type) -> list[bytes | None]:
 
 
 def _encode_through_polars(values: Sequence[Any], name: str, column: Type, pool: Pool, out: Lanes) -> None:
-    import polars as pl
-
     try:
-        series = pl.Series(name, values, dtype=column.to_polars(), strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        for value in values:
-            try:
-                pl.Series(name, [value], dtype=column.to_polars(), strict=True)
-            except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-                raise _refusal(value, name, column) from error
-        raise
+        series = to_series(name, values, column)
+    except UnfitError as error:
+        raise _refusal(values[error.row], name, column) from error
     encode_column(series, column, pool, out)
 
 

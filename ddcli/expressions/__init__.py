@@ -39,6 +39,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names
 * python_calls: Python functions in a stage
+* python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
 * replacements: what to write instead of functions of other databases
 * row_order: rows in the order in which they are shown

@@ -10,12 +10,17 @@ import polars as pl
 
 from ddcli.errors import InputError
 from ddcli.expressions.python import RAISED, failure, load_function
+from ddcli.expressions.python_values import UnfitError, to_series
 
 if TYPE_CHECKING:
     from ddcli.expressions.steps import PythonStep, State
     from ddcli.expressions.types import Schema, Type
 
 ROW = "row"
+
+
+class MisshapenError(TypeError):
+    """What a caller around a function found wrong with its result; the message continues the function's name."""
 
 
 class Foreign:
@@ -25,7 +30,10 @@ class Foreign:
         self.step, self.columns = step, list(before)
         self.output = dict(step.output)
         self.dtypes = {name: type_.to_polars() for name, type_ in step.output}
-        self.function = load_function(step.function)
+        self.function = self.written = load_function(step.function)
+        """What is called, and what the person wrote: the second stays where a caller stands around it."""
+        self.parts: dict[str, str] = {}
+        """What messages call the columns that the function returns in another form."""
 
     def run(self, state: State) -> State:
         """Call the function on the frame's rows."""
@@ -36,11 +44,15 @@ class Foreign:
             if not type_.nullable and given[name].null_count():
                 row = int(chosen[int(given[name].is_null().arg_max() or 0)])
                 hint = f"declare it as `{type_}?`, or return a value"
-                raise InputError(f"{self.step.function} returned null for `{name}`{self._row(frame, row)}", hint=hint)
+                problem = f"{self.step.function} returned null for {self._called(name)}"
+                raise InputError(problem + self._row(frame, row), hint=None if name in self.parts else hint)
         whole = len(chosen) == frame.height and bool((chosen == np.arange(frame.height)).all())
         if whole:
             return given, rows, weights
         return given, chosen if rows is None else rows[chosen], None if weights is None else weights[chosen]
+
+    def _called(self, name: str) -> str:
+        return self.parts.get(name, f"`{name}`")
 
     def _row(self, frame: pl.DataFrame, row: int) -> str:
         return f" for the row {frame.row(row, named=True)!r}"
@@ -66,22 +78,20 @@ class Foreign:
             given = self.function(record)
             # What can't be gone through is refused as a record.
             return [given] if isinstance(given, dict) or not isinstance(given, Iterable) else list(given)
+        except MisshapenError as error:
+            raise InputError(f"{self.step.function} {error}{self._row(frame, row)}") from None
         except RAISED as error:
-            raise failure(error, self.step.function, self.function, self._row(frame, row)) from error
+            raise failure(error, self.step.function, self.written, self._row(frame, row)) from error
 
     def _series(
         self, frame: pl.DataFrame, name: str, type_: Type, values: list[object], chosen: list[int]
     ) -> pl.Series:
         try:
-            return pl.Series(name, values, dtype=self.dtypes[name], strict=True)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-            for row, value in zip(chosen, values, strict=True):
-                try:
-                    pl.Series(name, [value], dtype=self.dtypes[name], strict=True)
-                except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-                    problem = f"{self.step.function} returned {value!r} for `{name}`, expected {type_.required()}"
-                    raise InputError(problem + self._row(frame, row)) from None
-            raise
+            return to_series(name, values, type_)
+        except UnfitError as error:
+            problem = f"{self.step.function} returned {values[error.row]!r} for {self._called(name)}"
+            problem += f", expected {type_.required()}"
+            raise InputError(problem + self._row(frame, chosen[error.row])) from None
 
     def _batch(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
         name = self.step.function

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -331,6 +332,29 @@ def wrong_group(key, values):
 
 def no_pairs(key, values):
     return [1] if values[0][0][0] == 7 else []
+
+def too_often(key, values):
+    return [((1,), 2**63 if values[0][0][0] == 7 else 1)]
+
+def no_triple(row):
+    return [((1,), None, 1)] if row["v"] == 7 else []
+
+def no_updates(row):
+    return row["v"] if row["v"] == 7 else []
+
+def other_keys(row):
+    return [({"y" if row["v"] == 7 else "x": 1}, None, 1)]
+
+def no_time(row):
+    return [({"x": 1}, 0.5 if row["v"] == 7 else None, 1)]
+
+def no_diff(row):
+    return [({"x": 1}, None, None if row["v"] == 7 else 1)]
+
+def raises(row):
+    if row["v"] == 7:
+        raise KeyError("seven")
+    return []
 """
 CALLS = {
     "by_record": ("map", "f:by_record raised ZeroDivisionError: integer division or modulo by zero for the row {'k': 'a', 'v': 7"),
@@ -342,7 +366,34 @@ CALLS = {
     "by_group": ("reduce", "the reducer `f:by_group` raised ZeroDivisionError"),
     "wrong_group": ("reduce", "the reducer `f:wrong_group`: column 'x' can't hold 'one': its type is int64"),
     "no_pairs": ("reduce", "the reducer `f:no_pairs` returned 1 for the group ('a',)"),
+    "too_often": ("reduce", "the reducer `f:too_often` returned ((1,), 9223372036854775808) for the group ('a',)"),
+    "no_triple": ("join_function", "error: f:no_triple returned ((1,), None, 1), expected (record, time, diff), the record as a dict for the row {'k': 'a', 'v': 7"),
+    "no_updates": ("join_function", "error: f:no_updates returned 7, expected a list of (record, time, diff) for the row"),
+    "other_keys": ("join_function", "error: f:other_keys returned the keys ['y'], expected the keys ['x'] for the row"),
+    "no_time": ("join_function", "error: f:no_time returned 0.5 for the time, expected int64 for the row"),
+    "no_diff": ("join_function", "error: f:no_diff returned null for the diff for the row"),
+    "raises": ("join_function", ".py:52: error: f:raises raised KeyError: 'seven' for the row"),
 }  # fmt: skip
+
+
+MOMENT = "datetime(2024, 1, 2, 3, 4, 5, 678901"
+UNFIT = {
+    "date": (MOMENT + ")", "5", "True", "'2024-01-02'"),
+    "datetime[us]": (MOMENT + ", tzinfo=UTC)", "7"),
+    "datetime[ms]": (MOMENT + ")",),
+    "duration[ms]": ("timedelta(microseconds=1)",),
+    "struct[a: int64]": ("5", "{'a': 1.5}", "{'a': 1, 'b': 2}", "{'a': '7'}"),
+    "list[int64]": ("b'x'", "{1, 2}", "[1, True]"),
+}
+
+
+@pytest.mark.parametrize(("column", "value"), [(column, value) for column in UNFIT for value in UNFIT[column]])
+def test_a_value_that_a_function_returns_is_kept_whole_or_refused(place, shop, column, value):
+    module = f"f_{list(UNFIT).index(column)}_{UNFIT[column].index(value)}"  # of its own: Python imports one once
+    returned = f"{{'x': {value} if row['v'] == 7 else None}}"
+    shop.write(f"{module}.py", f"from datetime import *\ndef f(row):\n    return {returned}\n")
+    said = place([f"map: {{function: '{module}:f', columns: {{x: '{column}?'}}}}"], rows(("a", 7, 1, 5, 1)))
+    assert re.search(rf"error: {module}:f returned .* for `x`, expected {re.escape(column)} for the row", said)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,0 +1,164 @@
+"""Python values as a column of a type: a value is kept whole, or it is refused.
+
+polars alone is too lenient for values that others compute: of a struct it drops fields that the type hasn't, of a
+timestamp digits beyond the unit, and what a value becomes depends on those before it in the column.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ddcli.expressions.types import FLOATS, INTEGERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+
+    from ddcli.expressions.types import Type
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+class UnlikeError(ValueError):
+    """A value is not of a type."""
+
+
+class UnfitError(ValueError):
+    """The value in `row` is not of the column's type."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
+    """Return values as a column of polars in a type's own; None is null, whether or not the type has nulls.
+
+    Raises UnfitError for the first value that is not of the type.
+    """
+    import polars as pl
+
+    dtype = column.to_polars()
+    refusals = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
+    plain = PLAIN.get(column.kind)
+    if plain is not None:
+        kept = []
+        for row, value in enumerate(values):
+            try:
+                kept.append(_plain(value, column))
+            except UnlikeError:
+                raise UnfitError(row) from None
+        values = kept
+    try:
+        return pl.Series(name, values, dtype=dtype, strict=True)
+    except refusals:
+        alone = []
+        for row, value in enumerate(values):
+            try:
+                alone.append(pl.Series(name, [value], dtype=dtype, strict=True))
+            except refusals:
+                raise UnfitError(row) from None
+        return pl.concat(alone)
+
+
+def _plain(value: Any, column: Type) -> Any:
+    """Return a value as the one class of Python that stands for its type, so that polars doesn't go by the first value; raise UnlikeError for one that is not of the type."""
+    import numpy as np
+
+    if value is None:
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    return (PLAIN.get(column.kind) or LEAVES[column.kind])(value, column)
+
+
+def _date(value: Any, _: Type) -> date:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise UnlikeError
+    return value
+
+
+def _datetime(value: Any, column: Type) -> datetime:
+    """Return a moment; without a zone it is in UTC where the type has one, as in text, and a date is its first moment."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)  # noqa: DTZ001  # as naive as the date is
+    if not isinstance(value, datetime) or (column.unit == "ms" and value.microsecond % 1000):
+        raise UnlikeError
+    if column.zone is not None:
+        return value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    if value.tzinfo is not None:
+        raise UnlikeError
+    return value
+
+
+def _time(value: Any, _: Type) -> time:
+    if not isinstance(value, time) or value.tzinfo is not None:
+        raise UnlikeError
+    return value
+
+
+def _duration(value: Any, column: Type) -> timedelta:
+    if not isinstance(value, timedelta) or (column.unit == "ms" and value.microseconds % 1000):
+        raise UnlikeError
+    return value
+
+
+def _decimal(value: Any, _: Type) -> Decimal | float:
+    """Return a number; polars rounds it to the type's digits, as a cast does."""
+    if isinstance(value, bool) or not isinstance(value, Decimal | int | float):
+        raise UnlikeError
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise UnlikeError
+    return Decimal(value) if isinstance(value, int) else value
+
+
+def _list(value: Any, column: Type) -> list[Any]:
+    """Return the elements; those of a set are in no order that another process would see, too."""
+    import numpy as np
+    import polars as pl
+
+    if isinstance(value, np.ndarray | pl.Series):
+        value = list(value)
+    if not isinstance(value, list | tuple) or column.inner is None:
+        raise UnlikeError
+    return [_plain(each, column.inner) for each in value]
+
+
+def _struct(value: Any, column: Type) -> dict[str, Any]:
+    """Return the fields, null where one is missing."""
+    fields = dict(column.fields)
+    if not isinstance(value, dict) or not value.keys() <= fields.keys():
+        raise UnlikeError
+    return {name: _plain(value.get(name), kind) for name, kind in fields.items()}
+
+
+def _leaf(*classes: type) -> Callable[[Any, Type], Any]:
+    def leaf(value: Any, _: Type) -> Any:
+        if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):
+            raise UnlikeError
+        return value
+
+    return leaf
+
+
+PLAIN: dict[str, Callable[[Any, Type], Any]] = {
+    "date": _date,
+    "datetime": _datetime,
+    "time": _time,
+    "duration": _duration,
+    "decimal": _decimal,
+    "list": _list,
+    "struct": _struct,
+}
+"""By kind, what polars reads too leniently."""
+LEAVES: dict[str, Callable[[Any, Type], Any]] = {
+    **dict.fromkeys(INTEGERS, _leaf(int)),
+    **dict.fromkeys(FLOATS, _leaf(float, int)),
+    "bool": _leaf(bool),
+    "string": _leaf(str),
+    "binary": _leaf(bytes),
+}
+"""By kind, what polars reads strictly where a column has nothing else, but not within lists and structs."""
