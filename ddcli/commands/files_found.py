@@ -120,7 +120,9 @@ def _look_at(given: FoundInput) -> None:
         dialect = _dialect(given, some)
     tables = [first_rows(path, dialect) for path in some]
     if kind in (CSV, NDJSON, EXCEL):
-        names = list(dict.fromkeys(name for table in tables for name in table))
+        names = list(dict.fromkeys(name for table in tables for name in table if name))
+        if any("" in table for table in tables):
+            given.doubts["path"] = "a column without a name is left out"
         texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
         found.look_at(texts, is_csv=kind == CSV)
         given.columns, given.doubts = (

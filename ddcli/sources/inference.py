@@ -34,13 +34,16 @@ class PinnedColumns:
     columns: dict[str, str]
     file: str
     known: bool
+    unnamed: bool = False
+    """Whether the files have a column without a name, which is left out: nothing could ask for it."""
 
     @property
     def remark(self) -> str:
         """What an error about the columns adds."""
         where = f"from '{self.file}'" if self.file else "from its files"
         when = "pinned by the first run" if self.known else "inferred now"
-        return f"its columns are {when}, {where}: {self.shown}"
+        unnamed = ", without one that has no name" if self.unnamed else ""
+        return f"its columns are {when}, {where}: {self.shown}{unnamed}"
 
     @property
     def shown(self) -> str:
@@ -65,7 +68,8 @@ def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> Pinn
     if not texts:
         return None
     some = texts if len(texts) <= FILES else [*texts[: FILES // 2], *texts[-FILES // 2 :]]
-    return PinnedColumns(_found(given, listing, [listing.path(file) for file in some]), some[0].path, known=False)
+    columns, unnamed = _found(given, listing, [listing.path(file) for file in some])
+    return PinnedColumns(columns, some[0].path, known=False, unnamed=unnamed)
 
 
 def with_columns(given: InputSpec, found: PinnedColumns | None) -> InputSpec:
@@ -98,8 +102,8 @@ def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
     return PinnedColumns({name: str(kind) for name, kind in (kept.columns | times | diff).items()}, "", known=True)
 
 
-def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, str]:
-    """Return the types that all values of some files have; a column may be null unless it is a key, a time or a diff."""
+def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], bool]:
+    """Return the types that all values of some files have, and whether a column has no name; a column may be null unless it is a key, a time or a diff."""
     from ddcli.sources.input_format import dialect_of, format_of
     from ddcli.store.log.schema import columns_from_paths
     from ddcli.store.tables.column_types import FoundColumns
@@ -108,7 +112,7 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, s
 
     dialect = dialect_of(given.csv) if given.csv is not None else DEFAULT
     tables = [_texts(given, path, dialect) for path in paths]
-    names = list(dict.fromkeys(name for table in tables for name in table))
+    names = list(dict.fromkeys(name for table in tables for name in table if name))
     texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
     is_csv = name_of_kind(paths[0]) == CSV
     if not names:
@@ -123,11 +127,12 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, s
     beside = types_of_partitions(columns_from_paths(log, listing).values(), log.time, None)
     found |= {name: str(kind) for name, kind in beside.items() if name not in found and name != ARRIVAL}
     required = {*(text.value for text in (*given.key, *given.time)), *([given.diff.value] if given.diff else [])}
-    return {
+    columns = {
         name: kind.removesuffix("?") + ("" if name in required else "?")
         for name, kind in found.items()
         if name not in given.ignored
     }
+    return columns, any("" in table for table in tables)
 
 
 def _refuse_other_delimiter(path: Path, dialect: Dialect) -> None:
@@ -146,14 +151,31 @@ def _refuse_other_delimiter(path: Path, dialect: Dialect) -> None:
 
 def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:
     """Return the first rows of a file by column: of events those of the table."""
+    from ddcli.store.tables.csv_records import DamagedError
     from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
 
     if name_of_kind(path) == NDJSON:
-        objects = first_objects(path)
+        try:
+            objects = first_objects(path)
+        except (DamagedError, ValueError, RecursionError) as error:
+            raise _damaged_json(path, error) from None
         if given.format == "debezium" and not given.flattened:
             return of_objects(images_of(events_of(objects) or []))
         return of_objects([_payload(each) for each in objects])
-    return first_rows(path, dialect)
+    try:
+        return first_rows(path, dialect)
+    except DamagedError as error:
+        raise InputError(error.damage.problem, place=error.damage.place, hint=error.damage.hint) from None
+
+
+def _damaged_json(path: Path, error: Exception) -> InputError:
+    """Return the error for a file of JSON whose first objects can't be read: the first thing that is wrong with it, with its place."""
+    from ddcli.store.tables.text_syntax import judge_json
+
+    damage = judge_json(path)
+    if damage is None:
+        return InputError(f"the file can't be read: {error}", place=str(path), hint="write it again")
+    return InputError(damage.problem, place=damage.place, hint=damage.hint)
 
 
 def _payload(found: object) -> object:

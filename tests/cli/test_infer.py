@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from contextlib import suppress
 
 import polars as pl
 import pytest
@@ -10,10 +11,11 @@ import yaml
 from ddcli.commands.check import check
 from ddcli.commands.plan import preview
 from ddcli.driver.run import run
-from ddcli.errors import InputError, StateError
+from ddcli.errors import DdError, InputError, StateError
 from ddcli.pipeline_tests.run import run_tests
 from ddcli.store.state.manifest import read_newest
 from tests.draws import chance, many
+from tests.formats.test_damaged_text import BAD, as_csv, as_json, damaged, some_rows
 
 VALUES = {
     "int64": ["1", "-7", "12"],
@@ -196,3 +198,48 @@ def test_a_file_without_a_header_is_one_in_every_command(content, tmp_path):
     assert error.problem.endswith(f"1.csv: {caught.value.problem}")
     assert error.hint == caught.value.hint
     assert caught.value.problem == ("the file has no header" if content else "the file is empty: it has no bytes")
+
+
+DEEP = '{"id": 1, "note": ' + "[" * 2_000 + "]" * 2_000 + "}\n"
+DAMAGED = {case: (kind, text, line, problem) for case, (kind, text, line, problem, _) in BAD.items()}
+DAMAGED |= {
+    "deep values": ("ndjson", DEEP, ":1", "values are nested too deep"),
+    "deep values of an array": ("json", f"[{DEEP}]", ":1", "values are nested too deep"),
+    "no value": ("ndjson", '{"id": }\n', ":1:8", "not JSON: Expecting value"),
+    "an object that is cut": ("json", '[{"id": 1}, {"id"]', ":1:18", "not JSON: Expecting"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_text_is_refused_with_its_line_where_columns_are_to_be_found(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kind, text, line, problem = DAMAGED[case]
+    path = pipeline(tmp_path, path=f"in/a.{kind}")
+    (tmp_path / f"in/a.{kind}").write_text(text, newline="")
+    with pytest.raises(InputError) as caught:
+        run(path)
+    assert caught.value.place.endswith(f"a.{kind}{line}"), caught.value
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize("number", range(many(40)))
+def test_damaged_text_is_read_or_refused_where_columns_are_to_be_found(number, tmp_path):
+    drawn = chance("infer damage", number)
+    kind = drawn.choice(["csv", "ndjson"])
+    text = (as_csv if kind == "csv" else as_json)(drawn, some_rows(drawn))
+    path = pipeline(tmp_path)
+    (tmp_path / f"in/a.{kind}").write_bytes(damaged(drawn, text.replace("time", "at").encode()))
+    with suppress(DdError):  # any other is a bug of ours
+        run(path)
+
+
+def test_a_column_without_a_name_is_left_out_with_a_note(tmp_path):
+    """As of an index that pandas writes."""
+    path = pipeline(tmp_path)
+    notes = []
+    for name, rows in (("a.csv", ",x\n0,5\n"), ("b.csv", ",x\n0,6\n1,7\n"), ("c.csv", "x\n8\n")):
+        (tmp_path / "in" / name).write_text(rows)
+        run(path, say=notes.append)
+    assert sorted(held(tmp_path)) == [[(1, 5)], [(1, 6), (1, 7)], [(1, 8)]]
+    assert """{x: "int64?"}, without one that has no name; later files""" in notes[0]
+    assert check(path).errors == ()

@@ -73,6 +73,14 @@ def test_european_csv(tmp_path):
     assert 'csv: {"delimiter": ";", "date_format": "%d.%m.%Y", "decimal": ","}' in text
 
 
+def test_a_column_without_a_name_is_left_out(tmp_path):
+    """As of an index that pandas writes."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text(",x\n0,5\n1,6\n")
+    assert held(begun(tmp_path, tmp_path / "in"), "a") == {(5,): 1, (6,): 1}
+    assert "# a column without a name is left out" in (tmp_path / "in.yaml").read_text()
+
+
 def test_latin_tabs(tmp_path):
     rows = [row for path in sorted(EXPORTS.glob("latin/*.tsv")) for row in texts(path, "cp1252", "\t")]
     wanted = Counter(

@@ -148,7 +148,7 @@ def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> No
             hint="write the column in every file of the log (1 where a record is inserted), or in none",
         )
     for name in found:
-        if (loose or log.inferred) and name not in {*schema.columns, *schema.time, log.diff, *log.ignored}:
+        if (loose or (log.inferred and name)) and name not in {*schema.columns, *schema.time, log.diff, *log.ignored}:
             raise InputError(
                 f"the file has a column '{name}' that the log's other files don't have",
                 place=str(path),
