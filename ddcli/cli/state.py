@@ -49,13 +49,15 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     Example:
       dd state ls pipelines/airborne.yaml
     """
-    from ddcli.commands.arrangements import names_of
+    from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import manifest_of, overview
 
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
     facts = overview(directory, manifest, names_of(directory, manifest, pipeline))
+    for one in facts["arrangements"]:
+        one["key"] = columns_of_file(one["key"])
     if output == "json":
         say(json_text(facts))
         return
@@ -66,7 +68,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
         (
             one["of"] or "",
             one["name"],
-            ", ".join(one["key"]),
+            ", ".join(one["key"]) or "all",
             f"{one['rows']:,}",
             size_of(one["bytes"]),
             str(one["shards"]),
@@ -117,19 +119,20 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     Example:
       dd state show pipelines/airborne.yaml --arrangement 45e9      # from `dd state ls`
     """
-    from ddcli.commands.arrangements import names_of
+    from ddcli.commands.arrangements import columns_of_file, names_of
     from ddcli.job.summary import plural, size_of
     from ddcli.store.state.upkeep import details, manifest_of
 
     directory = directory_of(pipeline, state)
     manifest = manifest_of(directory)
     facts = details(manifest, arrangement, names_of(directory, manifest, pipeline))
+    facts["key"] = columns_of_file(facts["key"])
     if output == "json":
         say(json_text(facts))
         return
     of = f": {facts['of']}" if facts["of"] else ""
     say(f"arrangement {facts['name']}{of}")
-    say(f"  key      {', '.join(facts['key']) or 'none'}")
+    say(f"  key      {', '.join(facts['key']) or 'all'}")
     say(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
     rows, batches = facts["rows"], facts["batches"]
     held = f"{rows:,} {plural(rows, 'row')}, {size_of(facts['bytes'])}"

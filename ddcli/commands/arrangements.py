@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from ddcli.driver.prepare import remembered
 from ddcli.errors import DdError
 from ddcli.job.request import read_request
+from ddcli.plan import once
 from ddcli.plan.changes import describe
 from ddcli.plan.physical import WAITING, Arrangement, Linear
+from ddcli.plan.reductions import ALL
 from ddcli.store.state.pipeline_file import file_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ddcli.plan.bound import BoundPipeline
@@ -38,6 +41,11 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
     names = _collections(bound, plan)
     found = {node.fingerprint: _name(node, names) for node in plan.graph.nodes}
     return {one: found[bare] for one in manifest.arrangements if (bare := one.removesuffix(WAITING)) in found}
+
+
+def columns_of_file(key: Iterable[str]) -> list[str]:
+    """Return the columns of a key without those that stand for a single group of all rows: they are the plan's, not the file's."""
+    return [name for name in key if name not in {ALL, once.NAME}]
 
 
 def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:

@@ -6,6 +6,7 @@ where its plan by itself has the fingerprint that it had. Pure: a manifest and a
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
     from ddcli.plan.physical import PhysicalGraph
 
+WORD = re.compile("[A-Z][a-z]*")
+"""A word in the name of an operator."""
 CONTENTS = "="
 """How the names of scans begin that are not of an input but of an arrangement's contents."""
 
@@ -219,7 +222,11 @@ def describe(node: Node) -> str:
     by: Iterable[str] = node.key if isinstance(node, physical.Arrangement) else getattr(node, "by", ())
     named = [name for name in by if name != ALL]
     grouped = f" by {', '.join(named)}" if named else ""
-    return f"{of}{grouped}" if isinstance(node, physical.Arrangement) else f"{node.operator.lower()}{grouped} of {of}"
+    return (
+        f"{of}{grouped}"
+        if isinstance(node, physical.Arrangement)
+        else f"{' '.join(WORD.findall(node.operator)).lower()}{grouped} of {of}"
+    )
 
 
 def _scans(node: Node) -> list[physical.Scan | physical.Pick]:

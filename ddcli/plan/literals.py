@@ -26,6 +26,8 @@ WRITTEN = {
     "string": "a text",
 }
 NUMBERS = ("int", "float")
+INFINITE = ("NaN", "Infinity", "-Infinity")
+"""Floats that every command writes as these texts."""
 
 
 def read_value(node: Node, kind: Type, what: str) -> Any:
@@ -85,7 +87,7 @@ def _read(node: Scalar, kind: Type) -> Any:
             raise ValueError(text)
         return value
     if kind.is_float:
-        if node.kind not in NUMBERS:
+        if node.kind not in NUMBERS and text not in INFINITE:
             raise ValueError(text)
         return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf").replace(".NaN", "nan"))
     if kind.kind == "decimal":

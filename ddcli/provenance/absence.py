@@ -16,7 +16,7 @@ from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.restriction import SAME, Values, renamed
-from ddcli.provenance.sentences import bare, bounds, show, step_text
+from ddcli.provenance.sentences import bare, bounds, named_values, show, step_text
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -219,7 +219,7 @@ def _names(step: Step, inside: Values) -> Iterable[str]:
 
 
 def _shown(node: Node, record: Record) -> str:
-    return "{" + ", ".join(f"{name}: {show(value)}" for name, value in zip(node.schema, record, strict=True)) + "}"
+    return "{" + ", ".join(f"{name}: {show(value)}" for name, value in named_values(node, record).items()) + "}"
 
 
 def below(missing: Missing | None) -> Iterator[Missing]:

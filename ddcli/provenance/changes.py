@@ -27,7 +27,7 @@ from ddcli.provenance.depth import by_type
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import ALIKE, before_step, renamed
-from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, show, step_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, reduce_text, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -200,9 +200,7 @@ class Changes:
             schema = {name: expression.type for name, expression in node.by}
             group = Contents(changed.matrix[:0], schema, changed.values)
             changed = changed.rows(group.same(found.frame, {name: values[name] for name in schema}))
-        by = f" by {', '.join(name for name, _ in node.by)}" if node.by else ""
-        reason = self._new(node, record, f"reduce {', '.join(call.text() for call in node.calls)}{by}")
-        return self._made_of(reason, [(child, changed)])
+        return self._made_of(self._new(node, record, reduce_text(node)), [(child, changed)])
 
     @_below.register
     def _(self, node: logical.Grouped, record: Record) -> Reason:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, quoted
+from ddcli.plan import once
+from ddcli.screen import json_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ddcli.expressions.tree import Expression
     from ddcli.plan import logical
+    from ddcli.plan.node import Node
 
 
 def step_text(step: Step) -> str:
@@ -47,6 +51,13 @@ def bounds(node: logical.Temporal) -> str:
     return f"{lower}now{upper}"
 
 
+def reduce_text(node: logical.Reduce) -> str:
+    """Return what is computed of a group, in words; nothing may be, where its groups alone are asked for."""
+    by = ", ".join(name for name, _ in node.by)
+    calls = ", ".join(call.text() for call in node.calls)
+    return " ".join(filter(None, ["reduce", calls, by and f"by {by}"]))
+
+
 def group_text(node: logical.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
     """Return what is computed of a group, in words."""
     by = f" by {', '.join(node.by)}" if node.by else ""
@@ -62,5 +73,22 @@ def asof_text(node: logical.AsofJoin) -> str:
 
 
 def show(value: Any) -> str:
-    """Return a value as a person reads it."""
-    return "null" if value is None else repr(value) if isinstance(value, str) else str(value)
+    """Return a value of a sentence, texts in quotes.
+
+    >>> show(None), show("a"), show(True), show(float("inf"))
+    ('null', "'a'", 'true', 'Infinity')
+    """
+    return repr(value) if isinstance(value, str) else shown_value(value)
+
+
+def shown_value(value: Any) -> str:
+    """Return a value of a record, as the messages of other commands and JSON have it."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(json_number(value) if isinstance(value, float) else value)
+
+
+def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
+    """Return the values of a record, without those that the plan adds beside the columns of the file."""
+    values = zip(node.schema, record, strict=False)
+    return {name: value for name, value in values if not name.startswith("$") and name != once.NAME}

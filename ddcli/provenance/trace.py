@@ -27,7 +27,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import before_step, renamed
-from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, show, step_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, group_text, reduce_text, show, step_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
 
@@ -164,10 +164,10 @@ class Tracer:
 
     @_below.register
     def _(self, node: logical.Join, place: Place, record: Record, exact: bool) -> Reason:
-        values = {name: (side, column, value) for (name, side, column), value in zip(node.columns, record, strict=True)}
-        keys = {column: value for side, column, value in values.values() if side == "key"}
-        left = {column: value for side, column, value in values.values() if side in ("key", "left")}
-        right = {column: value for side, column, value in values.values() if side == "right"}
+        placed = [(side, column, value) for (_, side, column), value in zip(node.columns, record, strict=True)]
+        keys = {column: value for side, column, value in placed if side == "key"}
+        left = {column: value for side, column, value in placed if side in ("key", "left")}
+        right = {column: value for side, column, value in placed if side == "right"}
         right |= {other: keys[one] for one, other in node.on if one in keys}
         on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
         reason = self._new(node, place, record, f"{'' if node.how == 'inner' else node.how + ' '}join on {on}")
@@ -179,13 +179,15 @@ class Tracer:
                 *self._some(place, node.right, rights, exact=exact),
             ]
             return reason.made_of(pairs)
-        for side, found, other, columns in (
-            (node.left, lefts, node.right, [two for _, two in node.on]),
-            (node.right, rights, node.left, [one for one, _ in node.on]),
+        for side, found, other, values, partners in (
+            (node.left, lefts, "right", left, [(one, two) for one, two in node.on]),
+            (node.right, rights, "left", right, [(two, one) for one, two in node.on]),
         ):
             if len(found):
-                missing = " and ".join(f"{c} = {show(v)}" for c, v in zip(columns, keys.values(), strict=False))
-                reason.notes.append(f"no record of the {'right' if other is node.right else 'left'} side has {missing}")
+                missing = " and ".join(
+                    f"{theirs} = {show(values[ours])}" for ours, theirs in partners if ours in values
+                )
+                reason.notes.append(f"no record of the {other} side {f'has {missing}' if missing else 'matches'}")
                 return reason.made_of(self._some(place, side, found, exact=exact))
         return reason
 
@@ -233,10 +235,7 @@ class Tracer:
             schema = {name: expression.type for name, expression in computed}
             keys = Contents(group.matrix[:0], schema, group.values)
             group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
-        by = ", ".join(name for name, _ in node.by)
-        calls = ", ".join(call.text() for call in node.calls)
-        says = f"{calls} by {by}" if by else calls
-        return self._grouped(node, place, record, f"reduce {says}", group, self._extremes(node, group))
+        return self._grouped(node, place, record, reduce_text(node), group, self._extremes(node, group))
 
     def _extremes(self, node: logical.Reduce, group: Contents) -> Contents | None:
         """Return rows of a group that alone have the same least and greatest values; None where more is asked of it than these."""

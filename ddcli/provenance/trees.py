@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
 from ddcli.provenance.absence import below
+from ddcli.provenance.sentences import named_values, shown_value
 from ddcli.screen import json_value, rich_text
 from ddcli.store.time_text import format_time
 
@@ -107,7 +108,7 @@ def verdict(each: Explained) -> str:
 
 def shown(record: dict[str, Any]) -> str:
     """Return a record as a person reads it."""
-    return "{" + ", ".join(f"{name}: {'null' if value is None else value}" for name, value in record.items()) + "}"
+    return "{" + ", ".join(f"{name}: {shown_value(value)}" for name, value in record.items()) + "}"
 
 
 def _times(reason: Reason, count: int) -> str:
@@ -165,9 +166,7 @@ def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
 
 
 def _values(reason: Reason) -> dict[str, Any]:
-    return {
-        name: value for name, value in zip(reason.node.schema, reason.record, strict=False) if not name.startswith("$")
-    }
+    return named_values(reason.node, reason.record)
 
 
 def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 
@@ -434,3 +435,22 @@ def test_a_run_on_a_damaged_state_names_the_file_or_does_what_it_should(ran):
     assert files(*ran.kept) == before
     assert ran("run", "orders.yaml").code == 0
     assert ("region 7", 1, 7) not in contents(ran.folder / "out/totals")
+
+
+def test_what_has_one_group_of_all_rows_has_no_column_of_ours_as_its_key(shop):
+    shop.write("in/1.csv", "id,g\n1,a\n2,b\n")
+    columns = "columns: {id: int64, g: string}"
+    sums = "{sql: 'select count(*) as n, (select max(g) from t) as g from t'}"
+    shop.write(
+        "p.yaml",
+        f"inputs: {{t: {{path: in/, format: append, {columns}}}}}\ncollections: {{c: {sums}}}\noutputs: {{c: out/}}\n",
+    )
+    assert shop("run", "p.yaml", "-q").code == 0
+    facts = asked(shop, "ls", "p.yaml")["arrangements"]
+    assert [] in [one["key"] for one in facts]
+    assert {"standing record of t"} & {one["of"] for one in facts}
+    text = shop("state", "ls", "p.yaml").out
+    assert "  all " in text
+    assert not re.search(r"\$all|#one|standingrecord", json.dumps([one["key"] for one in facts]) + text)
+    (alone,) = {one["name"] for one in facts if one["of"] == "standing record of t"}
+    assert "\n  key      all\n" in shop("state", "show", "p.yaml", "-a", alone).out

@@ -1,6 +1,7 @@
 """`dd why`: what a person sees."""
 
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -350,3 +351,56 @@ def test_a_derivation_takes_no_room_on_the_stack_for_its_rounds(shop):
     command = [sys.executable, "-m", "ddcli", "why", "p.yaml", "reach", "node=300"]
     done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert (done.returncode, "checked: these 301 updates alone produce it" in done.stderr) == (0, True)
+
+
+MANY = """\
+inputs: {t: {path: in/, format: upsert, key: id, columns: {id: int64, g: string, x: float64}}}
+collections:
+  many: {from: t, apply: [{extend: {large: x > 0}}]}
+  groups: {sql: "select g from t group by g"}
+  total: {sql: "select count(*) as n from t"}
+  named: {sql: "select t.id, u.x from t left join t u on t.g = u.g and u.x < 0"}
+  small: {from: t, apply: [{filter: x < 0}]}
+outputs: {many: out/many, groups: out/groups, total: out/total, named: out/named, small: out/small}
+"""
+
+
+@pytest.fixture
+def many(shop):
+    """Return a shop with floats that JSON has no number for."""
+    shop.write(
+        "in/1.ndjson",
+        '{"id": 1, "g": "a", "x": "Infinity"}\n{"id": 2, "g": "a", "x": "NaN"}\n{"id": 3, "g": "b", "x": "-Infinity"}\n',
+    )
+    shop.write("p.yaml", MANY)
+    assert shop("run", "p.yaml", "-q").code == 0
+    return shop
+
+
+def test_values_are_written_in_one_way(many):
+    """As JSON and the records of inputs have them; and as one may ask for them."""
+    out = many("why", "p.yaml", "many", "id=1").out
+    assert out.count("x: Infinity") == 2
+    assert "large: true}" in out
+    assert "is not true of: {id: 1, g: 'a', x: Infinity}" in many("why", "p.yaml", "small", "id=1").out
+    for x in ("Infinity", "NaN", "-Infinity"):
+        result = many("why", "p.yaml", "many", f"x={x}")
+        assert result.code == 0
+        assert result.out.startswith(f"many: {{id: {('Infinity', 'NaN', '-Infinity').index(x) + 1}, ")
+
+
+def test_groups_of_which_nothing_is_computed(many):
+    lines = many("why", "p.yaml", "groups", "g=a").out.splitlines()
+    assert any(line.startswith("└── reduce by g: 2 records") for line in lines), lines
+    assert "reduce  " not in many("why", "p.yaml", "groups", "g=a", "--change").out
+
+
+def test_columns_that_the_plan_adds_are_not_shown(many):
+    for arguments in (["total", "n=7"], ["many", "id=9"], ["small", "id=2"], ["total", "n=3"]):
+        for kind in ("text", "json"):
+            result = many("why", "p.yaml", *arguments, "-o", kind)
+            assert not re.search(r"#one|\$\w", result.out), result.out
+
+
+def test_what_the_other_side_of_a_join_lacks(many):
+    assert "no record of the right side has g = 'a'" in many("why", "p.yaml", "named", "id=1").out
