@@ -18,7 +18,7 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch import compaction, file
+from ddcli.store.batch import compaction, file, writers
 from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
@@ -188,6 +188,7 @@ def small(patch):
         (compaction, "CHUNK", 6),
         (compaction, "LEAST", 10),
         (compaction, "FUEL", 2),
+        (writers, "BLOCK", 2),
     ):
         patch.setattr(module, name, value)
 
@@ -233,6 +234,17 @@ def test_what_is_merged_says_the_same(tmp_path_factory, steps, named, holds):
             assert [entry.run for entry in shard.entries] == sorted(entry.run for entry in shard.entries)
             taken = shard.time if takes else taken
         assert seen == {}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_that_wait_for_their_row_group_stay_as_they_were(tmp_path, monkeypatch, named):
+    """The last row of a range waits alone, while the next range is advanced in the same room."""
+    small(monkeypatch)
+    monkeypatch.setattr(compaction, "CHUNK", 7)
+    shard = Shard(tmp_path, NAMES if named else PAIRS)
+    records = {(f"key {k}" if named else k, f"value {k}" if named else k): k + 1 for k in range(28)}
+    shard.do(compact(shard.layout, [], shard.updates(records), since=Frontier([(1,)]), through=NONE))
+    assert shard.contents(1) == records
 
 
 def test_large_runs_are_merged_range_by_range_into_files_of_one_size(tmp_path, monkeypatch):

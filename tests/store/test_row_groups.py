@@ -15,7 +15,7 @@ import ddcli.store.log.joint_file
 from ddcli.errors import EngineError
 from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.log.joint_file import JointFile
-from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of
+from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of, group_sizes
 from ddcli.store.parquet.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
 from tests.draws import many
 
@@ -185,3 +185,33 @@ def test_structs_are_written_as_they_were_read():
     assert fields(structs_bytes(many[:1])[1:]) == {1: (I32, number_bytes(-1))}
     assert STRUCT == 12
     assert view.startswith(MAGIC)
+
+
+@pytest.mark.parametrize("seed", range(many(40)))
+def test_sizes_of_row_groups_are_those_that_pyarrow_reads(tmp_path, seed):
+    draw = random.Random(seed)
+    _, data, _ = part(draw, {name: VALUES[name][0] for name in draw.sample(list(VALUES), draw.randrange(1, 6))}, 1000)
+    path = tmp_path / "a.parquet"
+    path.write_bytes(data)
+    footer = pq.read_metadata(path)
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    expected = [
+        (group.num_rows, sum(group.column(at).total_compressed_size for at in range(group.num_columns)))
+        for group in groups
+    ]
+    large = len(footer_of(len(data), lambda start, end: data[start:end])) > 128 << 10
+    assert group_sizes(path) == (None if large else expected)
+
+
+def test_what_is_no_file_of_parquet_has_no_row_groups(tmp_path):
+    path = tmp_path / "a.parquet"
+    for data in (
+        b"",
+        b"PAR1",
+        b"PAR1PAR1",
+        b"x" * 100 + b"PAR1",
+        b"PAR1" + bytes(100) + (99).to_bytes(4, "little") + MAGIC,
+    ):
+        path.write_bytes(data)
+        assert not group_sizes(path)
+    assert group_sizes(tmp_path / "none") is None

@@ -12,10 +12,11 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.packed_rows import PackedRows
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
-from ddcli.engine.kernels.sort import bits_to_deal, is_sorted, piece_of, sort_dealt
+from ddcli.engine.kernels.sort import DISORDERED, bits_to_deal, is_sorted, order_of, piece_of, sort_dealt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,15 +31,16 @@ LEADING: Final = 3
 """Lanes whose bits rows are dealt by, at most."""
 
 
-@kernel("MVV")
-def widen_ranges(m: np.ndarray, least: np.ndarray, most: np.ndarray) -> int:
-    """Take the values of each lane into what was the least and the most of it so far."""
-    for c in range(least.size):
+@kernel("MVVV")
+def widen_ranges(m: np.ndarray, lanes: np.ndarray, least: np.ndarray, most: np.ndarray) -> int:
+    """Take the values of some lanes into what was the least and the most of each so far."""
+    for c in range(lanes.size):
+        lane = lanes[c]
         low = least[c]
         high = most[c]
         for i in range(m.shape[0]):
-            low = min(low, m[i, c])
-            high = max(high, m[i, c])
+            low = min(low, m[i, lane])
+            high = max(high, m[i, lane])
         least[c] = low
         most[c] = high
     return 0
@@ -96,7 +98,7 @@ def exchange_in_order(
     """
     rows = sum(map(len, filled))
     bits = min(bits_to_deal(rows // shards), (OPEN // shards).bit_length() - 1)
-    if rows < MANY or bits < FEWEST or not by or is_sorted(_lanes(max(filled, key=len), taken), by):
+    if rows < MANY or bits < FEWEST or not by or _is_in_order(max(filled, key=len), taken[:by]):
         return None
     leading = [taken[at] for at in range(min(by, LEADING))]
     ranges = np.empty((len(filled), 2, len(leading)), np.int64)
@@ -106,22 +108,25 @@ def exchange_in_order(
         if isinstance(source, PackedRows):
             ranges[at] = source.bounds()[:, leading]
             return
-        m = _lanes(source, leading)
-        ranges[at] = m[0]
-        widen_ranges(m, *ranges[at])
+        ranges[at] = source[0, leading]
+        widen_ranges(source, np.array(leading, np.int64), *ranges[at])
 
     each(measure, range(len(filled)), rows)
     whole_plan = _plan(ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0), bits)
     kept = whole_plan[2] > 0
     plan, dealt_by = np.ascontiguousarray(whole_plan[:, kept]).reshape(-1), np.array(leading)[kept].tolist()
-    looked_at = list(dict.fromkeys((*dealt_by, *route)))
-    first, routed = np.arange(len(dealt_by)), np.array([looked_at.index(lane) for lane in route], np.int64)
     pieces = 1 << bits
     counts = np.zeros((len(filled), shards * pieces), np.int64)
     which = [np.empty(len(m), np.uint32) for m in filled]
+    looked_at = list(dict.fromkeys((*dealt_by, *route)))
 
     def count(at: int) -> None:
-        count_pieces(_lanes(filled[at], looked_at), routed, first, plan, shards, counts[at], which[at])
+        source, places = filled[at], looked_at
+        if isinstance(source, PackedRows):
+            source, places = source.matrix(looked_at), [*range(len(looked_at))]
+        lane = dict(zip(looked_at, places, strict=True))
+        routed, first = (np.array([lane[each] for each in some], np.int64) for some in (route, dealt_by))
+        count_pieces(source, routed, first, plan, shards, counts[at], which[at])
 
     each(count, range(len(filled)), rows)
     sizes = counts.sum(axis=0).reshape(shards, pieces)
@@ -133,7 +138,11 @@ def exchange_in_order(
     filled.clear()
 
     def move(at: int) -> None:
-        move_to_shard_pieces(_lanes(left.pop(at), taken), which[at], bits, ends[at], parts)
+        source = left.pop(at)
+        if isinstance(source, PackedRows):
+            source.unpack_to(parts, which[at], bits, ends[at], taken)
+        else:
+            move_to_shard_pieces(_lanes(source, taken), which[at], bits, ends[at], parts)
 
     each(move, range(len(left)), rows)
     lanes = np.arange(by)
@@ -152,8 +161,13 @@ def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
     return plan
 
 
-def _lanes(source: np.ndarray | PackedRows, lanes: Sequence[int]) -> np.ndarray:
-    """Return some lanes of a source's rows."""
+def _is_in_order(source: np.ndarray | PackedRows, lanes: Sequence[int]) -> bool:
+    """Say whether a source's rows are sorted by some lanes."""
     if isinstance(source, PackedRows):
-        return source.matrix(lanes)
-    return source if list(lanes) == list(range(source.shape[1])) else np.ascontiguousarray(source[:, lanes])
+        return is_sorted(source.matrix(lanes), len(lanes))
+    return order_of(source, np.array(lanes, np.int64)) != DISORDERED
+
+
+def _lanes(source: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
+    """Return some lanes of rows."""
+    return source if list(lanes) == list(range(source.shape[1])) else take(source, lanes)

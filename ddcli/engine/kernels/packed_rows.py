@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.page_headers import integer
+from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.xxhash import U0, U1
 
 if TYPE_CHECKING:
@@ -62,38 +64,66 @@ def pack_rows(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, values: np.
     return o
 
 
+@inline
+def unpack_block(words: np.ndarray, o: int, places: np.ndarray, out: np.ndarray, start: int, end: int) -> int:
+    """Write the rows of a block, packed from word o on, to rows start to end of `out`, each lane to its place; return where the next block is."""
+    for c in range(places.size):
+        place = places[c]
+        low = words[o]
+        bits = integer(words[o + 1])
+        o += HEAD
+        per = 64 // bits if bits > 0 else 0
+        if place < 0:
+            o += (end - start + per - 1) // per if per > 0 else 0
+        elif per == 0:
+            for i in range(start, end):
+                out[i, place] = integer(low)
+        elif per == 1:
+            for i in range(start, end):
+                out[i, place] = integer(low + words[o])
+                o += 1
+        else:
+            each = np.uint64(bits)
+            mask = (U1 << each) - U1
+            i = start
+            while i < end:
+                word = words[o]
+                o += 1
+                for at in range(i, min(i + per, end)):
+                    out[at, place] = integer(low + (word & mask))
+                    word >>= each
+                i += per
+    return o
+
+
 @kernel("UVM")
 def unpack_rows(words: np.ndarray, places: np.ndarray, out: np.ndarray) -> int:
     """Write the rows that were packed, each lane to its place, or nowhere where that is negative."""
     rows, o = out.shape[0], 0
     for start in range(0, rows, BLOCK):
-        end = min(start + BLOCK, rows)
-        for c in range(places.size):
-            place = places[c]
-            low = words[o]
-            bits = integer(words[o + 1])
-            o += HEAD
-            per = 64 // bits if bits > 0 else 0
-            if place < 0:
-                o += (end - start + per - 1) // per if per > 0 else 0
-            elif per == 0:
-                for i in range(start, end):
-                    out[i, place] = integer(low)
-            elif per == 1:
-                for i in range(start, end):
-                    out[i, place] = integer(low + words[o])
-                    o += 1
-            else:
-                each = np.uint64(bits)
-                mask = (U1 << each) - U1
-                i = start
-                while i < end:
-                    word = words[o]
-                    o += 1
-                    for at in range(i, min(i + per, end)):
-                        out[at, place] = integer(low + (word & mask))
-                        word >>= each
-                    i += per
+        o = unpack_block(words, o, places, out, start, min(start + BLOCK, rows))
+    return o
+
+
+@kernel("UVMHiVL")
+def unpack_to_pieces(
+    words: np.ndarray,
+    places: np.ndarray,
+    block: np.ndarray,
+    pieces: np.ndarray,
+    bits: int,
+    ends: np.ndarray,
+    parts: list[np.ndarray],
+) -> int:
+    """Write the rows that were packed, each to its piece of a part, as `move_to_shard_pieces` moves them. `block` has room for those of a block."""
+    rows, o = pieces.size, 0
+    for start in range(0, rows, BLOCK):
+        count = min(BLOCK, rows - start)
+        o = unpack_block(words, o, places, block, 0, count)
+        for i in range(count):
+            piece: Any = np.int64(pieces[start + i])
+            copy_row(block, i, matrix_of(parts, piece >> bits), ends[piece])
+            ends[piece] += 1
     return o
 
 
@@ -149,9 +179,21 @@ class PackedRows:
 
     def unpack(self, out: np.ndarray, lanes: Sequence[int]) -> None:
         """Write some lanes of the rows, in their order."""
+        assert unpack_rows(self._words, self._places(lanes), out) == self._words.size, "what was packed is unpacked"
+
+    def unpack_to(
+        self, parts: list[np.ndarray], pieces: np.ndarray, bits: int, ends: np.ndarray, lanes: Sequence[int]
+    ) -> None:
+        """Write some lanes of each row to its piece of one of some matrices, as `move_to_shard_pieces` does."""
+        block = np.empty((BLOCK, len(lanes)), np.int64)
+        end = unpack_to_pieces(self._words, self._places(lanes), block, pieces, bits, ends, parts)
+        assert end == self._words.size, "what was packed is unpacked"
+
+    def _places(self, lanes: Sequence[int]) -> np.ndarray:
+        """Return the place of each lane among some of them; a negative number for those that are not wanted."""
         places = np.full(self.shape[1], -1, np.int64)
         places[list(lanes)] = range(len(lanes))
-        assert unpack_rows(self._words, places, out) == self._words.size, "what was packed is all that is unpacked"
+        return places
 
 
 def packed(m: np.ndarray) -> PackedRows:

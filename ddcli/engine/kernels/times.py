@@ -120,12 +120,15 @@ def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
     return all_hold(m, at, np.array(rounds, np.int64)) == 1
 
 
-def advance(m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = False) -> np.ndarray:
+def advance(
+    m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = False, room: np.ndarray | None = None
+) -> np.ndarray:
     """Return consolidated rows at the lattice join of their `nt` times with `since`, consolidated. Raises DiffOverflow.
 
     `since` may be shorter than a time: later coordinates (rounds of loops) stay as they are. To advance to a frontier is to advance
     to the meet of its elements, as long as coordinates are ordered totally. Gives `m` itself where no time changes. `owned`
-    says that nobody reads `m` any more: the result is then written over it, which spares as much fresh memory.
+    says that nobody reads `m` any more: the result is then written over it, which spares as much fresh memory. Else it may be written to
+    `room`, a matrix of as many rows or more, for who is done with one result before he asks for the next.
 
     >>> advance(np.array([[7, 1, 1], [7, 2, -1], [8, 1, 1]]), (5,), 1).tolist()
     [[8, 5, 1]]
@@ -135,7 +138,10 @@ def advance(m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = Fal
     if len(since) > nt:
         raise ValueError(f"{len(since)} coordinates for {nt} time lanes")
     bound = np.array(since, np.int64)
-    out = m if owned else np.empty((m.shape[0], m.shape[1]), np.int64)
+    if owned:
+        out = m
+    else:
+        out = np.empty((m.shape[0], m.shape[1]), np.int64) if room is None else room[: m.shape[0]]
     count = advance_one(m, bound, out) if nt == 1 == len(since) else advance_rows(m, bound, nt, out)
     if count == UNCHANGED:
         return m

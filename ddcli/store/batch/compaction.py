@@ -289,8 +289,14 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             yield NewBatch(row_group_file(rows, layout, pool), len(rows), lower, upper, since, merge.run, whole)
         return
     writer, before, files = writer_of(layout), 0, 1
+    room = np.empty((0, layout.width), np.int64)
     for matrix, pool, owned in _ranges(merge, layout, total):
-        rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
+        rows = matrix
+        if merge.since:
+            if not owned and len(room) < len(matrix):
+                room = np.empty((len(matrix) + len(matrix) // 8, layout.width), np.int64)
+            # Writers keep nothing of what is appended.
+            rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned, room=room)
         for at in range(0, len(rows), CHUNK):
             part = rows[at : at + CHUNK]
             append(writer, part, layout, pool)

@@ -80,12 +80,12 @@ class BatchLayout:
         return np.where(keys[:, 0] == 1, LARGEST, keys[:, 1]) if flagged else keys[:, 0]
 
     def to_frame(self, matrix: Matrix, pool: Pool) -> pl.DataFrame:
-        """Return the columns of a file."""
+        """Return the columns of a file, which share no memory with the matrix."""
         columns = [series.alias(stored_name(series.name)) for series in decode(matrix, self.record, pool)]
         if self.hidden_key:
-            columns.append(series_of(KEY, np.ascontiguousarray(self.leading(matrix))))
+            columns.append(series_of(KEY, self.leading(matrix).copy()))
         for at, name in enumerate((*self.times, DIFF), start=self.record.width):
-            columns.append(series_of(name, np.ascontiguousarray(matrix[:, at])))
+            columns.append(series_of(name, matrix[:, at].copy()))
         return pl.DataFrame(columns)
 
     def constants(self, matrix: Matrix) -> dict[str, int]:

@@ -14,6 +14,7 @@ import polars as pl
 
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.parquet.row_groups import group_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,6 +100,13 @@ class PageReader:
 
 
 def _groups(path: Path) -> GroupSizes:
+    found = group_sizes(path)
+    found = _sizes_by_pyarrow(path) if found is None else found
+    return GroupSizes(max((rows for rows, _ in found), default=0), max((size for _, size in found), default=0))
+
+
+def _sizes_by_pyarrow(path: Path) -> list[tuple[int, int]]:
+    """Return the rows and the compressed bytes of each row group; none of a file that pyarrow doesn't read."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -106,10 +114,11 @@ def _groups(path: Path) -> GroupSizes:
         with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
             footer = parquet.read_metadata(file)
     except (OSError, pa.ArrowException):
-        return GroupSizes(0, 0)
+        return []
     found = [footer.row_group(at) for at in range(footer.num_row_groups)]
-    sizes = [sum(each.column(at).total_compressed_size for at in range(each.num_columns)) for each in found]
-    return GroupSizes(max((each.num_rows for each in found), default=0), max(sizes, default=0))
+    return [
+        (each.num_rows, sum(each.column(at).total_compressed_size for at in range(each.num_columns))) for each in found
+    ]
 
 
 class _Cursor:
