@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.state.entries import ArrangementEntry, Times
+    from ddcli.store.state.entries import ArrangementEntry, InputEntry, Times
     from ddcli.store.state.manifest import Manifest
 
 
@@ -36,8 +36,8 @@ class Shared:
     state: Path
     name: str
     manifest: Manifest
-    first: bool = False
-    """Whether the reader had no hold on it before."""
+    since: Times | None = None
+    """From when on the reader's hold keeps times apart; None where nobody holds it."""
 
     @property
     def identity(self) -> str:
@@ -95,11 +95,13 @@ def reading(
     """Hold the arrangements that a reader imports (by input: the state, the name) while it reads them.
 
     The first time, it makes sure that no run of the exporter is under way, which would know nothing of the hold. Afterwards the
-    exporter keeps what is beyond the reader's frontier, and as soon as reading ends may drop the files of this moment.
+    exporter keeps what is beyond the reader's frontier, and as soon as reading ends may drop the files of this moment. A reader that
+    has ended without a commit of what it imports holds nothing: it begins anew, from whatever is exported then.
     """
     states = {state: [name for place, name in wanted.values() if place == state] for state, _ in wanted.values()}
     files, name = Files(), reader_name(reader, own)
-    pinned: dict[Path, tuple[Manifest, bool]] = {}
+    pinned: dict[Path, tuple[Manifest, Times]] = {}
+    first: set[Path] = set()
     try:
         for state, names in states.items():
             with ExitStack() as stack:
@@ -117,14 +119,25 @@ def reading(
                         name, str(own), tuple(sorted({s.identity for s in found})), since, through, manifest.number
                     )
                     write_hold(state, hold, files)
-                    pinned[state] = manifest, known is None
+                    pinned[state] = manifest, since
+                    if known is None:
+                        first.add(state)
         yield {each: Shared(state, arrangement, *pinned[state]) for each, (state, arrangement) in wanted.items()}
     finally:
         for state in pinned:
+            if state in first and not _has_taken(own, [each for each, (place, _) in wanted.items() if place == state]):
+                release(state, name, files)
+                continue
             with holding(state, files):
                 hold_now = find_hold(state, name)
                 if hold_now is not None:
                     write_hold(state, replace(hold_now, manifest=None), files)
+
+
+def _has_taken(own: Path, inputs: Iterable[str]) -> bool:
+    """Say whether the newest commit of a reader's state has one of these inputs."""
+    manifest = read_newest(own)
+    return manifest is not None and any(each in manifest.inputs for each in inputs)
 
 
 def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, Times]:
@@ -135,10 +148,14 @@ def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict
     found: dict[Path, list[Frontier]] = {}
     for name, (state, _) in wanted.items():
         if name in manifest.inputs:
-            entry = manifest.inputs[name]
-            upper, begin = Frontier(entry.upper), Frontier(times(entry.schema["begin"]))
-            found.setdefault(state, []).append(upper if begin.dominates(upper) else begin)
+            found.setdefault(state, []).append(taken_up_to(manifest.inputs[name]))
     return {state: Frontier(time for each in bounds for time in each).elements for state, bounds in found.items()}
+
+
+def taken_up_to(entry: InputEntry) -> Frontier:
+    """Return the frontier up to which an import has been taken, as a reader's manifest has it: not before the one at which it began."""
+    upper, begin = Frontier(entry.upper), Frontier(times(entry.schema["begin"]))
+    return upper if begin.dominates(upper) else begin
 
 
 def advance_holds(reader: str, own: Path, taken: Mapping[Path, Times]) -> None:
