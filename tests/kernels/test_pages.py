@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from ddcli.engine.kernels import packed_pages, page_headers, page_writer
 from ddcli.engine.kernels import pages as kernels
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
-from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
+from ddcli.engine.kernels.page_values import (
+    FLAGGED,
+    FLIPPED,
+    FLOAT,
+    NARROW,
+    NULLABLE,
+    NUMBERED,
+    PLAIN,
+    SLACK,
+    TEXT,
+    UNSIGNED,
+    WIDTH,
+)
 from ddcli.engine.kernels.xxhash import NULL, hash_ranges
 from ddcli.store.batch.page_index import decimal_width, leaf_length, leaf_of
 from tests.draws import many
@@ -52,7 +64,7 @@ def written(kind, form, values, rows):
     sink = io.BytesIO()
     schema = pa.schema([pa.field("v", kind, nullable=bool(form & NULLABLE))])
     numbered = bool(form & NUMBERED)
-    encoding = {} if numbered or form & kernels.PLAIN else {"column_encoding": {"v": "DELTA_BINARY_PACKED"}}
+    encoding = {} if numbered or form & PLAIN else {"column_encoding": {"v": "DELTA_BINARY_PACKED"}}
     writer = pq.ParquetWriter(
         sink,
         schema,
@@ -194,13 +206,13 @@ def test_rows_of_wanted_numbers_are_found(values, others, size, numbered):
 def test_flags_floats_and_signs():
     values = [3, None, -(2**63)]
     content, table = written(pa.int64(), NULLABLE, values, 2)
-    out = picked(content, table, NULLABLE | kernels.FLAGGED, lanes=2)
+    out = picked(content, table, NULLABLE | FLAGGED, lanes=2)
     assert out.tolist() == [[0, 3], [1, 0], [0, -(2**63)]]
     content, table = written(pa.uint64(), 0, [0, 2**64 - 1], 2)
-    assert picked(content, table, kernels.FLIPPED).tolist() == [[-(2**63)], [2**63 - 1]]
+    assert picked(content, table, FLIPPED).tolist() == [[-(2**63)], [2**63 - 1]]
     floats = [-1e300, -0.5, 0.0, 2.5, float("inf"), float("nan")]
     content, table = written(pa.float64(), NUMBERED, floats, 4)
-    out = picked(content, table, NUMBERED | kernels.FLOAT)
+    out = picked(content, table, NUMBERED | FLOAT)
     assert out.reshape(-1).tolist() == sorted(out.reshape(-1).tolist())
     assert out[2, 0] == 0
 
@@ -255,7 +267,7 @@ def test_wide_decimals_are_those_that_were_written(column, numbered, size, at, d
     digits, values = column
     values = [value if value is None or abs(value) < 10**digits else 0 for value in values]
     numbers = [None if value is None else Decimal(value) for value in values]
-    form = decimal_width(digits) << kernels.WIDTH | NULLABLE | (NUMBERED if numbered else kernels.PLAIN)
+    form = decimal_width(digits) << WIDTH | NULLABLE | (NUMBERED if numbered else PLAIN)
     content, table = written(pa.decimal128(digits, 0), form, numbers, size)
     halves = [(value or 0) & (1 << 64) - 1 for value in values]
     lanes = [
@@ -274,10 +286,10 @@ def test_wide_decimals_are_those_that_were_written(column, numbered, size, at, d
     begin, end = int(table[0, 0]), int(table[-1, 1])
     damaged = content[: end + SLACK].copy()
     damaged[begin + at % (end - begin)] ^= 1 << at % 8
-    for other in (form, form ^ NUMBERED ^ kernels.PLAIN):
+    for other in (form, form ^ NUMBERED ^ PLAIN):
         picked(damaged, table, other, lanes=2)
     for width in (-1, 1, 8, 17, 1 << 50):
-        other = width << kernels.WIDTH | form & (1 << kernels.WIDTH) - 1
+        other = width << WIDTH | form & (1 << WIDTH) - 1
         assert picked(content, table, other, lanes=2) is None
 
 
@@ -328,7 +340,7 @@ TEXTS = st.lists(st.none() | st.text("aé\0", max_size=9), min_size=1, max_size=
 @given(TEXTS, st.integers(1, 12), st.integers(0, 2**32), st.data())
 def test_texts_are_those_that_were_written(values, size, at, data):
     """All of them, and some; of a page that is damaged some others, but none from outside."""
-    form = kernels.TEXT | kernels.PLAIN | NULLABLE
+    form = TEXT | PLAIN | NULLABLE
     content, table = text_pages(values, size)
     assert texts_of(content, table, form) == values
     some = [sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=4))) for rows in table[:, 2].tolist()]

@@ -14,8 +14,9 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * packed_pages: values packed for pages of Parquet
 * packed_rows: rows that wait, in less memory
 * page_headers: where pages of Parquet lie
+* page_values: values of a page of Parquet, read in place
 * page_writer: integers as pages of Parquet
-* pages: values of pages of Parquet, read in place
+* pages: rows of pages of Parquet, looked up and read in place
 * pairs: pair equal numbers
 * partition: deal rows to shards
 * pool_table: the hash table of the pool

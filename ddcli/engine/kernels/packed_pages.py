@@ -22,7 +22,7 @@ from ddcli.engine.kernels.page_headers import (
     VALUES,
     integer,
 )
-from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN
+from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.engine.kernels.xxhash import NULL, U0, U1, U8, U32, xxhash64
 
 BLOCK: Final = 128

@@ -14,7 +14,7 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.packed_pages import BLOCK, narrowed, put_number, unsigned
 from ddcli.engine.kernels.page_headers import DELTAS, DICTIONARY_PAGE, LOW_HALF, NUMBERS, integer
-from ddcli.engine.kernels.pages import ALL, FLAGGED, FLIPPED, NARROW, NULLABLE, SIGN_64
+from ddcli.engine.kernels.page_values import ALL, FLAGGED, FLIPPED, NARROW, NULLABLE, SIGN_64
 from ddcli.engine.kernels.sort_rows import bits_of
 from ddcli.engine.kernels.xxhash import NULL, PRIME_1, U0, U8
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN
+from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.errors import StateError
 from ddcli.store.batch.page_index import (
     MAGIC,

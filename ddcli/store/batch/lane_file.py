@@ -13,7 +13,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import packed_pages, page_writer
-from ddcli.engine.kernels.pages import NUMBERED, OTHER, PLAIN
+from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
 from ddcli.store.batch.page_index import (

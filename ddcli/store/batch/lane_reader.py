@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine.kernels.page_headers import END, HEADER, SIZE, VALUES, walk_pages
-from ddcli.engine.kernels.pages import OTHER, read_columns
+from ddcli.engine.kernels.page_values import OTHER
+from ddcli.engine.kernels.pages import read_columns
 from ddcli.store.batch import file
 from ddcli.store.batch.page_index import JSON, WORD, leaf_length
 from ddcli.store.batch.row_group_file import column_of, stored_order

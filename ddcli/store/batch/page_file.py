@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine.kernels.page_headers import END, HEADER, SIZE, VALUES, walk_pages
-from ddcli.engine.kernels.pages import SLACK
+from ddcli.engine.kernels.page_values import SLACK
 from ddcli.store.parquet.row_groups import END as AFTER
 from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ROWS
 from ddcli.store.parquet.thrift import (

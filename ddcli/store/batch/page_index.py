@@ -19,7 +19,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.kernels.leaves import are_sound, find_pages, locate_pages
 from ddcli.engine.kernels.packed_pages import SIZES, describe_pages
 from ddcli.engine.kernels.page_headers import SIZE, walk_pages
-from ddcli.engine.kernels.pages import (
+from ddcli.engine.kernels.page_values import (
     FLAGGED,
     FLIPPED,
     FLOAT,
@@ -56,7 +56,7 @@ NARROW_DIGITS = 9
 
 
 def form_of(kind: Type, *, numbered: bool) -> int:
-    """Return the form (see `kernels.pages`) in which a column of this type lies in its pages."""
+    """Return the form (see `kernels.page_values`) in which a column of this type lies in its pages."""
     if kind.kind == "float64":
         form = FLOAT if numbered else FLOAT | PLAIN
     elif kind.kind in ("string", "binary"):

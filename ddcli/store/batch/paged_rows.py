@@ -15,19 +15,8 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.kernels.pages import (
-    FLAGGED,
-    NULLABLE,
-    NUMBERED,
-    OTHER,
-    PLAIN,
-    TEXT,
-    WIDTH,
-    find_rows,
-    pick_texts,
-    pick_values,
-    split_texts,
-)
+from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER, PLAIN, TEXT, WIDTH
+from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.workers import LARGE, Allowed, Workers
