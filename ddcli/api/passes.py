@@ -47,7 +47,7 @@ class ShardTraces:
 
 
 class UnitedTraces:
-    """Gives traces each of which reads all shards of one of those that were given before."""
+    """Returns traces, each over all shards of a trace that `ShardTraces` has made."""
 
     def __init__(self, shards: ShardTraces) -> None:
         self._shards = shards

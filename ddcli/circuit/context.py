@@ -28,14 +28,14 @@ class Failed(Protocol):
 
 
 class Traces(Protocol):
-    """Gives the trace of a stateful node: an empty one, or what a state holds under its fingerprint."""
+    """Returns the trace of a stateful node: an empty one, or the one that a state holds under its fingerprint."""
 
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
     ) -> Trace:
         """Return a shard's trace of the arrangement `identity`, whose records have these keys and values.
 
-        `by` are the lanes of its rows that say to which shard they belong, those of the key where none are given.
+        `by` are the lanes of its rows by which they are partitioned, by default those of the key.
         """
 
 

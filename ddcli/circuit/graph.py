@@ -280,12 +280,12 @@ class _Assembly:
             layout = Layout(node.schema)
             shards = [SummedTimes() for _ in range(self.scope.workers.count)]
             times = self.scope.add(shards, read, width=layout.width, layout=layout)
-            self.scope.call(times, node.fingerprint, kind(node), gives=False)
+            self.scope.call(times, node.fingerprint, kind(node), emits=False)
             return [times]
         assert isinstance(node, physical.Accumulate)
         combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
         rows = self.scope.add(combines, read, width=Layout(node.inputs[0].schema).width)
-        self.scope.call(rows, node.fingerprint, kind(node), gives=False)
+        self.scope.call(rows, node.fingerprint, kind(node), emits=False)
         sums = [CombinedSums(combine) for combine in combines]
         return [rows, self.scope.add(sums, read, width=sums[0].none.shape[1] - self.scope.nt - 1)]
 

@@ -118,7 +118,7 @@ class Merged:
 
 @dataclass
 class StateTraces:
-    """Gives the operators their traces, and writes what they have taken in.
+    """Opens the traces of operators, and writes the updates that they have taken in.
 
     A run of more passes than an arrangement has shards reads each shard in several of them, each the keys that are its own. A run of few
     updates has one pass, whose trace is of all shards.

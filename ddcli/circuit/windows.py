@@ -36,7 +36,7 @@ TOGETHER = 500_000
 
 
 def window(node: physical.WindowedGroup, pool: Pool) -> Gather:
-    """Return the aggregate that gives each row of a group its columns of the result that are not the key."""
+    """Return the aggregate that computes, for each row of a group, the result's columns that are not the key."""
     calls = WindowCalls(node, pool)
     return Gather(calls.result.width, calls, single=False)
 

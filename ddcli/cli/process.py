@@ -19,8 +19,8 @@ OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
 YOUNG = 200_000
 """New objects after which Python looks for cycles: its own 700 to 2 000 would have it look some 300 times during imports, which make half of these."""
 LARGE = 1 << 14
-"""Words in the frame that a command is called from. Python keeps frames in pieces of memory of 16 kB, and takes a new piece, and gives it back, at each
-call that leaves a full one (600 times in a short run, 2 % of it); for a frame of this size it takes one of 256 kB, half of which is left for others."""
+"""Words in the frame that a command is called from. Python keeps frames in pieces of memory of 16 kB. At each call that does not fit into its piece it allocates a new one,
+and frees it afterwards (600 times in a short run, 2 % of it). For a frame of this size it allocates 256 kB, half of which is left for other frames."""
 
 
 def run_and_leave() -> NoReturn:

@@ -23,7 +23,7 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     and no time is closed. A key has again its record of the other files, and so has a table its rows. A file may be changed or gone by now: nothing of it is read. All other files of its
     inputs are read again, so they must be there.
 
-    If the file still lies there as it was, later runs pass it over. If a file of that name has other content, the same run takes it in: under
+    If the file is still there, unchanged, later runs pass it over. If a file of that name has other content, the same run takes it in: under
     `clock: event` with the times of its rows. Rows of the file in logs of late or failed rows are taken back too.
 
     JSON: as `dd run -o json`; `withdrawn` has the files by input.

@@ -55,12 +55,12 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
 @IF_LOCKED
 @on_a_state
 def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
-    """Cut every arrangement into so many shards: as many as may be worked on at once, each of which has to fit into memory.
+    """Partition every arrangement into another number of shards: as many tasks can work on it at once, and each shard has to fit into memory.
 
-    Reads and writes the state once and computes nothing; runs go on from there, here or on Spark. After fewer, `compact` merges
-    what lies side by side. Takes the lock, and is committed like a run.
+    Reads and writes the state once and computes nothing; runs continue from there, here or on Spark. After fewer shards, `compact` merges
+    their parts. Takes the lock, and is committed like a run.
     JSON: {shards, arrangements, before: {rows, bytes, batches}, after: {rows, bytes, batches}}; `arrangements` counts those that
-    were cut anew.
+    were partitioned anew.
 
     \b
     Example:

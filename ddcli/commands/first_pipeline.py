@@ -54,7 +54,7 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
 
 
 def _tables(data: Path, shown: str) -> Iterator[FoundInput]:
-    """Yield the inputs that tables of Delta Lake are: the folder itself, or those in it; beside these, what else lies there as left out."""
+    """Yield inputs for tables of Delta Lake: the folder itself, or those in it; then the other entries of the folder, as left out."""
     if (data / LOG).is_dir():
         yield _table(data, shown)
         return
@@ -64,7 +64,7 @@ def _tables(data: Path, shown: str) -> Iterator[FoundInput]:
         if path in tables:
             yield _table(path, f"{shown}/{path.name}")
         else:
-            why = "it lies beside tables: run `dd init --from` in it, or in a folder with it alone"
+            why = "it is beside tables: run `dd init --from` in it, or in a folder with it alone"
             yield FoundInput(_named(path), f"{shown}/{path.name}", [], why_not=why)
 
 

@@ -147,7 +147,7 @@ def _changed(
         return replace(alone, dry=True)
     if not request.closes:
         return alone
-    if withdrawn:  # what lies there instead may be refused, and this is done all the same
+    if withdrawn:  # the withdrawal is done even if a file that replaces one of these is refused
         request.say(f"withdrawn: {', '.join(path for files in withdrawn.values() for path in files)}")
     clock = replace(request.clock, given=False)  # the time that was given has been taken
     request = replace(request, refresh=None, rewrite=frozenset(), withdrawn={}, clock=clock)

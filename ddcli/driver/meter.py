@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watching:
-    """Tells `progress` what is read, and sums up by input how long that took, in all threads together (`seconds`)."""
+    """Reports to `progress` which input is read, and sums up by input the time that takes, over all threads (`seconds`)."""
 
     progress: Progress
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))

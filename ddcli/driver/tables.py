@@ -50,7 +50,7 @@ def join_mirrors(request: Request, state: State) -> None:
             mark = read_mark(directory)
             if name not in inputs or mark is None or len(inputs[name].files) < FILES:
                 continue
-            # Those of the last addition stay: whoever settles the mirror gives them their names, if they still have others.
+            # The files of the last addition stay: a run that settles the mirror renames them, if they still have temporary names.
             files = sorted(inputs[name].files, key=lambda file: file.path)
             older = [file for file in files if file.path not in mark.files]
             last = older[len(older) - due([file.size for file in older]) :]

@@ -25,7 +25,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * shards: updates brought to where their keys are whole, spread evenly, put together
 * stages: operators a shard passes between two exchanges
 * times: times and frontiers: the lattice of updates
-* transit: what lies between the stages of a step out of core
+* transit: the updates between the stages of a step out of core
 * updates: updates as frames and records
 * workers: threads that step shards
 """

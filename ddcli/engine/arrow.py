@@ -122,7 +122,7 @@ class Chunk:
         return np.asarray(Memory(address, (self.length, per_row), "<i8", self))
 
     def viewed(self) -> list[tuple[int, int]]:
-        """Return where each buffer lies that the views of texts or bytes speak of, with its size."""
+        """Return the address and the size of each buffer that the views of texts or bytes refer to."""
         *addresses, sizes_at = self.buffers[1:]
         sizes = np.asarray(Memory(sizes_at, (len(addresses),), "<i8", self)).tolist() if addresses else []
         return [*zip(addresses, sizes, strict=True)]

@@ -22,13 +22,13 @@ ROUNDS = 64
 
 @dataclass(slots=True)
 class RowCounts:
-    """What one operator took and gave. `inserted` are the rows out with a positive diff; all others retract.
+    """The rows that one operator read and emitted. `inserted` are the rows out with a positive diff; all others retract.
 
     `rows_read` are those of its state that it evaluated: of a reduction, the rows of the groups that changed, of a window also those around a
-    change, of snapshots the last table. Sums, and what is in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
-    `rows_scanned` are those of an arrangement in files whose keys were looked at for the keys that readers looked up; they hang on how it lies in files, and
-    count for nothing.
-    Of a loop: how many `turns` its body took, and how many rows the body's operators gave in each round (`rounds`).
+    change, of snapshots the last table. Sums, and operators in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
+    `rows_scanned` are the rows of an arrangement in files whose keys were compared with the keys that readers looked up; they depend on the layout of the files, and
+    no budget counts them.
+    Of a loop: how many `turns` its body took, and how many rows the body's operators emitted in each round (`rounds`).
     """
 
     rows_in: int = 0

@@ -12,9 +12,9 @@ STATM = Path("/proc/self/statm")
 
 
 class Heap:
-    """Looks how much memory is resident, and gives back what is free once that is much more than before.
+    """Measures the resident memory, and returns free memory to the system once much more is resident than before.
 
-    It takes some 30 ms a GB, and what is taken again has to be cleared again. Does nothing where the system's library is another one.
+    That takes some 30 ms a GB, and memory that is taken again has to be cleared again. Does nothing with another library than glibc.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Memory lent to polars, kept until it comes back.
 
-polars gives memory back in any thread and at any moment: also while Python lets go of a series because an exception passes. Python code that
-ran then would lose the exception, and CPython 3.11 goes on with one that isn't there: it reads through a null pointer, or takes a generator that failed
-for one that has ended. So what polars calls is machine code that only notes what came back; whoever lends next, or closes an interval, lets go of it.
+polars returns memory in any thread and at any moment, also while Python releases a series because an exception passes. Python code that
+ran then would lose the exception, and CPython 3.11 would continue with one that does not exist: it reads through a null pointer, or takes a generator that failed
+for one that has ended. So polars calls machine code that only records the returned memory. The next loan, or the end of an interval, releases it.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class LoopScope:
             for delta in found.get(variable.result.index, ()):
                 changes = kernels.consolidate(delta.updates)
                 if len(changes):
-                    # One change a record: how it goes on from epoch to epoch tells nothing more.
+                    # One change a record: its further changes, epoch by epoch, add nothing to the message.
                     data = without_rounds(changes, self.scope.nt)
                     net = kernels.consolidate(data)
                     raise EngineError(

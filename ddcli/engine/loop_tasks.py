@@ -195,7 +195,7 @@ def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address
         for what in kinds - {BROUGHT}:
             _postpone(step, schedule, Address(place, what, 0, rounds))
         source = (*place[:-1], *step.nest.scopes[place[:-1]].places[place[-1]].inputs[:1])
-        # Each reader of a variable was brought all of it: one reader's copy is taken where none lies at the variable itself.
+        # Each reader of a variable was brought all of it: one reader's copy is taken if the variable itself has none.
         found_there = HERE in waiting.get((source, rounds), ())
         if BROUGHT in kinds and step.readers[source][0] == place[-1] and not found_there:
             _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)

@@ -51,7 +51,7 @@ class Place:
     """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
 
     `layout` has the types of the lanes, for writers of rows, which need the values behind hashes. `name` identifies the place in counts,
-    `label` for people; `counts` are those of each shard, of rows in where it `takes` them, of rows out where it `gives` them. A place that
+    `label` for people; `counts` are those of each shard, of rows in where it `takes` them, of rows out where it `emits` them. A place that
     `keeps_signs` returns only insertions for insertions.
     """
 
@@ -71,7 +71,7 @@ class Place:
     label: str = ""
     keeps_signs: bool = False
     takes: bool = True
-    gives: bool = True
+    emits: bool = True
     counts: dict[int, RowCounts] = field(default_factory=dict)
 
     @property
@@ -101,7 +101,7 @@ class Place:
         inserted = rows if known or found.inserts else kernels.inserted(found.updates)
         if self.takes:
             count.rows_in += rows_in
-        if self.gives:
+        if self.emits:
             count.rows_out += rows
             count.inserted += inserted
         count.seconds += seconds

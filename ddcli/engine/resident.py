@@ -176,7 +176,7 @@ class Resident:
         if not path:
             scope.announce(stage)
         if self.parts and not path and (parts := [each for each in self.parts if each[0] in stage.members]):
-            # Part after part, as they were read: what lies in order in a file need not be sorted.
+            # Part after part, as they were read: rows that are in order in a file need not be sorted.
             for shard, passes in enumerate(scope.through_parts(stage, parts, self.interval)):
                 for found_there in passes:
                     self._take(

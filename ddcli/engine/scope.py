@@ -121,14 +121,14 @@ class Scope:
         *,
         keeps_signs: bool = False,
         takes: bool = True,
-        gives: bool = True,
+        emits: bool = True,
     ) -> None:
         """Say what an operator is called, by who counts and by people, and whether it only inserts for rows that do.
 
-        Where one stands at several places, rows are counted at the one that `takes` them and at the one that `gives` some.
+        Where one stands at several places, rows are counted at the one that `takes` them and at the one that `emits` some.
         """
         place = self.places[handle.index]
-        place.name, place.label, place.keeps_signs, place.takes, place.gives = name, label, keeps_signs, takes, gives
+        place.name, place.label, place.keeps_signs, place.takes, place.emits = name, label, keeps_signs, takes, emits
 
     def keep(self, handle: Handle) -> None:
         """Have `turn` return the updates of a place."""
@@ -340,7 +340,7 @@ class Scope:
     def _stepped(
         self, index: int, place: Place, shard: int, given: list[Delta], interval: Interval, result: Pass
     ) -> Delta | None:
-        """Return what a shard of an operator gives for these rounds; the rest of what is to be known of it goes to `result`."""
+        """Return the updates that a shard of an operator emits in these rounds; add its counts, times and pending work to `result`."""
         operator = place.shards[shard]
         try:
             if self.counted and place.name:

@@ -30,7 +30,7 @@ class Stage:
     earlier stages, that nobody reads after this one. The `first` level reads nothing but what is fed, row by row: any cut will do.
 
     Of a few rows most places have nothing to do. A bit stands for a place, in order: `begins` has those to look at where a place has
-    something at first, `goes_on` those that read what it gives.
+    something at first, `goes_on` those that read its updates.
     """
 
     places: tuple[int, ...]

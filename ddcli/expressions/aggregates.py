@@ -235,7 +235,7 @@ def _repeatable(call: AggregateCall, present: pl.Expr) -> pl.Expr:
 
 
 def _interpolated(present: pl.Expr, fraction: float) -> pl.Expr:
-    """Return the float that lies at a fraction of the way through floats in order: between two of them in proportion.
+    """Return the float at a fraction of the way through sorted floats: between two of them in proportion.
 
     That is so where their difference is beyond the floats, too: there polars returns NaN or an infinity.
     """

@@ -193,7 +193,7 @@ def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
 def _constant_value(expression: Expression, _text: str) -> tuple[object] | None:
     """Return the value of an expression that reads no column, None where it fails: equal ones may fail at different places.
 
-    Each query over a large frame asks for it again. The text tells zeros apart by their signs.
+    Each query over a large frame asks for it again. The text distinguishes zeros by their signs.
     """
     value, failed = _evaluated(expression)
     return None if failed else (value,)

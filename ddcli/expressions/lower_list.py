@@ -71,7 +71,7 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         return pl.when(some).then(found)
     whole = (pl.element().to_physical() if kind.kind == "decimal" else pl.element()).cast(pl.Int128)
     total = values.list.eval(whole.sum()).list.first()
-    # A sum beyond 128 bits would be another number: the floats' sum tells.
+    # A sum beyond 128 bits would be another number: the floats' sum shows that.
     near = values.list.eval(whole.cast(pl.Float64).sum()).list.first()
     if call.function == "list_avg":
         exact = pl.when(near.abs() > MOST).then(near).otherwise(total.cast(pl.Float64))

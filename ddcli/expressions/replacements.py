@@ -4,7 +4,7 @@ from __future__ import annotations
 
 WRITTEN = "write strftime(day, '%d.%m.%Y'); `cast(day as string)` is '2024-01-31'"
 READ = "write cast(strptime(text, '%d.%m.%Y') as date), or cast(text as date) where it is '2024-01-31'"
-TOLD = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) where it is '2024-01-31 10:20:30'"
+PARSED = "write strptime(text, '%d.%m.%Y %H:%M:%S'), or cast(text as timestamp) where it is '2024-01-31 10:20:30'"
 COUNTED = "write timestamp '1970-01-01 00:00:00' + interval '1' second * n, and of a timestamp epoch(t)"
 EACH = "put the elements into rows: `from t, unnest(t.list) as e(x)`, then sum(x) or array_agg(x order by x) by the key"
 JSON = "take the text apart in a Python function, or write the files as Parquet with a struct, whose fields are `s.a`"
@@ -13,8 +13,8 @@ EXACT = "results here are exact: median(x), quantile_cont(x, 0.5), count(distinc
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(["to_char", "date_format", "format_date", "format_datetime", "format_timestamp"], WRITTEN),
     **dict.fromkeys(["to_date", "str_to_date", "parse_date"], READ),
-    "to_timestamp": f"of a number of seconds write timestamp '1970-01-01 00:00:00' + n * interval '1' second; of a text {TOLD.removeprefix('write ')}",
-    **dict.fromkeys(["parse_timestamp", "parse_datetime"], TOLD),
+    "to_timestamp": f"of a number of seconds write timestamp '1970-01-01 00:00:00' + n * interval '1' second; of a text {PARSED.removeprefix('write ')}",
+    **dict.fromkeys(["parse_timestamp", "parse_datetime"], PARSED),
     "columns": "name the columns; `* exclude (a)` leaves some out, `* replace (f(a) as a)` computes one",
     **dict.fromkeys(["from_unixtime", "unix_timestamp", "to_unixtime", "timestamp_seconds"], COUNTED),
     **dict.fromkeys(["list_transform", "array_transform", "transform", "list_apply", "list_filter", "filter"], EACH),

@@ -52,8 +52,8 @@ class ExplodeStep:
 class PythonStep:
     """Call `module:function`: a record (dict) in, records out; or, in batches, a frame in and a frame out.
 
-    The batch's frame has a further column `row`; the frame given back tells by it which row each of its rows came from. The function
-    must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats as it needs.
+    The batch's frame has a further column `row`. In the frame that the function returns, this column names the row that each row came from. The function
+    must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats batches as it needs.
     """
 
     function: str

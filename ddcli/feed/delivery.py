@@ -51,7 +51,7 @@ ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consume
 
 @dataclass(frozen=True, slots=True)
 class OutputFeed:
-    """An output that is open to be consumed: where it lies, and the state that writes it."""
+    """An output that is open to be consumed: its path, and the state that writes it."""
 
     path: Path
     state: Path

@@ -32,7 +32,7 @@ class RunClock:
 
 
 def time_now(given: str | None) -> int:
-    """Return the present time, or the one that a person gives for it."""
+    """Return the present time, or the time that `--now` states."""
     if given is None:
         return time.time_ns() // MICROSECOND
     (at,) = parse_time(given, {"time": ARRIVAL_TIME}, "--now", "clock's")
@@ -42,7 +42,7 @@ def time_now(given: str | None) -> int:
 def run_time(clock: RunClock, manifest: Manifest | None) -> int:
     """Return the time of a run after the last one of a state: that of the clock, but always later than earlier runs'.
 
-    Raises UsageError for a time that a person gives and that is not later.
+    Raises UsageError if `--now` states a time that is not later.
     """
     first = None if manifest is None else _first(manifest.upper)
     if first is None:

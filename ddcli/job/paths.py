@@ -85,7 +85,9 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                         hint="give it a directory outside of the inputs'",
                     )
                 )
-        remote = isinstance(path, ObjectPath) and (what, text) in archives  # the store is not asked what lies there
+        remote = (
+            isinstance(path, ObjectPath) and (what, text) in archives
+        )  # the store is not asked: a directory needs no object
         if not remote and not path.is_dir() and path.exists():  # most are directories: one question
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
     for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):
@@ -121,7 +123,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 
 def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
-    """Return the errors of tables that outputs are, where an input, a log, the state or another table lies in them or around them."""
+    """Return the errors of outputs that are tables, where an input, a log, the state or another table is inside of them or around them."""
     errors = []
     named: dict[tuple[str, str], str] = {}
     for name, one in spec.outputs.items():
@@ -166,7 +168,7 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 
 def _plain(path: PurePath) -> PurePath:
-    """Return a path to compare with others: what is in object stores lies in a directory of its own."""
+    """Return a path to compare with others: paths in object stores are below a directory of their own."""
     return PurePosixPath(f"/s3:{path.inner}") if isinstance(path, ObjectPath) else path
 
 

@@ -50,7 +50,7 @@ MOST_PASSES = 1 << 12
 class Sizes:
     """`shards` of arrangements that are made now, `passes` of this run, `threads` that go through them side by side.
 
-    In memory, `most` and `room` are None; else `most` rows are read at once, and `room` bytes of what lies between stages stay
+    In memory, `most` and `room` are None; else `most` rows are read at once, and `room` bytes of the updates between stages stay
     in memory.
     """
 

@@ -84,7 +84,7 @@ def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
 
 
 def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tuple[str, InputFile]]:
-    """Return of each input the file that a path names: the one that lies there, else the only one that was called so and was not withdrawn."""
+    """Return the file of each input that a path names: the one at that path now, else the only one that had this path and was not withdrawn."""
     found = []
     for name in dict.fromkeys(name for name, _ in entries):
         files = [file for of, file in entries if of == name]

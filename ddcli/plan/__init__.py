@@ -6,7 +6,7 @@
 * changes: what a changed pipeline means for its state
 * choices: what a plan has chosen, and why, for people
 * conditions: those that `and` connects, and which of them fail on no record
-* delta: joins of a collection with itself that keep nothing of what lies between
+* delta: joins of a collection with itself that keep no intermediate results
 * descriptions: names and short descriptions of physical nodes
 * node: nodes, and graphs of them
 * node_kinds: the word for what a physical node does

@@ -204,7 +204,7 @@ def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Grap
             if isinstance(node, physical.RowLookup)
         }
         path = at[delta.fingerprint].path if delta.fingerprint in at else "collections"
-        words = f"keeps nothing of what lies between joins of {_listed(inputs_of(join))}"
+        words = f"keeps no intermediate results of the joins of {_listed(inputs_of(join))}"
         why = (
             f"{len(kept)} {'arrangement' if len(kept) == 1 else 'arrangements'} of its sides are enough for all lookups"
         )

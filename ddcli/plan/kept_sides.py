@@ -47,7 +47,7 @@ class JoinSide:
 
     @property
     def identity(self) -> str:
-        """What tells it from the other sides of the same collection by the same key."""
+        """The digest that distinguishes it from the other sides of the same collection by the same key."""
         return digest([condition.text() for condition in self.conditions])
 
 

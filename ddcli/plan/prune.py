@@ -33,7 +33,7 @@ def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -
         if least and node.fingerprint in least:
             required[node.fingerprint] = required.get(node.fingerprint, frozenset()) | least[node.fingerprint]
         if isinstance(node, logical.Source) and node.arranged:
-            # Read where it lies, whole: a part of it would have to be arranged anew.
+            # Read in place, whole: a part of it would have to be arranged anew.
             required[node.fingerprint] = frozenset(node.schema)
         # Who counts rows only needs some column: any that others read will do.
         wanted = required[node.fingerprint] = required[node.fingerprint] or cheapest(node.schema)

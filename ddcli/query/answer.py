@@ -162,7 +162,7 @@ def part(keys: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _Empty:
-    """Gives operators traces that hold nothing."""
+    """Returns empty traces to operators."""
 
     nt: int
 

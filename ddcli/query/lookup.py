@@ -104,7 +104,7 @@ class Lookup:
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
         """Return the records with these values; the last column is their multiplicity.
 
-        As of the newest commit, or of an earlier time `as_of` that the state still tells apart. Takes as long as to read
+        As of the newest commit, or of an earlier time `as_of` that the state still distinguishes. It takes as long as reading
         the parts of files that can have the key, whatever the size of the state.
         """
         for name in key:

@@ -49,7 +49,7 @@ class LiveProgress(Progress):
         self._began = clock.monotonic()
         self._seen: deque[tuple[float, int, int]] = deque(maxlen=WINDOW * TIMES_A_SECOND)
 
-    # --- what the run tells ---------------------------------------------------------------------------------------
+    # --- what the run reports -------------------------------------------------------------------------------------
 
     def begin(self, what: str, tasks: int | None = None) -> None:
         if self._thread is None:

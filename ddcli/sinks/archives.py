@@ -43,9 +43,12 @@ def replace_archived(
             data = readers[name].without_rows(path, numbers)
             mark = fingerprint_of(io.BytesIO(data), len(data))
             if isinstance(path, ObjectPath):
-                lies = path == readers[name].listing.root / file.path  # then its tag counts, in the archive its mark
-                tag = store.do("write", path, partial(path.put, data, attributes=None if lies else path.marked(mark)))
-                mark = tag if lies else mark
+                is_input = (
+                    path == readers[name].listing.root / file.path
+                )  # then its tag counts, in the archive its mark
+                marked = None if is_input else path.marked(mark)
+                tag = store.do("write", path, partial(path.put, data, attributes=marked))
+                mark = tag if is_input else mark
             elif name in forgetting.mirrored:
                 transaction.add_output(path, data)
             else:

@@ -197,8 +197,8 @@ def _unparsed(
     """
     frames = []
     for file, each in found:
-        said = each.frame.select(pl.lit(file).alias("file"), pl.all())
-        data = _distinct(said, {*times, DIFF})
+        named = each.frame.select(pl.lit(file).alias("file"), pl.all())
+        data = _distinct(named, {*times, DIFF})
         lanes = zip(times.items(), each.times, _last(interval, len(times)), strict=True)
         beside = [time_column(name, lane.fill_null(value).to_numpy(), kind) for (name, kind), lane, value in lanes]
         frames.append(data.with_columns(*beside, pl.lit(1, pl.Int64).alias(DIFF)))

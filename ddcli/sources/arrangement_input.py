@@ -1,8 +1,8 @@
-"""Inputs that are arrangements of other pipelines: read where they lie, and no copy is kept.
+"""Inputs that are arrangements of other pipelines, read in place, without a copy.
 
 Such an input begins as of the exporter's frontier when it was first held: what was there then is taken at the last times before
 that. From then on a run takes the updates between its own frontier before and after. What an earlier run has taken is the
-content of the arrangement that joins read, batch by batch; in batches that reach beyond, times tell what was taken.
+content of the arrangement that joins read, batch by batch; in batches that reach beyond, an update's time decides whether it was taken.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class SharedReader:
 
 
 def first_secret(found: Mapping[str, InputFiles]) -> bytes:
-    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read as it lies."""
+    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read without hashing keys again."""
     known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
     return next(filter(None, known), None) or new_secret()
 

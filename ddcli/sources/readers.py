@@ -222,7 +222,7 @@ def ahead_limits(given: InputSpec, time: Schema, now: int) -> tuple[int | None, 
 
 
 def refuse_unparsed(readers: Mapping[str, Reader]) -> None:
-    """Refuse rows that can't be read where no other gives a time: there is nothing to commit, so they could not be put aside."""
+    """Refuse rows that can't be read if no other row has a time: then there is no commit that could put them aside."""
     for reader in readers.values():
         for path, each in reader.unparsed.items() if isinstance(reader, LogReader) else ():
             line, column, text, reason = each.frame.row(0)[:4]

@@ -70,10 +70,10 @@ class InputSpec:
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
     `named` is the time column that the file names, None where it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
-    An input that `infers` has the columns that its first run finds; `inferred` is then what messages say of these.
-    Of a `table` (one of `TABLES`) `path` is where it lies, later the directory of the state in which it is mirrored as a change log; then
-    `origin` is where it lies. Of a table in a `catalog`, a name or properties, that is its name there; of one in a database it is where that
-    lies, and `query` returns the rows, those that are new by a growing column, the `cursor`, if there is one; `unique` columns are its key. One that `follows` has the columns that the table has.
+    An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
+    The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
+    `origin` is its own path. Of a table in a `catalog` (a name or properties) that is its name there; of one in a database it is the database's URI,
+    and `query` returns the rows. If there is a `cursor`, a growing column, these are the rows that are new by it. `unique` columns are the key. An input that `follows` has the columns that the table has.
     `beside` names an import of the same file, whose times are those of another pipeline: so the clock can't be that of arrivals.
     """
 
@@ -194,7 +194,7 @@ def catalog_of(catalog: Text | tuple[tuple[Text, Text], ...] | None) -> tuple[st
 
 
 def database_file(uri: str) -> str:
-    """Return the path of a database that lies in a file; empty of one that a server has."""
+    """Return the path of a database that is a file; empty for one on a server."""
     return "" if uri.startswith(("postgres", "mysql")) else uri.partition(":///")[2]
 
 

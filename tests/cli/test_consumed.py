@@ -83,7 +83,7 @@ def test_nothing_that_lies_in_the_archive_is_replaced(shop):
     assert (shop.folder / "done/1.csv").read_text() == "mine"
     assert (shop.folder / "done/2/1.csv").read_text() == csv((1, "a"))
     source, target = shop.write("x", "one"), shop.write("y", "two")
-    with pytest.raises(Exception, match="another one lies at"):
+    with pytest.raises(Exception, match="another file is at"):
         move.move(ddcli.store.state.directory.Files(), source, target)
     assert (source.read_text(), target.read_text()) == ("one", "two")
 

@@ -236,7 +236,7 @@ def test_what_is_passed_over_is_named_with_its_reason(tmp_path, monkeypatch, cap
     assert found == {
         "_c.csv": "a name that begins with '_' is its writer's own",
         "b.csv.tmp": "its name is that of a file that isn't finished",
-        "below/again": "a link to a directory that it lies in",
+        "below/again": "a link to a directory above it",
         "notes.txt": "no kind of file that is read ends in '.txt'",
         "plain": "its name has no ending of a kind that is read",
         "settings.json": "JSON is read where `path` names it, as in '*.json'",
@@ -244,7 +244,7 @@ def test_what_is_passed_over_is_named_with_its_reason(tmp_path, monkeypatch, cap
     assert "  passed a: in/_c.csv: a name that begins" in "\n".join(summary.lines())
     assert "and 1 more" in "\n".join(summary.lines())
     main(["check", "p.yaml"])
-    assert "in/below/again is passed over: a link to a directory that it lies in" in capsys.readouterr().err
+    assert "in/below/again is passed over: a link to a directory above it" in capsys.readouterr().err
 
 
 def test_a_link_that_leads_into_itself_does_not_end_the_walk(tmp_path):

@@ -110,7 +110,7 @@ def test_the_order_of_joins_has_the_sizes_by_which_it_was_chosen():
 
 def test_delta_joins():
     found, _ = choices(triangles())
-    words = "keeps nothing of what lies between joins of t"
+    words = "keeps no intermediate results of the joins of t"
     assert of("delta join", found) == [
         ("collections.c.sql", words, "2 arrangements of its sides are enough for all lookups")
     ]

@@ -28,7 +28,7 @@ KINDS = {
 NAMED = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
 """Tokens that are no words, whatever their text is."""
 LAYOUT = ("TBLPROPERTIES", "PARTITIONED BY", "CLUSTER BY", "OPTIONS")
-"""Clauses in parentheses that say how a table lies, not what is in it."""
+"""Clauses in parentheses about a table's storage, not its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _SparkStatement:
         return SparkDefinition(kind, name, target, self.file, self.text, place, start, query)
 
     def clauses(self) -> None:
-        """Pass over comments, and over clauses about how a table lies."""
+        """Pass over comments, and over clauses about a table's storage."""
         while True:
             if self.take("COMMENT") or self.take("USING"):
                 self.at += 1

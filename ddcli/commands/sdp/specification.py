@@ -109,7 +109,9 @@ def library_files(spec: SparkProject) -> list[Path]:
                 Path(place, name) for place, _, names in os.walk(folder / each.removesuffix("/**")) for name in names
             ]
         if outside := next((path for path in paths if not _is_below(path, folder)), None):
-            raise UsageError("a library that lies outside of the project", place=str(outside), hint="move it there")
+            raise UsageError(
+                "the library is outside of the project", place=str(outside), hint="move it into the project"
+            )
         found |= dict.fromkeys(
             path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts and path != spec.path
         )

@@ -1,6 +1,6 @@
 """The linker: it makes one image of object code of x86-64 in ELF, which needs only memory and the addresses of a few functions outside.
 
-The code is position-independent: what it has of its own lies at fixed distances, whatever the image's address. A function outside is called
+The code is position-independent: its own functions and data are at fixed distances, whatever the image's address. A function outside is called
 through a slot, a word among the image's data that the loader sets. See https://gitlab.com/x86-psABIs/x86-64-ABI.
 """
 
@@ -92,12 +92,12 @@ class ObjectFile:
         return {each.name for each in self.symbols if not each.section and each.name}
 
     def offset(self, symbol: Symbol) -> int | None:
-        """Return where a symbol lies in the image; None for one outside."""
+        """Return the offset of a symbol in the image; None for one outside."""
         start = self.places.get(symbol.section)
         return None if start is None else start + symbol.value
 
     def function(self, name: str) -> int:
-        """Return where a function of the object lies in the image."""
+        """Return the offset of a function of the object in the image."""
         return next(offset for each in self.symbols if each.name == name and (offset := self.offset(each)) is not None)
 
     def relocations(self) -> Iterator[tuple[int, int, Symbol, int]]:

@@ -15,8 +15,8 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def strangers(folder: Path) -> str | None:
     """Return why others could write into a directory, or in place of it; None if they can't. It need not be there yet.
 
-    `folder` has no links in it (`Path.resolve`). Whoever may write into a parent could put another directory in its place, but for a
-    sticky one like /tmp, in which all may write: there only the owner of what lies in it can. Root may do anything anyhow.
+    `folder` has no links in it (`Path.resolve`). Whoever may write into a parent could put another directory in its place. In a
+    sticky one like /tmp, in which all may write, only an entry's owner can. Root may do anything in any case.
     """
     for path in (folder, *folder.parents):
         try:

@@ -102,7 +102,7 @@ class Reduce:
 
     @property
     def search(self) -> Search | None:
-        """Return how to find the one record that it gives of a group in an arrangement that is in its order; None where it is otherwise."""
+        """Return how to find a group's only record in an arrangement that is in the order of the aggregate; None if there are several, or no such order."""
         return self._searches[0] if len(self._searches) == 1 and not self._several else None
 
     @property

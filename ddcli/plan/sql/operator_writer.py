@@ -1,7 +1,7 @@
 """A query's nodes written as operators of a pipeline file: what `dd explain -o yaml` shows.
 
 A chain of operators over one input is a collection; the other sides of joins and sums are, and what several read, collections beside it. The
-written operators have the same records at each time. Their types may be wider: a column that can't be null may be said to be.
+written operators have the same records at each time. Their types may be wider: a column that is never null may become nullable.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def compact(
     runs = _runs(stored)
     free = next((at for at, files in enumerate(runs) if not _free(files, through)), len(runs))
     held = fresh is not None and not fresh.upper.dominates(through)
-    # A holder tells by time what it has seen of batches that it has not taken wholly: their times stay.
+    # Of a batch that a holder has taken in part, times decide which rows it has seen: they stay.
     merges = [
         *_spine(layout, runs[:free], None if held else fresh, limit, since, number),
         *_spine(layout, runs[free:], fresh if held else None, limit, None, number),

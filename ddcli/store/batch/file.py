@@ -1,11 +1,10 @@
 """The bytes of a batch file: Parquet whose every byte is checked before it is read, wherever one begins to read.
 
-A column's values lie in pages of 512 rows, and an index behind them knows with which key each page begins, where it lies and what its
-checksum is (see `page_index`): to look keys up takes the pages that have them, whose integers are read in place. Any reader of Parquet
-reads the file; it leaves out what it does not know.
+A column's values are in pages of 512 rows. An index behind them has the first key, the place and the checksum of each page (see `page_index`).
+A lookup reads the pages that have its keys, and integers in place. Any reader of Parquet reads the file, and ignores the index.
 
-Integers are packed as differences of neighbours, which for sorted keys are small, and not compressed further: 10 M pairs of
-integers take 3.6 bytes a row. Few different numbers or texts are numbered. What else there is, is compressed page by page.
+Integers are packed as differences of neighbours, which are small for sorted keys, and not compressed further: 10 M pairs of
+integers take 3.6 bytes a row. A column of few different numbers or texts has numbers for them. All other values are compressed page by page.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ REPEATED = 256
 """Different values of a column in its first rows up to which they are numbered, not packed."""
 LEVEL = 1
 NEAR = 64 << 10
-"""Bytes between two ranges up to which both are read with what lies between them."""
+"""Bytes between two ranges up to which both are read together, with the bytes between them."""
 WARM = 16 << 20
 """Bytes of a file that the system is to read as a whole if it stays mapped: it is asked once, not at each look into it."""
 UNBOUNDED = 1 << 30
@@ -269,12 +268,12 @@ class BatchFile:
 
     @property
     def is_checked(self) -> bool:
-        """Say whether every byte of it has been checked when it was read: then it lies in a bundle."""
+        """Return whether every byte of it has been checked when it was read: then it is in a bundle."""
         return bool(self._entry.bundle)
 
     @property
     def content(self) -> bytes:
-        """Return the bytes of a file that lies in a bundle, checked."""
+        """Return the bytes of a file in a bundle, checked."""
         self._bundled = self._bundled or self._bundles.read_checked(self.path, self._entry)
         return self._bundled
 
@@ -355,7 +354,7 @@ class BatchFile:
     def mapped(self) -> Iterator[mmap.mmap | bytes]:
         """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when nobody refers to it any more.
 
-        What lies in a bundle is small: it is read whole.
+        A file in a bundle is small: it is read whole.
         """
         if self._entry.bundle:
             yield self.content

@@ -55,7 +55,7 @@ class OpenBatches:
         bundle: Path | None = None,
         bundles: OpenBundles | None = None,
     ) -> StoredBatch:
-        """Return the batch that a manifest names, open already where that can be; it lies in a `bundle`, one of those that are open, or has a file."""
+        """Return the batch that a manifest names, from those that are open if it is one of them. It is in a `bundle`, or has a file."""
         place = bundle or path
         stamp = self._stamps.get(place) or _stamp(place)
         if bundle is not None:  # it has many batches, and never changes

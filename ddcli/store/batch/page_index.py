@@ -56,7 +56,7 @@ NARROW_DIGITS = 9
 
 
 def form_of(kind: Type, *, numbered: bool) -> int:
-    """Return the form (see `kernels.page_values`) in which a column of this type lies in its pages."""
+    """Return the form (see `kernels.page_values`) of the pages of a column of this type."""
     if kind.kind == "float64":
         form = FLOAT if numbered else FLOAT | PLAIN
     elif kind.kind in ("string", "binary"):
@@ -96,7 +96,7 @@ class PageIndex:
     """The upper level: rows of a row group and of a page, the first record of each row group and the last record of all.
 
     `start` is where the leaves begin, `checksums` are theirs, `key` is how many lanes of a record they have. `constants` are the columns
-    that hold just one number; `mark` tells the secret under which lanes are hashed, if any are (see `Pool.mark`).
+    that hold just one number; `mark` identifies the secret under which lanes are hashed, if any are (see `Pool.mark`).
     """
 
     rows: int
@@ -192,7 +192,7 @@ def leaf_length(pages: int, key: int, columns: int) -> int:
 
 
 def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Matrix, length: int) -> Matrix:
-    """Return the leaf of a row group that lies in `data`, and in the file from `start` on; a file's first one with its magic.
+    """Return the leaf of a row group whose bytes are `data`, and in the file begin at `start`; a file's first one with its magic.
 
     `keys` are those with which its pages begin, and the last one of all; `rows` how many rows these pages have. A leaf that is shorter
     than `length`, the file's last one, is filled up with pages of that last key that have no rows.
@@ -269,12 +269,12 @@ class Leaves:
         return found
 
     def before(self, column: int, places: Matrix) -> tuple[Matrix, Matrix]:
-        """Return where what lies before the pages of a column begins and ends in some row groups: a dictionary, or nothing; first of all the magic."""
+        """Return where the bytes before the pages of a column begin and end in some row groups: a dictionary, or none; in the first also the magic."""
         at = self._column(column)
         return self._numbers[places, at], self._numbers[places, at + 1] >> SIZES
 
     def sound(self, data: Data, column: int, places: Matrix, numbers: Matrix, pages: Pages, *, numbered: bool) -> bool:
-        """Say whether pages of a file are what was written; and with those of a `numbered` column what lies before them."""
+        """Return whether pages of a file are as they were written, and for a `numbered` column the dictionaries before them."""
         at, each = self._column(column), (pages.starts, pages.table)
         return bool(are_sound(data, self._numbers, places, numbers, at, self.index.pages, int(numbered), *each))
 

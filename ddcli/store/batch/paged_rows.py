@@ -344,7 +344,7 @@ class _PageReading:
     def _find(
         self, columns: Sequence[int], numbered: Sequence[int], places: Matrix, numbers: Matrix, sizes: Matrix
     ) -> None:
-        """Find pages by the numbers of their columns; refuse what is not as it was written, of the `numbered` ones with what lies before their pages."""
+        """Find pages by the numbers of their columns; refuse pages that are not as they were written, and dictionaries before the pages of `numbered` columns."""
         for at in columns:
             self._pages[at] = self.leaves.pages(at, places, numbers, sizes)
         if self._of.file.is_checked or not (len(places) and len(columns)):

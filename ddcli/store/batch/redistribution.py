@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def deal(
     batch: StoredBatch, lanes: Sequence[int], shard: int, count: int, shards: int
 ) -> Iterator[tuple[int, NewBatch]]:
-    """Yield what each of so many shards has of a batch, which is of one of `count`; `lanes` say where a row belongs.
+    """Yield the part of a batch for each of `shards`; the batch is of a shard of `count`, and `lanes` are the columns that decide a row's shard.
 
-    Takes memory for half a million rows and for the batch's file. Raises StateError where a row lies in another shard than its own:
-    dealt by the wrong lanes, it would never be found again.
+    Takes memory for half a million rows and for the batch's file. Raises StateError if a row is in another shard than its own:
+    partitioned by the wrong lanes, it would never be found again.
     """
     layout = batch.layout
     writers: dict[int, Writer] = {}

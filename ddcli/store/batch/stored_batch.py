@@ -90,7 +90,7 @@ class StoredBatch:
         self._in_memory = in_memory or self.rows <= FEW
 
     def move(self, path: Path, entry: FileEntry, bundles: OpenBundles | None = None) -> None:
-        """Learn that the file lies elsewhere now, by this entry: the same bytes."""
+        """Take the file's new path and entry; its bytes are the same."""
         self.path, self.entry, self._reader = path, entry, None
         self.file = BatchFile(path, entry, self.layout.record.width, there=self._matrix is None, bundles=bundles)
         self.file.stay_mapped()

@@ -54,7 +54,7 @@ def real(path: AnyPath) -> AnyPath:
 
 @contextmanager
 def parent(path: Path) -> Iterator[int]:
-    """Yield a descriptor of the directory that a path lies in, reached through no link. Raises OSError, and StateError for a link."""
+    """Yield a descriptor of the directory that has a path, reached through no link. Raises OSError, and StateError for a link."""
     descriptor = _directory(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120 - text is what is opened
     try:
         yield descriptor
@@ -170,7 +170,7 @@ def is_directory(path: Path) -> bool:
 
 
 def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
-    """Return what lies in a directory, in order, of names that have one of the forms, or any; nothing where there is none.
+    """Return the entries of a directory, in order, whose names have one of the forms, or any; none if it does not exist.
 
     Raises StateError for a link, and what can't be listed.
     """

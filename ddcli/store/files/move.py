@@ -27,7 +27,7 @@ BLOCK = 1 << 20
 
 
 def move(files: Files, source: Path, target: Path) -> None:
-    """Move a file to `target`. Raises EngineError if another file lies there; one with the same bytes is the file itself."""
+    """Move a file to `target`. Raises EngineError if another file is there; one with the same bytes is the file itself."""
     if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
         tag = source.head()["e_tag"]
         files.do("archive", source, partial(_copy_object, source, target, tag))
@@ -50,7 +50,7 @@ def _name(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         if not _same(source, target):
-            problem = f"the file can't be archived: another one lies at '{target}'"
+            problem = f"the file can't be archived: another file is at '{target}'"
             raise EngineError(problem, place=str(source)) from None
     except OSError as error:
         if error.errno not in NO_LINKS:
@@ -62,7 +62,7 @@ def _copy(source: Path, target: Path) -> None:
     """Write a copy of a file, which appears whole. What was copied by a run that died is written again."""
     if target.exists() or target.is_symlink():
         if not _same(source, target):
-            problem = f"the file can't be archived: another one lies at '{target}'"
+            problem = f"the file can't be archived: another file is at '{target}'"
             raise EngineError(problem, place=str(source))
         return
     waiting = target.with_name(f".{target.name}{TEMPORARY}")
@@ -87,7 +87,7 @@ def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
         source.copy_apart(target, tag)
     except FileExistsError:
         if not target.is_copy(tag):
-            problem = f"the file can't be archived: another one lies at '{target}'"
+            problem = f"the file can't be archived: another file is at '{target}'"
             raise EngineError(problem, place=str(source)) from None
 
 

@@ -178,9 +178,9 @@ class ObjectPath(PosixPath):
         return ObjectPath(target)
 
     def copy_apart(self, target: ObjectPath, tag: str) -> None:
-        """Copy the object, which must have a tag still, to where none is yet (else FileExistsError), in whatever bucket; the copy is marked with the tag.
+        """Copy the object, which must still have a tag, to a path without an object (else FileExistsError), in any bucket; the copy is marked with the tag.
 
-        Not by the store itself, which would mark nothing, and replace what lies there.
+        The bytes go through this process: the store itself would not mark the copy, and would replace an object there.
         """
         marked = self.marked(tag)
         if self.head()["size"] <= BLOCK:

@@ -30,10 +30,10 @@ def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: T
     )
 
 
-def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], said: str) -> InputError:
-    """Return the error of a row that is too far ahead; `said` is the present time, in words."""
+def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], present: str) -> InputError:
+    """Return the error of a row that is too far ahead; `present` is the present time as text."""
     return InputError(
-        f"row {row} (counted from 0) has the time {format_time(time, kinds)}, which is far ahead of the clock, {said}: "
+        f"row {row} (counted from 0) has the time {format_time(time, kinds)}, which is far ahead of the clock, {present}: "
         "a run would close all times before",
         place=place,
         hint="correct the row, or say how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",

@@ -61,7 +61,7 @@ class LogFiles:
     """The files of a log that are to be read. Footers are read and checked when it is made, times when they are first asked for.
 
     `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it; `newest` the
-    newest table so far, where their order tells; `pinned` the columns that were inferred. `most` is how many rows may be in memory at once,
+    newest table so far, where tables have an order; `pinned` the columns that were inferred. `most` is how many rows may be in memory at once,
     None: all. Raises InputError here and in every method.
     """
 
@@ -146,13 +146,13 @@ class LogFiles:
         """Return the first and the last time of each file; None where its rows are not in order of time."""
         return [times.span() for times in self._times()]
 
-    def refuse_after(self, limits: tuple[int | None, ...], said: str) -> None:
-        """Refuse a row with a coordinate after its limit (None: it has none); `said` is the present time, in words."""
+    def refuse_after(self, limits: tuple[int | None, ...], present: str) -> None:
+        """Refuse a row with a coordinate after its limit (None: it has none); `present` is the present time as text."""
         for times in self._times():
             if times.largest is None or not is_beyond(times.largest, limits):
                 continue
             row, first = times.first_after(limits)
-            raise ahead_error(first, row, self._tables.place(times.path, row), self._kinds, said)
+            raise ahead_error(first, row, self._tables.place(times.path, row), self._kinds, present)
 
     def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
         """Return time and order of the rows within an interval that take from all keys what they have."""

@@ -1,7 +1,7 @@
 """The progress of a change log: `_progress.json`, in which the writer of a log states the times that it has closed.
 
-A reader must read it *before* it lists the log's files: the writer publishes files first and progress last, so that whatever
-lies before the upper that was read is in files that are there by then.
+A reader must read it *before* it lists the log's files: the writer publishes files first and progress last, so all updates
+before the upper that was read are in files that exist by then.
 
 `upper` lists the elements of the frontier, times as lists of physical integers. A coordinate that is null stands for the
 least there is: `[[3, null], [null, 4]]` closes the times before 3 in the first and before 4 in the second coordinate.

@@ -264,8 +264,8 @@ class LogReader(LogFiles):
         path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
         passed = self._numbers(at, self.without, CHUNK) if self.without is not None else ()
         if len(passed) == rows:
-            said = self._tables.from_path(path, names)
-            return None if said is None else self._rows.greatest(path, said)
+            values = self._tables.from_path(path, names)
+            return None if values is None else self._rows.greatest(path, values)
         greatest = []
         for first in range(0, rows, CHUNK):
             frame = self._tables.collect([path], names, (first, CHUNK))

@@ -106,8 +106,8 @@ class RowReader:
     ) -> Rows:
         """Return updates of files that are alike: of the rows (first, count), or (None, count) all of them.
 
-        `times` are their times, if they are known already; `inside` says of times which rows to take. `arrived` tells
-        which rows are newer, where times don't. `filled`: columns that can't be null have some value where a key is deleted.
+        `times` are their times, if they are known already; `inside` is the condition on times of the rows to take. `arrived` decides
+        which rows are newer, where times don't. `filled`: columns that are never null have some value where a key is deleted.
         """
         first, count = piece
         columns, names = self.names(columns, found, () if times is not None else self.schema.time)

@@ -117,7 +117,7 @@ def _rows(reader: RowReader, path: Path, names: Sequence[str]) -> UnparsedRows |
         misshapen[row][1] if row in misshapen else texts[column][at] if column in texts else None
         for at, (row, column) in enumerate(whole.select(NUMBER, COLUMN).iter_rows())
     ]
-    said = pl.DataFrame(
+    reasons = pl.DataFrame(
         [
             pl.Series(LINE, lines, pl.Int64),
             whole[COLUMN].cast(pl.String),
@@ -125,7 +125,9 @@ def _rows(reader: RowReader, path: Path, names: Sequence[str]) -> UnparsedRows |
             whole[REASON].cast(pl.String),
         ]
     )
-    return UnparsedRows(whole[NUMBER], pl.concat([said, _data(reader, whole)], how="horizontal"), _times(reader, whole))
+    return UnparsedRows(
+        whole[NUMBER], pl.concat([reasons, _data(reader, whole)], how="horizontal"), _times(reader, whole)
+    )
 
 
 def _parts(

@@ -128,7 +128,7 @@ class _Waiting:
 
     @property
     def place(self) -> Place | None:
-        """Where the next file lies in the order; None: there is none."""
+        """The place of the next file in the order; None: there is none."""
         return self._placed[0][0] if self._placed else None
 
     def read(self) -> list[pl.DataFrame]:

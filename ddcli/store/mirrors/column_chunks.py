@@ -26,7 +26,7 @@ LEAST = 1 << 12
 
 
 class ColumnChunks(NamedTuple):
-    """The chunks of a column, of some row groups: what must be equal beside their bytes, and where each lies."""
+    """The chunks of a column in some row groups: their `kind`, which must be equal as their bytes must, and the range of each in the file."""
 
     kind: tuple[Any, ...]
     places: tuple[tuple[int, int], ...]

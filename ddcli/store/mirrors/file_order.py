@@ -30,7 +30,7 @@ FIRST = 16
 
 
 Place = list[tuple[bool, Any]]
-"""Where a file lies in the order: whether the least value of each column is known, and that value."""
+"""A file's place in the order: whether the least value of each column is known, and that value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class IcebergSource(TableSource):
         return FileRows(lambda: self._file(task), least, largest, columns, task.file.record_count)
 
     def _columns(self, task: FileScanTask) -> PieceColumns | None:
-        """Return the columns of a data file that can be compared by their bytes: it lies on this machine and has the table's columns by their names."""
+        """Return the columns of a data file that can be compared by their bytes: it is on this machine and has the table's columns by their names."""
         from pyarrow import ArrowException, parquet
 
         path = _local(task.file.file_path)

@@ -1,9 +1,9 @@
-"""Thrift's compact protocol, in which Parquet's footers are written: what lies where in a struct, and numbers put in place of others.
+"""Thrift's compact protocol, in which Parquet's footers are written: the places of fields in a struct, and numbers put in place of others.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 
-Values are never decoded but for the numbers that somebody asks for: a footer has a hundred thousand of them. What can't be a struct
-raises ValueError or IndexError.
+Only the numbers that a caller asks for are decoded: a footer has a hundred thousand of them. Bytes that can't be a struct
+raise ValueError or IndexError.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ FEW = 8
 SMALL = 64 << 10
 """Bytes of the largest batch file that goes into a bundle."""
 FULL = 8 << 20
-"""Bytes of new batches that a bundle takes: they are in memory until the commit. What is beyond lies in files of its own."""
+"""Bytes of new batches that a bundle takes: they are in memory until the commit. Further batches get files of their own."""
 MOST = 32
 """Bundles of a state: each has to be opened by a run that reads a batch of it."""
 SLACK = 1 << 20

@@ -51,7 +51,7 @@ def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
 
 
 def batch_path(directory: Path, arrangement: str, shard: int, file: FileEntry) -> Path:
-    """Return the path of a batch of an arrangement's shard: its file, or the bundle that it lies in."""
+    """Return the path of a batch of an arrangement's shard: its file, or the bundle that has it."""
     if file.bundle:
         return directory / f"{BUNDLES}/{file.bundle}"
     return own_path(directory, arrangement, shard, file)
@@ -182,12 +182,12 @@ def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
 
 
 def _is_waiting(path: Path) -> bool:
-    """Say whether a file is there that a commit has yet to rename. Nothing lies below an object of such a name: the store is asked once."""
+    """Return whether a file exists that a commit has yet to rename. No object is below an object of such a name: the store is asked once."""
     return path.is_file() if isinstance(path, ObjectPath) else is_there(path)
 
 
 def check_directory(directory: Path) -> None:
-    """Refuse a directory without a manifest in which something lies, and that is no state (StateError): it may be anybody's.
+    """Refuse a directory without a manifest that is neither empty nor a state (StateError): it may be anybody's.
 
     The lock marks a directory as a state that has no manifest yet, or has lost it: it is made first, and names its maker.
     """
@@ -200,7 +200,7 @@ def check_directory(directory: Path) -> None:
     except FileNotFoundError:  # of an object store: it was given back just now
         return
     raise StateError(
-        f"the directory is not empty, and no state: '{found[0].path.name}' lies there",
+        f"the directory is not empty, and no state: it has '{found[0].path.name}'",
         place=str(directory),
         hint="name another directory for the state, with `--state` or `state:` in the pipeline file",
     )

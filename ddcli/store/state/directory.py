@@ -76,7 +76,7 @@ class State(LockedDirectory):
         files.make_directory(directory)
         state = cls(directory, take_lock(directory, files, if_locked), files, allowed, new_identity())
         try:
-            if before is None:  # whatever happens from here on, the lock tells that this is a state
+            if before is None:  # whatever happens from here on, the lock marks this as a state
                 files.sync(directory / LOCK)
                 files.sync_directory(directory)
             state.lock_outputs(outputs.values(), if_locked)

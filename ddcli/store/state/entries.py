@@ -50,7 +50,7 @@ class FileEntry:
 
     `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
     groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
-    highest number. A file that lies in a `bundle` (see `bundles`) begins `at` a byte of it. A file of an output has the updates of the
+    highest number. A file in a `bundle` (see `bundles`) begins `at` a byte of it. A file of an output has the updates of the
     commits from `first` to `commit`: 0, of one before commits were noted.
     """
 
@@ -131,7 +131,7 @@ class InputFile:
 
     @property
     def key(self) -> str:
-        """What an input has no other of: no file that lies in it has a path that begins with a slash."""
+        """The key of the file within its input: an archived or forgotten file's begins with a slash, as the path of no file in the input does."""
         if self.forgotten:
             return f"//{self.fingerprint}/{self.path}"
         return f"/{self.archived}" if self.archived else self.path
@@ -232,10 +232,10 @@ class ArrangementEntry:
 
 @dataclass(frozen=True, slots=True)
 class OutputEntry:
-    """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`).
+    """An output log: its directory relative to the state's, its columns, its files, oldest first, and the `fingerprint` of its collection.
 
-    `log` tells it from others of the state, and from what it was before it was written from the beginning. Where it was made of logs whose past
-    was summed up by then, it tells nothing from before the `horizon`.
+    `log` distinguishes it from other logs of the state, and from the log that it was before it was written from the beginning. If it was made of logs whose past
+    was summed up by then, it has no times before the `horizon`.
     """
 
     path: str

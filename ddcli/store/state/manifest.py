@@ -75,9 +75,9 @@ class Manifest:
     `pipeline` is the SHA-256 of the pipeline file's bytes, `plan` the fingerprint of what it means. `publish` holds
     (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
     arrangements that other pipelines may read, by name. `secret` is what values are hashed under, in hexadecimal digits (see
-    `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` tells
+    `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` distinguishes
     the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `pipeline_file`). `bundles` are
-    those in which batches lie, with their sizes.
+    those that have batches, with their sizes.
     """
 
     name: str

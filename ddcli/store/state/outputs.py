@@ -1,10 +1,10 @@
-"""The directories of a state's outputs: their places, their owner, and the check that nothing else lies in them.
+"""The directories of a state's outputs: their places, their owner, and the check that they hold nothing else.
 
 A directory has one owner, the state that appends to it: with two, all would be in it twice. The owner's identity stands in the
 directory's progress, which each commit writes. A copy of a state has its identity, and may go on in its place: the copy that
 commits first does, and the other is refused from then on, as progress and files are not those that it knows.
 
-Readers take what lies in a directory as it stands. So data in it that no commit wrote is refused, too, before anything is computed.
+Readers read every data file in a directory. So a data file that no commit wrote is refused, too, before anything is computed.
 Imports no third-party library: a run with nothing new looks here.
 """
 
@@ -38,7 +38,7 @@ ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
 
 
 def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
-    """Return where each output of a manifest lies."""
+    """Return the directory of each output of a manifest."""
     return {name: locate(directory, output.path) for name, output in manifest.outputs.items()}
 
 

@@ -1,6 +1,6 @@
 """Removing a state, and the outputs that it wrote: first what they are, so that a person can look at it, then the removal under the lock.
 
-Only files go that have names of ours, in the state's directory and in outputs that are the state's; whatever else lies there stays.
+Only files with names of ours are removed, from the state's directory and from outputs that are the state's; all other files stay.
 Outputs go first and the manifest last of what counts: a removal that is interrupted leaves a state that can be removed again.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is to be removed: the files of a state, and of outputs by name, with their sizes; what else lies there, and the state's readers."""
+    """The files to remove, of a state and of outputs by name, with their sizes; other files there, which stay; the state's readers."""
 
     state: Path
     files: Sequence[tuple[Path, int]]

@@ -90,7 +90,7 @@ class Transaction:
         return name, self._add_named(path, data)
 
     def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
-        """Write a batch that lies in a bundle into a file of its own; return its entry. One that has its own stays."""
+        """Write a batch of a bundle into a file of its own; return its entry. A batch that has its own file stays."""
         if not file.bundle:
             return file
         directory = self.state.directory
@@ -99,7 +99,7 @@ class Transaction:
         return alone(file)
 
     def _gathered(self, manifest: Manifest) -> Manifest:
-        """Write this commit's bundle, with what is left of worn ones; return the manifest that says what lies where."""
+        """Write this commit's bundle, with the batches left in worn bundles; return the manifest with the new places."""
         known = self.state.manifest.bundles if self.state.manifest else {}
         alive: Counter[str] = Counter()
         for _, _, file in batches_of(manifest):

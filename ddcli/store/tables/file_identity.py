@@ -23,7 +23,7 @@ WHOLE = 32
 
 
 PUT_BACK = (
-    "put the file back as it was: put new rows into a file of their own; or withdraw it, and take in what lies there now: "
+    "put the file back as it was: put new rows into a file of their own; or withdraw it, and take in the file that is there now: "
     "`dd retract PIPELINE FILE`; or compute all anew from the files as they are now: `dd run --full-refresh all`"
 )
 
@@ -41,7 +41,7 @@ def taken_again(root: Path, now: InputFile, known: Iterable[InputFile]) -> Input
 
 
 def withdrawn_entry(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
-    """Return a withdrawn file's entry, with the digest of all its content, if it lies there as it was; None if it has other content.
+    """Return a withdrawn file's entry, with the digest of all its content, if it is still there, unchanged; None if it has other content.
 
     As long as the digest is that of a part, a large file that was written to since it was taken in counts as another.
     """

@@ -170,7 +170,7 @@ def _walk(
                     leading = {*above, *_directories(directory, prefix)}
                     there = entry.stat()
                     if (there.st_dev, there.st_ino) in leading:
-                        passed.append(PassedOver(prefix + name, "a link to a directory that it lies in"))
+                        passed.append(PassedOver(prefix + name, "a link to a directory above it"))
                         continue
                     yield from _walk(entry.path, f"{prefix}{name}/", passed, (*leading,))
                 else:

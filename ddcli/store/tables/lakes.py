@@ -68,7 +68,7 @@ def refuse_lake_tables(directories: Iterable[Path]) -> None:
 
 
 def refusal(table: LakeTable, directory: Path) -> InputError:
-    """Return the error for data that lies in such a table."""
+    """Return the error for a file or directory inside of such a table."""
     return InputError(
         f"this is a table of {table.format}: only its log, `{table.log}/`, knows which of its files count",
         place=str(directory),

@@ -198,7 +198,7 @@ class Listing:
             if isinstance(path, ObjectPath):
                 if file.path in self.limits:
                     continue
-                # Where it lies in the input, the listing has compared it; whether it is in the archive, its reader reports.
+                # The listing has compared a file in the input; the reader reports one that is missing from the archive.
                 if path != self.root / file.path and path.is_file() and not path.is_copy(file.fingerprint):
                     raise _changed(path, OTHER_CONTENT)
                 continue
@@ -232,7 +232,7 @@ class Growth:
 
 
 class Glimpse(NamedTuple):
-    """Where an input lies, its files, by path, and what in it is not read: as all was at one moment."""
+    """An input's directory, its files in the order of their paths, and the entries that are not read, all at one moment."""
 
     root: Path
     files: list[InputFile]
@@ -309,7 +309,7 @@ def _is_written(found: Iterable[InputFile]) -> bool:
 
 
 def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:
-    """Return the archived files of an input that still lie in it, each with where it lies."""
+    """Return the archived files of an input that are still in it, each with its path there."""
     glimpsed = glimpse(path, base)
     if glimpsed is None:
         return []
@@ -323,7 +323,7 @@ def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[
 
 
 def glimpse(path: str, base: Path) -> Glimpse | None:
-    """Return where an input lies, and its files, by their names, sizes and times; None where there is none."""
+    """Return an input's directory and its files, by their names, sizes and times; None if it does not exist."""
     passed: list[PassedOver] = []
     try:
         root, found = find_files(path, base, passed)

@@ -115,7 +115,7 @@ class DatabaseTable:
         return self._database.exists(connection, self._parts)
 
     def _claims(self, connection: Any) -> list[Claim]:
-        """Return what our table has of who writes this one. All tables that it is about lie beside it, so the last part of a name tells them apart."""
+        """Return the claims on this table in our own. All tables with claims are beside it, so the last part of a name distinguishes them."""
         if not self._database.exists(connection, (*self._parts[:-1], COMMITS)):
             return []
         found = connection.execute(f"select * from {self._commits}")

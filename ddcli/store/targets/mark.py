@@ -50,9 +50,9 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """A commit of a table: its number, and that the table has what the `log` of this identity says up to the state's commit `upto`.
+    """A commit of a table: its number; the table has the updates of the `log` of this identity up to the state's commit `upto`.
 
-    `left` is what tells the table as the commit left it from a changed one, in terms of its own.
+    `left` distinguishes the table as the commit left it from a changed one, in terms of the table's own.
     """
 
     number: int
