@@ -103,9 +103,7 @@ def sum_error(
     if call is None or call.function == "count":
         return DiffOverflow(f"the number of records leaves the 64-bit range{group}")
     (argument,) = call.args
-    written = str(argument)
-    if argument.span and argument.span.source:
-        written = argument.span.source[argument.span.column - 1 :][: argument.span.length]
+    written = argument.written
     if argument.type.kind != "decimal":
         problem, hint = "integer overflow", "sum a decimal, which holds 38 digits: {}(cast({} as decimal(38, 0)))"
     elif argument.type.scale:

@@ -159,13 +159,15 @@ def fits_decimal(value: Decimal, type_: Type) -> bool:
         return False
 
 
-def convert(arg: Expression, target: Type) -> Expression:
-    """Return the argument in another type (its own nullability kept): itself, a converted literal, or a cast."""
+def convert(arg: Expression, target: Type, hint: str | None = None) -> Expression:
+    """Return the argument in another type (its own nullability kept): itself, a converted literal, or a cast. `hint` is for where that fails."""
     if arg.type.required() == target.required():
         return arg
     if isinstance(arg, Literal) and (arg.value is None or adapts(arg, target)):
         return convert_literal(arg, target)
-    return Cast(arg, replace(target, nullable=arg.type.nullable), span=arg.span)
+    if hint is None and arg.type.kind == "uint64" and target.is_integer:
+        hint = "uint64 is computed with as int64: cast it to decimal(20, 0) before, which holds it"
+    return Cast(arg, replace(target, nullable=arg.type.nullable), span=arg.span, hint=hint)
 
 
 def convert_literal(literal: Literal, target: Type) -> Literal:

@@ -114,13 +114,8 @@ def evaluation(columns: Sequence[tuple[str, Expression]]) -> Evaluation:
 def failure(frame: pl.DataFrame, check: Check) -> InputError:
     """Return the error for the first row that a check is true on."""
     row = frame.select(check.failing.fill_null(value=False).alias(VALUE)).to_series().arg_max() or 0
-    span = check.expression.span
-    written = str(check.expression)
-    if span and span.source:
-        written = span.source[span.column - 1 : span.column - 1 + span.length] or written
-    return InputError(
-        f"{check.problem} in `{written}`{values_text(frame, row, check.expression)}", span=span, hint=check.hint
-    )
+    problem = f"{check.problem} in `{check.expression.written}`{values_text(frame, row, check.expression)}"
+    return InputError(problem, span=check.expression.span, hint=check.hint)
 
 
 def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:

@@ -51,7 +51,7 @@ def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
 
 
 def _fail(low: Checks, cast: Cast, failing: pl.Expr, why: str = "is out of range for") -> None:
-    low.fail(cast, failing, f"a value {why} {cast.type.required()}", "use try_cast for null")
+    low.fail(cast, failing, f"a value {why} {cast.type.required()}", cast.hint or "use try_cast for null")
 
 
 def _number(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:

@@ -81,7 +81,9 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
         fits = checked(low, call, total, failing, "the sum has more than 38 digits")
         return pl.when(some).then(scaled(fits, call.type))
     failing = some & ~total.is_between(wide(LOW), wide(HIGH))
-    fits = checked(low, call, total, failing, "the sum is out of the range of int64")
+    fits = checked(
+        low, call, total, failing, "the sum is out of the range of int64", "cast the elements to decimal(38, 0) before"
+    )
     return pl.when(some).then(fits.cast(pl.Int64))
 
 

@@ -242,7 +242,8 @@ def of_numbers(name: str, args: Sequence[Expression]) -> Resolved:
     if not inner.is_numeric and inner.kind != "null":
         raise Mismatch(f"{name} takes a list of numbers, got {args[0].type.required()}", args[0])
     element = FLOAT64 if inner.is_float else inner if inner.kind == "decimal" else INT64
-    found = convert(args[0], Type("list", inner=element.or_null()))
+    # Of uint64 only the sum must be an int64.
+    found = args[0] if inner.kind == "uint64" else convert(args[0], Type("list", inner=element.or_null()))
     total = decimal_type(MAX_PRECISION, element.scale) if element.kind == "decimal" else element
     return [found], (FLOAT64 if name == "list_avg" else total).or_null(), name
 

@@ -37,18 +37,17 @@ class UnfitError(ValueError):
 def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
     """Return values as a column of polars in a type's own; None is null, whether or not the type has nulls.
 
-    Raises UnfitError for the first value that is not of the type.
+    Raises UnfitError for a value that is not of the type.
     """
     import polars as pl
 
     dtype = column.to_polars()
     refusals = (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
-    plain = PLAIN.get(column.kind)
-    if plain is not None:
+    if not {*map(type, values)} <= NATIVE.get(column.kind, frozenset()):
         kept = []
         for row, value in enumerate(values):
             try:
-                kept.append(_plain(value, column))
+                kept.append(_plain(_number(value, column), column))
             except UnlikeError:
                 raise UnfitError(row) from None
         values = kept
@@ -73,6 +72,13 @@ def _plain(value: Any, column: Type) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return (PLAIN.get(column.kind) or LEAVES[column.kind])(value, column)
+
+
+def _number(value: Any, column: Type) -> Any:
+    """Return a truth value as an integer and a decimal as a float where the column has these; within a list they are refused."""
+    if column.is_integer and isinstance(value, bool):
+        return int(value)
+    return float(value) if column.is_float and isinstance(value, bool | Decimal) else value
 
 
 def _date(value: Any, _: Type) -> date:
@@ -161,4 +167,9 @@ LEAVES: dict[str, Callable[[Any, Type], Any]] = {
     "string": _leaf(str),
     "binary": _leaf(bytes),
 }
-"""By kind, what polars reads strictly where a column has nothing else, but not within lists and structs."""
+"""By kind, what polars reads strictly where a column has nothing else: but not within lists and structs, and it panics at some mixtures."""
+NATIVE = {kind: frozenset({type(None), int}) for kind in INTEGERS} | {
+    kind: frozenset({type(None), float}) for kind in FLOATS
+}
+NATIVE |= {kind: frozenset({type(None), one}) for kind, one in (("bool", bool), ("string", str), ("binary", bytes))}
+"""By kind, the classes of values that a column of polars is made of at once."""

@@ -220,7 +220,8 @@ def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expressio
         if aggregate.accepts == "number" or not (kind.is_numeric or kind.kind == "duration"):
             arg = _number(aggregate, arg)
         elif kind.is_integer:
-            arg = convert(arg, INT64)
+            wide = f"{aggregate.name}(cast({arg.written} as decimal(38, 0)))"
+            arg = convert(arg, INT64, f"use a decimal, which holds 38 digits: {wide}")
         elif kind.is_float:
             arg = convert(arg, FLOAT64)
     elif aggregate.accepts in ("bool", "string"):

@@ -114,6 +114,12 @@ class Expression:
     span: Span | None
 
     @property
+    def written(self) -> str:
+        """What a person wrote in its place; where nobody did, its text."""
+        span = self.span
+        return (span.source[span.column - 1 :][: span.length] if span else "") or self.text()
+
+    @property
     def children(self) -> tuple[Expression, ...]:
         """The direct parts, in the order of their evaluation."""
         return ()
@@ -234,12 +240,13 @@ class Call(Expression):
 
 @dataclass(frozen=True)
 class Cast(Expression):
-    """A conversion; `try_` returns null where a plain one fails."""
+    """A conversion; `try_` returns null where a plain one fails. `hint` is what to write where one fails that nobody wrote."""
 
     argument: Expression
     type: Type
     try_: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
+    hint: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def children(self) -> tuple[Expression, ...]:

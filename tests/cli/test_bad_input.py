@@ -281,6 +281,9 @@ ROWS = {
     "the same of all": ("reduce: {by: [], s: sum(v + 1)}", ("a", LARGE, 1, 5, 3), 33, "integer overflow in `sum(v + 1)`", "decimal(38, 0)"),
     "a sum of decimals": ("reduce: {by: [k], s: 'sum(cast(v as decimal(38, 19)))'}", ("a", LARGE, 1, 5, 3), 35, "more than 38 digits in `sum(cast(v as decimal(38, 19)))`, in the group where k = 'a'", "decimal(38, 0)"),
     "a sum of decimals without a point": ("reduce: {by: [k], s: 'sum(v * cast(9999999999999999999.0 as decimal(19, 0)))'}", ("a", LARGE, 1, 5, 3), 35, "more than 38 digits in", "float64"),
+    "a sum of uint64": ("reduce: {by: [k], s: 'sum(cast(v * 3.0 as uint64))'}", ("a", LARGE, 1, 5, 3), 35, "a value is out of range for int64", "sum(cast(cast(v * 3.0 as uint64) as decimal(38, 0)))"),
+    "arithmetic of uint64": ("map: {x: 'cast(v * 3.0 as uint64) + 1'}", ("a", LARGE, 1, 5, 3), 19, "a value is out of range for int64", "cast it to decimal(20, 0)"),
+    "a sum of a list of uint64": ("map: {x: 'list_sum([cast(v * 3.0 as uint64)])'}", ("a", LARGE, 1, 5, 3), 19, "the sum is out of the range of int64", ""),
     "the same of a key": ("reduce: {by: [v], s: sum(v)}", ("a", LARGE, 1, 5, 3), 34, f"integer overflow in `sum(v)`, in the group where v = {LARGE}", "decimal(38, 0)"),
 }  # fmt: skip
 

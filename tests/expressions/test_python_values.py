@@ -48,7 +48,7 @@ def test_a_column_is_its_values_one_by_one(text: str, values: list[Any]) -> None
     if None in each:
         with pytest.raises(UnfitError) as caught:
             to_series("x", values, column)
-        assert caught.value.row == each.index(None)
+        assert each[caught.value.row] is None
     else:
         found = to_series("x", values, column)
         assert found.dtype == column.to_polars()
