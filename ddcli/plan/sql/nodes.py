@@ -114,6 +114,11 @@ def distinct(node: Node) -> Node:
     return logical.Threshold((node,), node.schema, None)
 
 
+def top(node: Node, by: Sequence[str], k: int, order_by: Sequence[tuple[str, bool]]) -> Node:
+    """Return the first `k` records of each group in an order of columns, each with whether it descends."""
+    return logical.TopK((node,), node.schema, tuple(by), k, tuple(order_by))
+
+
 def concat(nodes: Sequence[Node]) -> Node:
     """Return the sum of nodes with columns of the same names; their types may differ in nulls."""
     if len(nodes) == 1:

@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.tree import Column, Expression
-from ddcli.plan import logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.entries import Entry, listed_entries
@@ -144,7 +143,7 @@ def _listed(
     if on is not None:
         groups = (*keys, *hidden[len(order_by) :])
         order_columns = tuple((key.name, descending) for key, descending in kept if isinstance(key, Column))
-        result = replace(result, node=logical.TopK((result.node,), result.node.schema, groups, 1, order_columns))
+        result = replace(result, node=nodes.top(result.node, groups, 1, order_columns))
     if limit is not None or offset:
         result = first(result, kept, limit, offset)
     if statement.shown is node:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.order import Key
     from ddcli.expressions.row_order import RowOrder
-    from ddcli.plan.node import Node
     from ddcli.plan.sql.context import QueryLowering, QueryResult
 
 UNORDERED = "a collection has no order: `order by` without `limit` changes nothing here; ask for it in `dd sql`, which shows rows so"
@@ -102,12 +101,9 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
 
         return replace(result, node=nodes.filtered(node, Literal(False, BOOL)))
 
-    def top(count: int) -> Node:
-        return logical.TopK((ranked,), ranked.schema, result.keys, count, order)
-
-    found = ranked if limit is None else top(limit + offset)
+    found = ranked if limit is None else nodes.top(ranked, result.keys, limit + offset, order)
     if offset:
-        skipped = top(offset)
+        skipped = nodes.top(ranked, result.keys, offset, order)
         found = logical.Concat((found, logical.Negate((skipped,), skipped.schema)), ranked.schema)
     return replace(result, node=nodes.projected(found, node.schema), single=result.single or limit == 1)
 
