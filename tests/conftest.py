@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -72,6 +73,7 @@ SHARED = {
 """Files whose tests share a server, so that one process starts it."""
 
 
+@cache
 def together(file: str) -> str:
     """Return what the tests of a file run with in one process: the name of what they share, else of their file."""
     name = file.removeprefix("tests/").removesuffix(".py")

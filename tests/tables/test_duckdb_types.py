@@ -86,12 +86,13 @@ def read(file, query, declared=None):
 def test_values_come_over_or_are_refused(tmp_path, kind):
     """What is read and written back is what the database has; a null stays one, and no other value becomes one."""
     file = tmp_path / "t.duckdb"
-    read_exactly = 0
-    for at, text in enumerate(KINDS[kind]):
-        with contextlib.closing(duckdb.connect(str(file))) as database:
+    read_exactly, held = 0, []
+    with contextlib.closing(duckdb.connect(str(file))) as database:
+        for at, text in enumerate(KINDS[kind]):
             database.execute(f"create table t{at} (x {kind}, n integer)")
             database.execute(f"insert into t{at} values (cast($1 as varchar)::{kind}, 7), (null, 8)", [text])
-            wanted = database.sql(f"select x::varchar, n from t{at} order by n").fetchall()
+            held.append(database.sql(f"select x::varchar, n from t{at} order by n").fetchall())
+    for at, wanted in enumerate(held):
         refusal = None
         try:
             frame, columns = read(file, f"select * from t{at}")
