@@ -1,8 +1,5 @@
 """A server of MariaDB that is stopped (SIGSTOP) at any of a run's queries, and goes on later."""
 
-import os
-import signal
-from contextlib import contextmanager
 from time import monotonic
 
 import pymysql
@@ -12,36 +9,14 @@ from ddcli import read_log
 from ddcli.driver.run import run
 from ddcli.errors import InputError
 from tests.draws import chance, many
-
-SOON = 300
-"""Seconds within which a command ends whose server is silent for one, however busy the machine is: half of what is allowed usually."""
+from tests.silence import SOON, stopper
 
 
 @pytest.fixture
 def stopped_at(server, monkeypatch):
     """Return what has the server stopped from a query on, and go on at the end; it yields the numbers of those that were begun."""
-    plain, process = pymysql.Connection.query, int((server.parent / "pid").read_text())
-
-    @contextmanager
-    def stopped(at=None):
-        queries = []
-
-        def query(*given, **named):
-            if len(queries) == at:
-                os.kill(process, signal.SIGSTOP)
-            queries.append(len(queries))
-            return plain(*given, **named)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(pymysql.Connection, "query", query)
-            if at is not None:  # what has to succeed may take longer on a busy machine
-                patch.setenv("DDCLI_DATABASE_TIMEOUT", "1")
-            try:
-                yield queries
-            finally:
-                os.kill(process, signal.SIGCONT)
-
-    return stopped
+    process = int((server.parent / "pid").read_text())
+    return stopper(monkeypatch, pymysql.Connection, "query", lambda: [process])
 
 
 def tried(file):

@@ -1,9 +1,6 @@
 """A server of Postgres that is stopped (SIGSTOP) at any of a command's round trips, and goes on later: what the command reports, and what the next one makes of it."""
 
 import gc
-import os
-import signal
-from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -19,46 +16,20 @@ from tests.draws import chance, many
 from tests.feed.test_histories import History
 from tests.harness import contents
 from tests.postgres.test_feed import held
+from tests.silence import SILENCE, SOON, stopper
 from tests.tables.database_followers import DatabaseFollower
-
-SILENCE = 1
-"""Seconds after which a server counts as silent."""
-SOON = 300
-"""Seconds within which a command ends whose server is, however busy the machine is: half of what a server may be silent usually."""
 
 
 @pytest.fixture
 def stopped_at(server, monkeypatch):
     """Return what has the server stopped from a round trip on, and go on at the end; it yields the numbers of those that were begun."""
-    plain = psycopg.Connection.wait
     (main, *_) = (server / "data/postmaster.pid").read_text().split()
 
-    def tell(what):
+    def processes():
         children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        for process in [main, *children] if what == signal.SIGSTOP else [*children, main]:
-            os.kill(int(process), what)
+        return [*map(int, (main, *children))]
 
-    @contextmanager
-    def stopped(at=None):
-        trips = []
-
-        def wait(*given, **named):
-            if len(trips) == at:
-                tell(signal.SIGSTOP)
-            trips.append(len(trips))
-            return plain(*given, **named)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(psycopg.Connection, "wait", wait)
-            if at is not None:  # what has to succeed may take longer on a busy machine
-                patch.setenv("DDCLI_DATABASE_TIMEOUT", str(SILENCE))
-            try:
-                yield trips
-            finally:
-                if at is not None and len(trips) > at:
-                    tell(signal.SIGCONT)
-
-    return stopped
+    return stopper(monkeypatch, psycopg.Connection, "wait", processes)
 
 
 def moments(draw, trips, usual=3):
