@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Decoded, Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.progress import Progress
     from ddcli.sources.readers import Reader
@@ -61,8 +61,8 @@ class WatchedSlice:
     width: float
     watching: Watching
 
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
         began = clock.perf_counter()
-        found = self.part.matrix(layout, pool)
+        found = self.part.matrix(layout, pool, decoded)
         self.watching.note(self.name, len(found), len(found) * self.width, clock.perf_counter() - began)
         return found

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import Counts
     from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Interval
+    from ddcli.engine.scope import Part
     from ddcli.engine.trace.spine import Trace
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import PhysicalGraph
@@ -131,7 +132,7 @@ class Stepping:
         for write in writing:
             write.result()
 
-    def _parts(self) -> dict[str, list[Callable[[], np.ndarray]]]:
+    def _parts(self) -> dict[str, list[Part]]:
         """Return the parts of each input that need not be read as a whole: what reads them first takes each row by itself."""
         assembled, pool = self.assembled, self.pools[0]
         first = {index for stage in assembled.nest.scope.stages if stage.first for index in stage.places}

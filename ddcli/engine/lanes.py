@@ -15,6 +15,7 @@ import numpy as np
 from ddcli.engine.columns import POOLED, NullInRequired, decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
+from ddcli.expressions.types import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 
 INTEGER = {int}
+EXACT = frozenset({*INTEGERS, "bool", "date", "time", "datetime", "duration", "decimal", "string", "binary"})
+"""Kinds of types of whose values `decode` returns what `encode` was given, bit for bit: floats have one NaN and one zero afterwards."""
+MANY = 1 << 10
+"""Rows from which lanes are made into columns by a kernel."""
 BLOCK = 1 << 16
 """Rows encoded together, so that a row's lanes are in cache until the last of them is written."""
 
@@ -105,16 +110,34 @@ def decode(
     """
     import polars as pl
 
-    columns = []
-    for name in layout.names if names is None else names:
-        lanes, kind = layout.lanes(name), layout.schema[name]
-        known = None if decoded is None else decoded.get((at + lanes.start, kind))
-        if known is None:
-            known = decode_column(matrix[:, at + lanes.start : at + lanes.stop], kind, pool, name)
-            if decoded is not None:
-                decoded[at + lanes.start, kind] = known
-        columns.append(known if known.name == name else known.alias(name))
+    found: Decoded = {} if decoded is None else decoded
+    wanted = [(name, layout.schema[name], layout.lanes(name)) for name in (layout.names if names is None else names)]
+    unknown = [each for each in wanted if (at + each[2].start, each[1]) not in found]
+    turned = None
+    if len(matrix) >= MANY and matrix.flags.c_contiguous:
+        from ddcli.engine import kernels
+
+        # Each column would be picked from all of the matrix, more than once where there may be nulls.
+        turned = kernels.turned(matrix, [at + lane for _, _, lanes in unknown for lane in lanes])
+    first = 0
+    for name, kind, lanes in unknown:
+        if turned is None:
+            some = matrix[:, at + lanes.start : at + lanes.stop]
+        else:
+            some, first = turned[first : first + len(lanes)].T, first + len(lanes)
+        found[at + lanes.start, kind] = decode_column(some, kind, pool, name)
+    known = [(name, found[at + lanes.start, kind]) for name, kind, lanes in wanted]
+    columns = [series if series.name == name else series.alias(name) for name, series in known]
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))
+
+
+def decoded_columns(frame: pl.DataFrame, layout: Layout) -> Decoded:
+    """Return the columns of a frame that `decode` would make of its lanes once more."""
+    return {
+        (layout.lanes(name).start, kind): frame.get_column(name)
+        for name, kind in layout.schema.items()
+        if kind.kind in EXACT
+    }
 
 
 def hashed_lanes(layout: Layout) -> list[int]:

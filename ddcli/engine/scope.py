@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Decoded, Layout
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.trace.spine import Trace
 
 
-Part = Callable[[], "np.ndarray"]
-"""Some updates of a source, not read yet."""
+Part = Callable[["Decoded"], "np.ndarray"]
+"""Some updates of a source, not read yet; the columns in which they were read are put to what is decoded of them."""
 
 
 class Scope:
@@ -379,10 +379,12 @@ class Scope:
         def go(shard: int) -> list[Pass]:
             # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
             own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
-            return [
-                dealing(shard, self.through(stage, shard, {index: Delta(part(), decoded={})}, {}, (), interval))
-                for index, part in own
-            ]
+            return [dealing(shard, through(shard, index, part)) for index, part in own]
+
+        def through(shard: int, index: int, part: Part) -> Pass:
+            decoded: Decoded = {}
+            updates = part(decoded)
+            return self.through(stage, shard, {index: Delta(updates, decoded=decoded)}, {}, (), interval)
 
         return self.workers.each(go, range(count), LARGE)
 

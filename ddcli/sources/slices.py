@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Decoded, Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.store.batch.layout import BatchLayout
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 class Slice(Protocol):
     """Some updates, not read yet."""
 
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once."""
+    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
+        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once.
+
+        Columns that were read, row for row, as `decode` would make them of the matrix, may be put to what is `decoded`.
+        """
 
 
 class Feed(Protocol):
@@ -63,7 +66,7 @@ class Settled:
     frontier: Frontier
     nt: int
 
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
         return as_of(self.part.matrix(layout, pool), self.frontier, self.nt)
 
 
@@ -75,7 +78,7 @@ class ArrangementFile:
     file: FileEntry
     layout: BatchLayout
 
-    def matrix(self, _layout: Layout, pool: Pool) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
         found: np.ndarray = StoredBatch(self.path, self.file, self.layout, pool).matrix()
         return found
 
@@ -89,7 +92,7 @@ class LoggedRows:
     rows: int
     times: tuple[str, ...]
 
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
         with reading(self.path) as file:
             scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
             frame = scan.slice(self.start, self.rows).collect()

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal, assert_series_equal
 
+from ddcli.engine import lanes
 from ddcli.engine.columns import NULL, NullInRequired
-from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
+from ddcli.engine.lanes import Layout, decode, decode_records, decoded_columns, encode, encode_records
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type
@@ -125,6 +126,24 @@ def columns(draw: st.DrawFn, types: list[Type] = TYPES) -> tuple[Type, pl.Series
     if draw(st.booleans()):
         whole = pl.concat([whole[:cut], whole[cut:]], rechunk=False)
     return column, whole
+
+
+@given(st.lists(columns(), min_size=1, max_size=4), st.integers(0, 2), st.data())
+def test_columns_of_many_rows_are_decoded_as_those_of_few(
+    typed: list[tuple[Type, pl.Series]], at: int, data: Any
+) -> None:
+    """Lanes are turned as a whole, those that are known aside; and what was read is what decoding it returns."""
+    height = min(len(whole) for _, whole in typed)
+    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
+    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    out = encode(frame, layout, pool, np.full((height, layout.width + 3), 77, np.int64), at)
+    names = data.draw(st.lists(st.sampled_from(layout.names), unique=True))
+    wanted = decode(out, layout, pool, names, at)
+    known = decoded_columns(frame, layout) if not at and data.draw(st.booleans()) else {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "MANY", 0)
+        assert_frame_equal(decode(out, layout, pool, names, at, known), wanted)
+        assert_frame_equal(decode(out, layout, pool, names, at, known), wanted)
 
 
 @settings(max_examples=many(25))

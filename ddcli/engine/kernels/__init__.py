@@ -53,6 +53,7 @@ from ddcli.engine.kernels.gather import (
     select,
     take,
     take_sums,
+    turned,
 )
 from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, JoinOfFew
@@ -102,6 +103,7 @@ __all__ = [
     "sort_by",
     "take",
     "take_sums",
+    "turned",
     "unpacked",
     "walk",
 ]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LESS: Final = 1
 EQUAL: Final = 2
 GREATER: Final = 4
+TURNED: Final = 128
+"""Rows whose lanes are written elsewhere lane by lane, while they are in the processor's first cache."""
 
 
 @kernel("MMV")
@@ -137,6 +139,21 @@ def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     for i in range(m.shape[0]):
         for c in range(lanes.size):
             out[i, c] = m[i, lanes[c]]
+    return 0
+
+
+@kernel("MVM")
+def turn_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
+    """Copy the given lanes, each to a row of `out`; -1 if one of them isn't there. Of each row of `m` the cache is filled once."""
+    for c in range(lanes.size):
+        if not 0 <= lanes[c] < m.shape[1]:
+            return -1
+    for start in range(0, m.shape[0], TURNED):
+        end = min(start + TURNED, m.shape[0])
+        for c in range(lanes.size):
+            lane = lanes[c]
+            for i in range(start, end):
+                out[c, i] = m[i, lane]
     return 0
 
 
@@ -299,6 +316,18 @@ def take(m: np.ndarray, lanes: np.ndarray | Sequence[int], rows: np.ndarray | No
     out = np.empty((m.shape[0], by.size), np.int64)
     if copy_lanes(m, by, out) < 0:
         raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
+    return out
+
+
+def turned(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
+    """Return the given lanes, each as a row of a matrix.
+
+    >>> turned(np.array([[1, 2, 3], [4, 5, 6]]), [2, 0]).tolist()
+    [[3, 6], [1, 4]]
+    """
+    out = np.empty((len(lanes), m.shape[0]), np.int64)
+    if turn_lanes(m, np.array(lanes, np.int64), out) < 0:
+        raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
     return out
 
 

@@ -138,9 +138,8 @@ def advance(
     if len(since) > nt:
         raise ValueError(f"{len(since)} coordinates for {nt} time lanes")
     bound = np.array(since, np.int64)
-    out = m
-    if not owned:
-        out = np.empty((m.shape[0], m.shape[1]), np.int64) if room is None else room[: m.shape[0]]
+    fresh = m if owned else room
+    out = np.empty((m.shape[0], m.shape[1]), np.int64) if fresh is None else fresh[: m.shape[0]]
     count = advance_one(m, bound, out) if nt == 1 == len(since) else advance_rows(m, bound, nt, out)
     if count == UNCHANGED:
         return m

@@ -118,7 +118,7 @@ class LaneWriter:
             if not form & NUMBERED:
                 size = scratch.pack_differences(lanes, lane, form)
                 self._sink.write(scratch.out[:size].data)
-            elif (same := self._same.get(name)) and same.holds(lanes[:, lane]):
+            elif (same := self._same.get(name)) and same.holds(lanes, lane):
                 size, dictionary, constants[name] = len(same.pages), same.dictionary, same.value
                 self._sink.write(same.pages)
             else:
@@ -167,9 +167,9 @@ class _SameValue(NamedTuple):
     pages: bytes
     dictionary: int
 
-    def holds(self, lane: Matrix) -> bool:
+    def holds(self, rows: Matrix, lane: int) -> bool:
         """Say whether a lane of another row group makes the same pages."""
-        return len(lane) == self.rows and bool((lane == self.value).all())
+        return len(rows) == self.rows and kernels.rounds_equal(rows, lane, (self.value,))
 
 
 class _Scratch:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode, encode
@@ -92,9 +93,8 @@ class BatchLayout:
         """Return the hidden columns that hold one number: after compaction times and diffs mostly do, and need not be read."""
         if not self.record.names:
             return {}
-        tail = matrix[:, self.record.width :]
-        first, same = tail[0].tolist(), (tail == tail[0]).all(axis=0).tolist()
-        return {name: value for name, value, one in zip((*self.times, DIFF), first, same, strict=True) if one}
+        first = matrix[0].tolist()
+        return {name: first[at] for name, at in self.hidden.items() if kernels.rounds_equal(matrix, at, (first[at],))}
 
     def fill(self, matrix: Matrix, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> None:
         """Write the rows whose columns a file had, bit for bit; `constants` are the columns that `frame` lacks."""

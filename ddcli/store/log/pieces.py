@@ -8,11 +8,12 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
+from ddcli.engine.lanes import decoded_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Decoded, Layout
     from ddcli.engine.pool import Pool
     from ddcli.store.log.rows import Matrix, Rows
     from ddcli.store.log.schema import LogSchema
@@ -73,10 +74,15 @@ class LogSlice:
         """Return the updates, their data in the columns that were asked for."""
         return self.reader.read(self)
 
-    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
-        """Return the updates as `[data lanes | time lanes | diff]`."""
-        matrix = self.read().matrix(layout, pool)
-        return kernels.consolidate(matrix) if self.sums and _repeats(matrix) else matrix
+    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> Matrix:
+        """Return the updates as `[data lanes | time lanes | diff]`; the columns that were read, as far as they are those of the matrix, are put to what is `decoded`."""
+        rows = self.read()
+        matrix = rows.matrix(layout, pool)
+        if self.sums and _repeats(matrix):
+            return kernels.consolidate(matrix)
+        if decoded is not None:
+            decoded |= decoded_columns(rows.frame, layout)
+        return matrix
 
 
 @dataclass(frozen=True, slots=True)
