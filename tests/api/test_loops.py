@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
-from ddcli.engine.operators import few_groups, walk
+from ddcli.engine.operators import few_groups, sweep, walk
 from ddcli.errors import EngineError, SpecError, UsageError
 from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, sharing, updates
 from tests.draws import many
@@ -167,14 +167,16 @@ def inner(one, other):
 @settings(max_examples=many(8))
 @given(seed=st.integers(0, 1 << 30))
 def test_few_groups_are_reduced_as_many_are(loop, seed):
-    """Each step gives what it gives where no group is done in one call, and where all are swept."""
+    """Each step gives what it gives where no group is done in one call, and where all are swept: in what was appended, or in copies of it."""
     found = [list(stepped(loop, seed))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(few_groups, "GROUPS", 0)
         found.append(list(stepped(loop, seed)))
         patch.setattr(walk, "FEW", 0)
-        found.append(list(stepped(loop, seed)))
-    assert found[0] == found[1] == found[2]
+        for cancelled in (0, 1, 1 << 60):
+            patch.setattr(sweep, "CANCELLED", cancelled)
+            found.append(list(stepped(loop, seed)))
+    assert all(other == found[0] for other in found)
 
 
 def stepped(loop, seed):
@@ -184,10 +186,10 @@ def stepped(loop, seed):
     sessions = [dataflow.input(name, COLUMNS) for name in INPUTS]
     output = loop(*sessions).output()
     there = []
-    for _ in range(12):
+    for step in range(12):
         time = sessions[0].time
         for session in sessions:
-            for _ in range(chance.choice([0, 1, 1, 2, 6])):
+            for _ in range(chance.choice([0, 1, 1, 2, 6] if step else [1, 6, 12])):
                 at = time + chance.randrange(3)
                 if loop is ends:
                     session.update_at((chance.randrange(4), chance.randrange(4)), at, chance.choice([-1, 1, 1, 2]))

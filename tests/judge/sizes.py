@@ -12,7 +12,7 @@ import pytest
 from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
 from ddcli.engine.kernels import ordered_exchange
-from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, walk
+from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
 from ddcli.job import sizes as job_sizes
@@ -36,6 +36,7 @@ def few(rows: int):
             patch.setattr(walk, "FEW", rows)
             patch.setattr(walk, "RUNS", 1)
             patch.setattr(walk, "ONCE", 0)
+            patch.setattr(sweep, "CANCELLED", rows)
             patch.setattr(few_groups, "GROUPS", rows)
             patch.setattr(few_groups, "ROWS", 2 * rows)
             patch.setattr(few_groups, "BATCHES", 1 + rows)

@@ -47,6 +47,18 @@ def test_take_picks_rows(m, lanes, data):
     assert result.shape == (len(rows), len(lanes))
 
 
+@given(st.integers(0, 1 << 30), st.sampled_from([1, 255, 256, 257, 700]), st.sampled_from([1, 30, 20_000]))
+def test_many_keys_are_located_in_sources_of_any_size(seed, count, most):
+    """Near each other and far apart, some in no source."""
+    random = np.random.default_rng(seed)
+    keys = np.unique(random.integers(0, random.choice([count, 50 * count]) + 1, count))
+    values = [np.sort(random.integers(-3, keys[-1] + 3, random.integers(0, most + 1))) for _ in range(3)]
+    bounds, rows = locate(keys[:, None].copy(), [np.stack([each, each], axis=1) for each in values])
+    sides = [np.searchsorted(each, keys, side) for each in values for side in ("left", "right")]
+    assert bounds.tolist() == np.stack(sides, axis=1).tolist()
+    assert rows == sum((stop - start).sum() for start, stop in zip(sides[::2], sides[1::2], strict=True))
+
+
 def mixed(lanes: list[int]) -> int:
     """Hash a key by the formula in the documentation."""
     h, top = 0x9E3779B97F4A7C15, 1 << 64

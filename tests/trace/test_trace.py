@@ -152,3 +152,21 @@ def test_batches_in_files_are_left_to_the_store():
     found = trace.matching(np.array([[2, 0, 0, 1]], np.int64))
     assert len(found[0]) == 1
     assert accumulated(found)[2, 49] == 1
+
+
+@given(st.lists(ROWS, max_size=12), st.sampled_from([0, 1, 5, 1000]))
+def test_runs_that_are_folded_hold_the_same(runs, keys):
+    """And no more than a quarter of all rows are merged."""
+    trace = Trace(1, 1, 1, since=Frontier([(0,)]))
+    for number, rows in enumerate(runs):
+        updates = np.array([(key, value, number, diff) for key, value, diff in rows], np.int64).reshape(-1, 4)
+        trace.append(kernels.consolidate(updates))
+    before = trace.runs
+    trace.fold_runs(keys)
+    assert (
+        kernels.merge([np.empty((0, 4), np.int64), *trace.runs]).tolist()
+        == kernels.merge([np.empty((0, 4), np.int64), *before]).tolist()
+    )
+    assert all(kernels.is_consolidated(run) for run in trace.runs)
+    gone = [len(run) for run in before if not any(run is other for other in trace.runs)]
+    assert sum(gone) <= min(sum(map(len, before)) // 4, policy.ROWS_A_KEY * keys)

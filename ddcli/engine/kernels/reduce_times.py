@@ -21,6 +21,7 @@ NO_ROOM = -1
 SHORT = 16  # runs up to here are sorted by insertion
 NEAR = 16  # rows a key from which keys are sought far from each other, by guesses
 GUESSES = 2  # that follow the first one
+BLOCK = 256  # keys that are sought in all sources before the next ones: what is written about them stays in the cache
 
 
 @inline
@@ -192,30 +193,32 @@ def find_keys(keys: np.ndarray, count: int, sources: list[np.ndarray], nk: int, 
     sought by doubling steps from there. Returns how many rows that are.
     """
     total = 0
-    for s in range(len(sources)):
-        m = matrix_of(sources, s)
-        n = m.shape[0]
-        far = nk > 0 and n > NEAR * count
-        if far:
-            first = float(m[0, 0])
-            scale = (n - 1) / max(float(m[n - 1, 0]) - first, 1.0)
-            for g in range(count):
-                bounds[g, 2 * s] = inside((float(keys[g, 0]) - first) * scale, n)
-            for _ in range(GUESSES):
-                for g in range(count):
-                    at = bounds[g, 2 * s]
-                    bounds[g, 2 * s] = inside(at + (float(keys[g, 0]) - float(m[at, 0])) * scale, n)
-        at = 0
-        for g in range(count):
-            near = at
+    for begin in range(0, count, BLOCK):
+        end = min(begin + BLOCK, count)
+        for s in range(len(sources)):
+            m = matrix_of(sources, s)
+            n = m.shape[0]
+            far = nk > 0 and n > NEAR * count
             if far:
-                near = bounds[g, 2 * s]
-            at = seek_around(m, at, near, keys, g, nk)
-            bounds[g, 2 * s] = at
-            start = at
-            at = gallop(m, start, n, keys, g, nk, 1)
-            bounds[g, 2 * s + 1] = at
-            total += at - start
+                first = float(m[0, 0])
+                scale = (n - 1) / max(float(m[n - 1, 0]) - first, 1.0)
+                for g in range(begin, end):
+                    bounds[g, 2 * s] = inside((float(keys[g, 0]) - first) * scale, n)
+                for _ in range(GUESSES):
+                    for g in range(begin, end):
+                        at = bounds[g, 2 * s]
+                        bounds[g, 2 * s] = inside(at + (float(keys[g, 0]) - float(m[at, 0])) * scale, n)
+            at = bounds[begin - 1, 2 * s + 1] if begin > 0 else 0
+            for g in range(begin, end):
+                near = at
+                if far:
+                    near = bounds[g, 2 * s]
+                at = seek_around(m, at, near, keys, g, nk)
+                bounds[g, 2 * s] = at
+                start = at
+                at = gallop(m, start, n, keys, g, nk, 1)
+                bounds[g, 2 * s + 1] = at
+                total += at - start
     return total
 
 

@@ -114,17 +114,21 @@ def put_old(
     out: np.ndarray,
     o: int,
 ) -> int:
-    """Take the group's output so far back, at its first instance or when it came; return the row after, or OVERFLOW."""
+    """Take the group's output so far back, at its first instance or when it came; return the row after, or OVERFLOW.
+
+    Its diff is in the last lane, and between its time and that there may be rounds.
+    """
     d = out.shape[1] - 1
     for s in range(len(outputs)):
         m = matrix_of(outputs, s)
+        diff = m.shape[1] - 1
         for r in range(bounds[g, 2 * s], bounds[g, 2 * s + 1]):
-            if m[r, d] == SMALLEST:
+            if m[r, diff] == SMALLEST:
                 return OVERFLOW
             for c in range(d - 1):
                 out[o, c] = m[r, c]
             out[o, d - 1] = times[place(times, low, high, m[r, d - 1]), 0]
-            out[o, d] = -m[r, d]
+            out[o, d] = -m[r, diff]
             o += 1
     return o
 

@@ -82,6 +82,8 @@ class Revisiting:
         self.traces = [output] if inputs is None else [inputs, output]
         self.wakes: list[Rounds] = []
         self._walk = Walk(self.traces)
+        self._of_first = search is not None
+        """Whether it returns first records: it finds them in rows with rounds, too, and of equal values with and without."""
         self._few = FewGroups(self.traces, search, depth) if search else None
         self._none = np.empty((0, self.nk + output.nt), np.int64)
         self._sweep: Sweep | None = None
@@ -98,18 +100,19 @@ class Revisiting:
         """
         rounds = interval.rounds
         self._move(interval)
+        end = delta.shape[1] - 1 - len(rounds)
         if len(delta):
-            end = delta.shape[1] - 1 - len(rounds)
             self._note_times(delta[:, end - self.nt : end])
         called = self._scheduled.pop(rounds, [])
         if self._few and due is None and not self._sweep and (first := self._first.elements):
             earliest = first[0][0]
-            ahead = self._last != earliest and self._ahead(without_rounds(delta, len(rounds)), some_seeds=bool(called))
+            ahead = self._last != earliest and self._ahead(delta[:, end - 1], some_seeds=bool(called))
             found = self._few.step(delta, called, interval, earliest, ahead=ahead)
             if found:
                 self._schedule(found[1])
                 return found[0], self._none
-        delta = without_rounds(delta, len(rounds))
+        if not (self._sweep and self._sweep.with_rounds):
+            delta = without_rounds(delta, len(rounds))
         parts = [kernels.distinct_keys(delta, self.nk), *called]
         if due is not None:
             self._note_times(due[:, self.nk :])
@@ -124,12 +127,12 @@ class Revisiting:
             seeds = self._seeds(keys[walked.live], due) if called else due
             inputs, output = walked.held[0], walked.held[-1]
         else:
-            sweep = self._sweep = self._sweep or Sweep(self.traces, interval)
+            sweep = self._sweep = self._sweep or Sweep(self.traces, interval, with_rounds=self._of_first)
             old, scheduled = sweep.move(keys, rounds)
             self._schedule(scheduled)
             seeds = self._seeds(_union([*called, *old]), due) if called or old else due
-            inputs, output = sweep.working[0], sweep.working[-1]
-        ahead, upper = self._ahead(delta, some_seeds=seeds is not None), interval.upper.elements
+            inputs, output = sweep.readers[0], sweep.readers[-1]
+        ahead, upper = self._ahead(delta[:, end - 1], some_seeds=seeds is not None), interval.upper.elements
         updates, pending = reduce.step(delta, output=output, inputs=inputs, seeds=seeds, upper=upper, ahead=ahead)
         if sweep:
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
@@ -181,11 +184,11 @@ class Revisiting:
         if not first or low < first[0][0]:
             self._first = Frontier(((low,),))
 
-    def _ahead(self, delta: Lanes, *, some_seeds: bool) -> bool:
-        """Say whether some time of the interval is after the first one to be evaluated now, in totally ordered time."""
+    def _ahead(self, times: Lanes, *, some_seeds: bool) -> bool:
+        """Say whether some time of the interval is after the first one to be evaluated now, in totally ordered time; `times` are the delta's."""
         if self.nt > 1 or not self._first.elements or self._last == self._first.elements[0][0]:
             return False
-        first = self._first.elements[0][0] if some_seeds else int(delta[:, -2].min(initial=NEVER))
+        first = self._first.elements[0][0] if some_seeds else int(times.min(initial=NEVER))
         return self._last > first
 
     def _seeds(self, keys: Lanes, due: Lanes | None) -> Lanes:

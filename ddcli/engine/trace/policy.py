@@ -34,6 +34,9 @@ MOST_RUNS = 16
 LITTLE = 100_000
 """Rows of an interval's rounds that are put together at once, however many runs they are."""
 
+ROWS_A_KEY = 2
+"""Rows of runs that are merged for each key that is to be looked for in them: that takes as long as to look into some runs."""
+
 
 def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
     """Return the index of the older of two adjacent batches to merge, the youngest such pair, or None.
@@ -82,7 +85,20 @@ def to_join(sizes: Sequence[int]) -> int:
     >>> to_join([10, 20, 30]), to_join([10**6, 10**5, 10**5, 10**6])
     (3, 2)
     """
-    budget = max(LITTLE, sum(sizes) // 4)
+    return _smallest(sizes, max(LITTLE, sum(sizes) // 4))
+
+
+def to_fold(sizes: Sequence[int], keys: int) -> int:
+    """Return how many of the smallest runs to merge before so many keys are looked for in each: no large part of all rows.
+
+    >>> to_fold([1000, 500, 40, 30, 20], 45), to_fold([1000, 500, 40, 30, 20], 25), to_fold([10, 20], 1000)
+    (3, 2, 0)
+    """
+    return _smallest(sizes, min(ROWS_A_KEY * keys, sum(sizes) // 4))
+
+
+def _smallest(sizes: Sequence[int], budget: int) -> int:
+    """Return how many of the smallest sizes are no more than a budget."""
     count = 0
     for size in sorted(sizes):
         budget -= size

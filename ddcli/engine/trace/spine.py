@@ -222,6 +222,12 @@ class Trace:
             if len(self._runs) > policy.MOST_RUNS:
                 self._runs = _join_smallest(self._runs, len(self._runs) // 2)
 
+    def fold_runs(self, keys: int) -> None:
+        """Merge the smallest runs, where so many keys are to be looked for in each of them, and merging takes no longer than that."""
+        count = policy.to_fold([len(run) for run in self._runs], keys)
+        if count > 1:
+            self._runs = _join_smallest(self._runs, count)
+
     def resume(self, runs: Sequence[np.ndarray]) -> None:
         """Have what was appended elsewhere in this interval, as if it had been here; from now on `fresh` is what is added to it."""
         self._runs = list(runs)
