@@ -435,7 +435,8 @@ class Arranged(Collection):
             theirs = other.key if isinstance(other, Arranged) else self.key
             if len(theirs) != len(self.key):
                 raise UsageError(
-                    f"the sides are arranged by {', '.join(self.key)} and by {', '.join(theirs)}", hint="say `on`"
+                    f"the sides are arranged by {', '.join(self.key)} and by {', '.join(theirs)}",
+                    hint="name the columns in `on`",
                 )
             on = dict(zip(self.key, theirs, strict=True))
         return super().join(other, on, how, name)

@@ -129,7 +129,7 @@ class Leaving(Collection):
     def relation(self) -> Relation:
         """The collection outside of the loop."""
         if self.outside is None:
-            raise UsageError("what leaves a loop is read outside of it", hint="go on after the `with` block")
+            raise UsageError("what leaves a loop is read outside of it", hint="continue after the `with` block")
         return self.outside
 
 

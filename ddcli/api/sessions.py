@@ -82,7 +82,7 @@ class Session(Collection):
         if len(elements) != 1 or LEAST in elements[0]:
             raise UsageError(
                 f"input '{self.name}' is at {self.dataflow.clock.show(self.frontier)}, which is not one time",
-                hint="say the time of an update with `update_at`, or `advance_to` a time first",
+                hint="state the time of an update with `update_at`, or `advance_to` a time first",
             )
         return elements[0]
 

@@ -40,7 +40,7 @@ LAST = "last"
     help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db, FILE.sqlite or postgresql://....",
 )
 @click.option("--table", metavar="NAME", help="The table of a database. [default: the name of OUTPUT's directory]")
-@click.option("-f", "--follow", is_flag=True, help="Then go on with the changes of each commit, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Then continue with the changes of each commit, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after SECONDS.")
 @click.option("--list", "listed", is_flag=True, help="List the consumers of OUTPUT.")

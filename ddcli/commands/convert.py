@@ -129,7 +129,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
 
 
 def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
-    """Return each record as often as its multiplicity says."""
+    """Return each record, repeated by its multiplicity."""
     import polars as pl
 
     counts = batch[log.diff]
@@ -182,7 +182,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
         raise UsageError("the target is not empty", place=str(target), hint="--force replaces a log")
     strange = [path.name for path in there if not (path.name.startswith(UPDATES) or path.name == PROGRESS)]
     if strange:
-        problem = f"'{strange[0]}' is there, which is not part of a log that `dd` wrote"
+        problem = f"'{strange[0]}' is not part of a log that `dd` wrote"
         raise UsageError(problem, place=str(target), hint="remove the directory by hand, or name another")
     if isinstance(target, ObjectPath):
         if there:

@@ -120,7 +120,7 @@ _TABLE = [
     Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; of equal rows the smallest x. A null key is the largest, unless `nulls first` or `nulls last` says otherwise.", "ordered", _same, ordered=True),
     Aggregate("last", "last(x order by y [desc], ...)", "x in the last row by that order; of equal rows the largest x.", "ordered", _same, ordered=True),
     Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones; NaN is the largest number.", "number", _maybe_float),
-    Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction lies, interpolated.", "number", _maybe_float, args=2),
+    Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction of the values is, interpolated.", "number", _maybe_float, args=2),
     Aggregate("quantile_disc", "quantile_disc(x, fraction)", "The smallest value with at least that constant fraction of the values at or below it.", "ordered", _same, args=2),
     Aggregate("stddev_samp", "stddev_samp(x)", "Standard deviation of a sample; null of fewer than two. Also `stddev`.", "number", _always(FLOAT64.or_null())),
     Aggregate("stddev_pop", "stddev_pop(x)", "Standard deviation of the whole.", "number", _maybe_float),
@@ -182,7 +182,7 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
     """Return the polars expression of a call, to be used in `group_by(...).agg(...)`.
 
     The frame holds a group's rows with columns `a0`, `a1` ... (the call's arguments) and `o0`, `o1` ... (its order keys), each row
-    REPEATED as often as its multiplicity says, and SORTED within the group by the order keys (null being the largest: last ascending,
+    REPEATED by its multiplicity, and SORTED within the group by the order keys (null being the largest: last ascending,
     first descending), then by `a0`, `a1` ... ascending, nulls last. So the answer depends on the multiset alone.
     Sums and means of floats have kernels, distinct or not. Sums of integers are exact in 128 bits and null on overflow of the result
     type, which the caller must tell from a null by `a0` having values.

@@ -94,14 +94,14 @@ CONDITIONS += [
     derived("isnull(x: any) -> bool", "Whether the value is missing, `x is null`.", "isnull(1)", "false", "x is null"),
     derived(
         "isnotnull(x: any) -> bool",
-        "Whether the value is there, `x is not null`.",
+        "Whether the value is not missing, `x is not null`.",
         "isnotnull(1)",
         "true",
         "x is not null",
     ),
     derived(
         "nvl2(x: any, a: any, b: any) -> any",
-        "a where x is there, b where it is null.",
+        "a where x is not null, b where it is null.",
         "nvl2(null, 1, 2)",
         "2",
         "case when x is not null then a else b end",

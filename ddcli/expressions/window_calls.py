@@ -259,9 +259,7 @@ class WindowReader(ExpressionReader):
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, exp.Window):
-            self.fail(
-                node, "`over` does not stand here", "`by`, `order_by` and `frame` of the operator say what it would"
-            )
+            self.fail(node, "`over` does not stand here", "`by`, `order_by` and `frame` of the operator take its place")
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
             self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
         super().unknown_form(node)

@@ -152,7 +152,7 @@ def read_request(
     if errors := problems_of(spec, base, state.absolute()):
         raise SpecErrors(errors)
     if spec.clock == "arrival" and until is not None:
-        hint = "`--now T` gives the run's time; `clock: event` has rows keep the times of a column"
+        hint = "`--now T` sets the time of the run; under `clock: event` rows keep the times of a column"
         raise UsageError(
             "under `clock: arrival` a run closes all times up to its own: `--until` has no meaning", hint=hint
         )

@@ -29,7 +29,7 @@ class InputSummary:
     aside: str | None = None
     """Where late rows were put."""
     negative: int = 0
-    """Updates after which a record was there less than no times, where that is watched for and not refused."""
+    """Updates after which a record's multiplicity was negative, if the input warns of that and does not refuse it."""
     example: str | None = None
     bytes: int = 0
     """The size of the files."""

@@ -99,7 +99,7 @@ class Passing(Node):
 
 @dataclass(frozen=True, eq=False)
 class Watched(Passing):
-    """An input whose records are watched: none should be there less than no times."""
+    """An input whose records are watched: no multiplicity should be negative."""
 
 
 PRESENT, ORDER, MOMENT, SEQUENCE = "$present", "$order", "$moment", "$sequence"

@@ -119,7 +119,7 @@ class Absence:
     @_below.register
     def _(self, node: logical.Temporal, values: Values) -> Missing:
         now = format_time(self.question.time, self.question.inputs.kinds)
-        return self._through(node, values, values, f"now is {now}, and it is there while {bounds(node)}")
+        return self._through(node, values, values, f"now is {now}, and the record exists while {bounds(node)}")
 
     @_below.register
     def _(self, node: logical.TopK, values: Values) -> Missing:

@@ -1,6 +1,6 @@
 """From a record back to what it is made of, operator by operator.
 
-What a record hangs on is asked for in one of two ways: as often as it is there (a count, a sum, a join), or only that it is there
+What a record depends on is asked for in one of two ways: with its multiplicity (a count, a sum, a join), or only that it exists
 (distinct, the partner of a semijoin), for which one witness will do. Of several witnesses the one with the fewest leaves is taken,
 among a few that are tried. In a loop a record is looked up in the first round in which it is there: what that round made it of was
 there in a round before, so a derivation has as few rounds as there can be.
@@ -63,7 +63,7 @@ class Tracer:
     _rows: dict[str, SourceRows] = field(default_factory=dict)
 
     def reason(self, place: Place, node: Node, record: Record, *, exact: bool = True) -> Reason:
-        """Return why a record is in a node's collection at a place: as often as it is, or (not `exact`) at all."""
+        """Return why a record is in a node's collection at a place: with its multiplicity, or (not `exact`) at all."""
         place = place.home(node)
         exact = exact or not self.witnesses
         at = id(place), node.fingerprint, repr(record), exact

@@ -56,7 +56,7 @@ ANSWER = "answer"
 
 @dataclass(frozen=True)
 class QueryAnswer:
-    """The rows of a statement, each as often as it is there, as of a time in words; and notes, each at its place in the statement."""
+    """The rows of a statement, each repeated by its multiplicity, as of a time in words; and notes, each at its place in the statement."""
 
     rows: pl.DataFrame
     time: str
@@ -178,11 +178,11 @@ def _named(bound: BoundPipeline, spec: Spec) -> Mapping[str, Relation]:
 
 
 def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: RowOrder) -> pl.DataFrame:
-    """Return records as often as they are there, in the order of some columns, else of all; null is the largest value."""
+    """Return records, each repeated by its multiplicity, in the order of some columns, else of all; null is the largest value."""
     if (counts < 0).any():
         wrong = rows.row(int(np.flatnonzero(counts < 0)[0]), named=True)
         shown = ", ".join(f"{name}={value}" for name, value in wrong.items() if not name.startswith(ORDER))
-        problem = f"a row is there less than no times: {shown}"
+        problem = f"a row has a negative multiplicity: {shown}"
         raise EngineError(problem, hint="an input takes away more than it has: `dd query` shows multiplicities")
     plain = [name for name in rows.columns if not name.startswith(ORDER)]
     if rows.width and (counts > 1).any():

@@ -1,6 +1,6 @@
 """Reading a change log: its updates, the collection that it holds at a time, the history of a record.
 
-    read_log("out/airborne/", as_of=540)                    # the collection then: each record, and how often it is there
+    read_log("out/airborne/", as_of=540)                    # the collection then: each record with its multiplicity
     read_log("out/airborne/", since=480, until=540)         # what changed in between
     read_log("out/airborne/", key={"carrier": "UA"})        # one record's history
 
@@ -66,7 +66,7 @@ def read_log(
 ) -> pl.DataFrame:
     """Return what a change log holds, with a column for the diff, in order: as of a time in that of its query, else of its columns.
 
-    With `as_of` (a time, or "latest") the collection then: each record once, its diff being how often it is there. Else its
+    With `as_of` (a time, or "latest") the collection then: each record once, with its multiplicity as diff. Else its
     updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a
     time. `key` has the columns and values that records must have. `time` names the columns of the time (default: `time`, or as
     many before the diff as the log's progress has), `columns` the types of those of CSV and NDJSON.
@@ -157,7 +157,7 @@ class ChangeLog:
         return parse_time(",".join(map(str, words)), self.time, option, "log's")
 
     def as_of(self, time: At, key: Mapping[str, Any] | None = None, rows: pl.LazyFrame | None = None) -> pl.LazyFrame:
-        """Return the records as of a time, in the log's order, with how often each is there: of all rows, or of these. Holds the collection, not the log."""
+        """Return the records as of a time, in the log's order, with their multiplicities: of all rows, or of these. Holds the collection, not the log."""
         rows = self._having(key, rows)
         if time != LATEST:
             self._refuse_before_horizon(self.at(time, "--as-of"))

@@ -250,7 +250,7 @@ ABSENT = {
     ),
     "a bound": (
         ["components", "recent", "src=Brenda Rogers", "dst=E3", "--as-of", "200"],
-        "now is 200, and it is there while day <= now < day + 60: {",
+        "now is 200, and the record exists while day <= now < day + 60: {",
     ),
     "an antijoin": (
         ["risk", "accused", "person=Fantine", "--as-of", "12"],

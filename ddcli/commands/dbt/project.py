@@ -45,7 +45,7 @@ class _DbtTakeover(Takeover):
     def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:
         """Return an input as the pipeline file has it, and a remark."""
         if node.kind == "snapshot":
-            self.found.notes.append(f"{node.file}: the snapshot `{node.name}` is an input: dbt goes on taking it")
+            self.found.notes.append(f"{node.file}: the snapshot `{node.name}` is an input: dbt still takes it")
         return input_of(node, self.folder, self.target.absolute().parent)
 
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:

@@ -118,7 +118,7 @@ class Connect:
             return EngineError(
                 "Spark does not answer any more, or somebody ended its session",
                 place=self.master,
-                hint="nothing of this run is visible; run again when it is there",
+                hint="nothing of this run is visible; run again when the server runs",
             )
         return shortened(str(error))
 

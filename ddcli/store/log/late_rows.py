@@ -25,7 +25,7 @@ def late_error(time: Time, row: int, place: str, kinds: Sequence[Type], lower: T
         "where earlier runs have closed the times",
         place=place,
         hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
-        "`--until`, or say `late: quarantine` or `late: arrive` under the input; to open closed times again, "
+        "`--until`, or write `late: quarantine` or `late: arrive` under the input; to open closed times again, "
         f"`dd state reopen PIPELINE --from {shlex.quote(format_time(least, kinds))}`",
     )
 
@@ -36,7 +36,7 @@ def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], present
         f"row {row} (counted from 0) has the time {format_time(time, kinds)}, which is far ahead of the clock, {present}: "
         "a run would close all times before",
         place=place,
-        hint="correct the row, or say how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",
+        hint="correct the row, or state how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",
     )
 
 

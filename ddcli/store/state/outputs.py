@@ -133,7 +133,7 @@ def check_outputs(
             raise StateError(
                 f"output '{name}' has another progress than the state: something else has written it since",
                 place=str(path / PROGRESS),
-                hint="go on with the newer copy of the state; or, if files were restored, restore state and outputs together",
+                hint="continue with the newer copy of the state; or, if files were restored, restore state and outputs together",
             )
         there = set(_data_in(real(path), real(directory)))
         named = set(keys_of(manifest.outputs[known[name]].files)) if manifest and name in known else set()

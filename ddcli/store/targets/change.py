@@ -71,7 +71,7 @@ class Change:
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.
 
-        Of a whole log these are the contents, and a record that is there less than no times is refused (EngineError).
+        Of a whole log these are the contents, and a record with a negative multiplicity is refused (EngineError).
         """
         summed = np.empty((0, self.layout.width + 1), np.int64)
         for frame in self.frames():
