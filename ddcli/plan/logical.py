@@ -379,6 +379,16 @@ class Grouped(Node, ABC):
     def title(self) -> str:
         """What people call it, without its groups and its order."""
 
+    @property
+    def order(self) -> tuple[tuple[str, bool], ...]:
+        """The columns by which it orders a group, each with whether it descends."""
+        return ()
+
+    @property
+    def leaves_out(self) -> str:
+        """Why a record of the input may not be in the result, for people, where the result's records are some of the input's; else nothing."""
+        return ""
+
 
 @dataclass(frozen=True, eq=False)
 class PythonReduce(Grouped):
@@ -417,6 +427,14 @@ class TopK(Grouped):
     def title(self) -> str:
         return f"top {self.k}"
 
+    @property
+    def order(self) -> tuple[tuple[str, bool], ...]:
+        return self.order_by
+
+    @property
+    def leaves_out(self) -> str:
+        return f"not among the first {self.k}"
+
     @inherited
     def unique(self) -> Keys:
         return self.inputs[0].unique | {frozenset(self.by)} if self.k == 1 else self.inputs[0].unique
@@ -436,6 +454,10 @@ class Window(Grouped):
     @property
     def title(self) -> str:
         return f"window {', '.join(call.text() for _, call in self.calls)}"
+
+    @property
+    def order(self) -> tuple[tuple[str, bool], ...]:
+        return self.order_by
 
 
 def sources(graph: Graph) -> dict[str, Source]:

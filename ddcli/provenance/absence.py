@@ -82,6 +82,8 @@ class Absence:
         if isinstance(node, SAME):
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return Missing(node, values, because=[self.of(child, values) for child in inputs])
+        if isinstance(node, logical.Grouped) and node.leaves_out:
+            return self._through(node, values, values, node.leaves_out)
         return Missing(node, values, "none of the collections below it has such a record")
 
     @_below.register
@@ -120,10 +122,6 @@ class Absence:
     def _(self, node: logical.Temporal, values: Values) -> Missing:
         now = format_time(self.question.time, self.question.inputs.kinds)
         return self._through(node, values, values, f"now is {now}, and the record exists while {bounds(node)}")
-
-    @_below.register
-    def _(self, node: logical.TopK, values: Values) -> Missing:
-        return self._through(node, values, values, f"not among the first {node.k}")
 
     @_below.register
     def _(self, node: logical.Window, values: Values) -> Missing:

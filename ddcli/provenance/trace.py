@@ -280,9 +280,17 @@ class Tracer:
     def _(self, node: logical.Grouped, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        group = place.home(child).contents(child).where({name: values[name] for name in node.by})
-        text = group_text(node, node.order_by if isinstance(node, logical.Window) else ())
-        return self._grouped(node, place, record, text, group)
+        key = {name: values[name] for name in node.by}
+        group, text = place.home(child).contents(child).where(key), group_text(node, node.order)
+        if not node.leaves_out:
+            return self._grouped(node, place, record, text, group)
+        reason = self._new(node, place, record, f"{text}: of {len(group):,} records")
+        own = group.where(values)
+        if self.witnesses and own.counts() == [reason.count]:
+            return reason.made_of(self._some(place, child, own, exact=exact))
+        # Some copies of the record are left out: the records before it cut them off.
+        kept = place.contents(node).where(key)
+        return reason.made_of([self.reason(place, child, each) for each in kept.records()], self.shown)
 
     @_below.register
     def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:
@@ -290,21 +298,6 @@ class Tracer:
         says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         reason = self.reason(place, child, record, exact=node.function is not None)
         return self._passed(node, place, record, says, [reason])
-
-    @_below.register
-    def _(self, node: logical.TopK, place: Place, record: Record, exact: bool) -> Reason:
-        (child,) = node.inputs
-        values = dict(zip(node.schema, record, strict=True))
-        key = {name: values[name] for name in node.by}
-        group = place.home(child).contents(child).where(key)
-        text = f"{group_text(node, node.order_by)}: of {len(group):,} records"
-        reason = self._new(node, place, record, text)
-        own = group.where(values)
-        if self.witnesses and own.counts() == [reason.count]:
-            return reason.made_of(self._some(place, child, own, exact=exact))
-        # Not all copies of the record are among the first: the records before it cut them off.
-        first = place.contents(node).where(key)
-        return reason.made_of([self.reason(place, child, each) for each in first.records()], self.shown)
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
