@@ -205,7 +205,7 @@ def test_nothing_is_overwritten_by_chance(orders):
     assert ddcli.read_log("made").height == 1
     orders.write("made/mine.txt", "mine")
     refused = orders("convert", "orders", "made", "--force")
-    assert (refused.code, "'mine.txt' is there" in refused.err) == (2, True)
+    assert (refused.code, "'mine.txt' is not part of a log" in refused.err) == (2, True)
     assert orders("convert", "orders", "orders.yaml", "--force").code == 2
     assert orders("convert", "orders", "orders", "--force").code == 2
     assert orders("convert", "orders", "a.csv", "--as-of", "latest").code == 0
