@@ -17,6 +17,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * progress: what gets notified while a run works
 * records: Python records to lanes and back
 * resident: executes a schedule in memory
+* rooms: memory of large matrices, used again
 * rounds: time lanes against frontiers; rounds of loops as time lanes
 * schedule: which operator steps when, in which round; pure
 * scope: operators in the order of their data, stepped together

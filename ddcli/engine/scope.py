@@ -21,6 +21,7 @@ from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.progress import SILENT, Progress
+from ddcli.engine.rooms import Rooms
 from ddcli.engine.rounds import Interval, split_rounds
 from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, drained, exchanged, joined, summed
 from ddcli.engine.stages import Stage, stages
@@ -208,10 +209,11 @@ class Scope:
         ]
         late.clear()
         read, routed = {}, {}
+        rooms = Rooms()
 
         def go(shard: int) -> Pass:
             here, held, waiting = ways[shard]
-            found = self.through(stage, shard, here, held, due, interval, self._arrived(shard, waiting))
+            found = self.through(stage, shard, here, held, due, interval, self._arrived(shard, waiting, rooms))
             if leave is not None:
                 for index in [index for index in found.found if index in self.kept and index not in stage.exports]:
                     if leave(index, found.found[index]):
@@ -231,14 +233,16 @@ class Scope:
         """Say whether a shard has something to do in a stage: of a small change most have not."""
         return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
-    def _arrived(self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving]) -> dict[tuple[int, int], Delta]:
+    def _arrived(
+        self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving], rooms: Rooms
+    ) -> dict[tuple[int, int], Delta]:
         """Return what was brought to a shard, which waits no more."""
         found = {}
         while waiting:
             at, delta = waiting.popitem()
             if isinstance(delta, Arriving):
                 began = clock.perf_counter()
-                delta = delta.arrived()
+                delta = delta.arrived(rooms)
                 if self.counted:
                     self.places[at[0]].count(shard).seconds += clock.perf_counter() - began
             found[at] = delta

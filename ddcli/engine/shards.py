@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.kernels.packed_rows import PackedRows
     from ddcli.engine.places import Deltas
+    from ddcli.engine.rooms import Rooms
     from ddcli.engine.workers import Workers
 
 
@@ -65,9 +66,9 @@ class Arriving(NamedTuple):
         """The number of updates."""
         return sum(map(len, self.parts))
 
-    def arrived(self) -> Delta:
-        """Return the updates."""
-        found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0)
+    def arrived(self, rooms: Rooms) -> Delta:
+        """Return the updates, which lie in memory that was used before."""
+        found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0, rooms.matrix)
         return Delta(found, inserts=self.inserts, taken=self.taken is not None)
 
 

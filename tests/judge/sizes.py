@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from ddcli.driver import migration, step
-from ddcli.engine import loop, workers
+from ddcli.engine import loop, rooms, workers
 from ddcli.engine.kernels import ordered_exchange
 from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
 from ddcli.engine.operators.reduce import Reduce
@@ -91,4 +91,5 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         if streams or chance.random() < 0.5:
             patch.setattr(ordered_exchange, "MANY", 1)
             patch.setattr(ordered_exchange, "FEWEST", 0)
+            patch.setattr(rooms, "LARGE", 1)
         yield

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine import kernels
+from ddcli.engine import kernels, rooms
 from ddcli.engine.operators.base import Delta, TakenLanes
 from ddcli.engine.shards import Arriving, Routing, brought, dealt_to, exchanged
 from ddcli.engine.workers import Workers
@@ -42,7 +46,51 @@ def test_dealt_as_it_was_read_is_as_exchanged(parts, one, other, count):
         assert any(deals for _, deals, _ in parts) == all(isinstance(each, Arriving) for each in found)
         for here, delta in zip(found, expected, strict=True):
             assert here.rows == delta.rows
-            arrived = here.arrived() if isinstance(here, Arriving) else here
+            arrived = here.arrived(rooms.Rooms()) if isinstance(here, Arriving) else here
             lanes = range(arrived.updates.shape[1])
             assert kernels.sort_by(arrived.updates, lanes).tolist() == kernels.sort_by(delta.updates, lanes).tolist()
             assert (arrived.inserts, arrived.taken) == (delta.inserts, delta.taken)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 4), st.integers(0, 8)), max_size=30))
+def test_memory_is_used_again_when_nobody_refers_to_it(steps):
+    """Matrices, and rows of them that outlive them, keep what was written, whatever comes and goes beside them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rooms, "LARGE", 1)
+        made, held = rooms.Rooms(), []
+        for number, (rows, width, leaves) in enumerate(steps):
+            matrix = made.matrix(rows, width)
+            assert matrix.shape == (rows, width)
+            assert matrix.flags.c_contiguous
+            matrix[:] = number
+            held.append((number, matrix[rows // 2 :] if leaves % 2 else matrix))
+            del matrix
+            if leaves < len(held):
+                del held[leaves]
+            assert all((matrix == number).all() for number, matrix in held)
+
+
+def test_one_matrix_after_the_other_lies_in_one_place():
+    made = rooms.Rooms()
+    shape = rooms.LARGE // 4 + 1, 4
+    places = set()
+    for _ in range(3):
+        matrix = made.matrix(*shape)
+        places.add(matrix.ctypes.data)
+        del matrix
+    assert len(places) == 1
+    one, other = made.matrix(*shape), made.matrix(*shape)
+    assert not np.may_share_memory(one, other)
+
+
+def test_threads_are_given_different_memory():
+    made, shape = rooms.Rooms(), (rooms.LARGE // 4 + 1, 4)
+
+    def fill(number):
+        for _ in range(20):
+            matrix = made.matrix(*shape)
+            matrix[:: shape[0] // 50] = number
+            assert (matrix[:: shape[0] // 50] == number).all()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(fill, range(4)))

@@ -83,6 +83,11 @@ def move_to_shard_pieces(
     return 0
 
 
+def fresh_room(rows: int, lanes: int) -> np.ndarray:
+    """Return a matrix of memory that nobody has used."""
+    return np.empty((rows, lanes), np.int64)
+
+
 def exchange_in_order(
     filled: list[np.ndarray | PackedRows],
     route: Sequence[int],
@@ -90,10 +95,11 @@ def exchange_in_order(
     each: Callable[..., list[Any]],
     taken: Sequence[int],
     by: int,
+    room: Callable[[int, int], np.ndarray] = fresh_room,
 ) -> list[np.ndarray] | None:
     """Return the rows of each shard, the lanes that are `taken`, sorted by the first `by` of them; rows that are equal in these in the order of the sources.
 
-    Lets go of each source as it is moved. None, and nothing has been done, where that would not be quicker than to exchange them first: they are few, the
+    Lets go of each source as it is moved; `room` returns the matrix of each shard. None, and nothing has been done, where that would not be quicker than to exchange them first: they are few, the
     shards are many, or what comes first is in order already.
     """
     rows = sum(map(len, filled))
@@ -132,7 +138,7 @@ def exchange_in_order(
     sizes = counts.sum(axis=0).reshape(shards, pieces)
     starts = np.zeros((shards, pieces + 1), np.int64)
     np.cumsum(sizes, axis=1, out=starts[:, 1:])
-    parts = [np.empty((size, len(taken)), np.int64) for size in starts[:, -1].tolist()]
+    parts = [room(size, len(taken)) for size in starts[:, -1].tolist()]
     ends = np.cumsum(counts, axis=0) - counts + starts[:, :-1].reshape(-1)
     left = dict(enumerate(filled))
     filled.clear()

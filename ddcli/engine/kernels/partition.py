@@ -9,7 +9,7 @@ import numpy as np
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import take
-from ddcli.engine.kernels.ordered_exchange import exchange_in_order
+from ddcli.engine.kernels.ordered_exchange import exchange_in_order, fresh_room
 from ddcli.engine.kernels.packed_rows import PackedRows, packed_some
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
@@ -123,12 +123,17 @@ def dealt_packed(
     return [packed_some(m, kept, part) for part in np.split(numbers, ends[:-1])]
 
 
-def unpacked(parts: Sequence[PackedRows], by: int = 0) -> np.ndarray:
-    """Return the rows of several packed matrices, at least one, in one. Many come sorted by the first `by` lanes, stably."""
+def unpacked(
+    parts: Sequence[PackedRows], by: int = 0, room: Callable[[int, int], np.ndarray] = fresh_room
+) -> np.ndarray:
+    """Return the rows of several packed matrices, at least one, in one. Many come sorted by the first `by` lanes, stably.
+
+    `room` returns a matrix of so many rows and lanes, of any content, for them.
+    """
     width, filled = parts[0].shape[1], [part for part in parts if len(part)]
-    if by and filled and (ordered := exchange_in_order([*filled], (), 1, in_turn, range(width), by)) is not None:
+    if by and filled and (ordered := exchange_in_order([*filled], (), 1, in_turn, range(width), by, room)) is not None:
         return ordered[0]
-    out, at = np.empty((sum(map(len, filled)), width), np.int64), 0
+    out, at = room(sum(map(len, filled)), width), 0
     for part in filled:
         part.unpack(out[at : at + len(part)], range(width))
         at += len(part)
