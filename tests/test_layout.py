@@ -42,7 +42,7 @@ def test_no_two_modules_import_each_other():
 
 
 OPERATOR = re.compile(
-    r"ddcli\.(spec)\.(?:operator_)?model|ddcli\.(plan)\.(?:logical|loops|physical)|ddcli\.(engine)\.operators\.\w+"
+    r"ddcli\.(spec)\.(?:operator_)?model|ddcli\.(plan)\.(?:groupings|logical|loops|physical)|ddcli\.(engine)\.operators\.\w+"
 )
 """The modules in which an operator has a class of its name: one in each package."""
 

@@ -15,6 +15,7 @@
 * estimates: how many rows operators are expected to put out
 * generation: how outputs were lowered together, as a state remembers it
 * generations: lowering that keeps the nodes of a state
+* groupings: the operators that look at groups of records
 * iteration: closing a loop: types, body, identity
 * join: the columns that a join pairs and returns
 * kept_sides: filters asked of what joins return, where their sides are then one collection, which is kept once

@@ -5,8 +5,7 @@ An operator says of itself which columns it reads, which identify its records, a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
@@ -17,10 +16,8 @@ from ddcli.plan.node import NO_KEYS, Node, inherited
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
-    from ddcli.expressions.windows import WindowCall
     from ddcli.plan.node import Columns, Graph, Keys
 
 
@@ -346,118 +343,6 @@ class Semijoin(Node):
     @inherited
     def unique(self) -> Keys:
         return self.inputs[0].unique
-
-
-@dataclass(frozen=True, eq=False)
-class Reduce(Node):
-    """One record a group: the `by` expressions, then `results`, expressions over "$i", the i-th of `calls`."""
-
-    by: tuple[tuple[str, Expression], ...]
-    calls: tuple[AggregateCall, ...]
-    results: tuple[tuple[str, Expression], ...]
-
-    def reads(self, wanted: Columns) -> list[Columns]:  # a group's presence needs its keys
-        arguments = [argument for call in self.calls for argument in call.args]
-        order = [expression for call in self.calls for expression, _ in call.order_by]
-        return [columns_of([expression for _, expression in self.by] + arguments + order)]
-
-    @inherited
-    def unique(self) -> Keys:
-        return frozenset({frozenset(name for name, _ in self.by)})
-
-
-@dataclass(frozen=True, eq=False)
-class Grouped(Node, ABC):
-    """An operator whose records of a group, those with equal `by` columns, depend on all of the input's and on no other group's."""
-
-    certain: ClassVar[bool] = False
-    """Whether it fails on no group, so that a condition may be asked of the group's rows before."""
-    by: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """What people call it, without its groups and its order."""
-
-    @property
-    def order(self) -> tuple[tuple[str, bool], ...]:
-        """The columns by which it orders a group, each with whether it descends."""
-        return ()
-
-    @property
-    def leaves_out(self) -> str:
-        """Why a record of the input may not be in the result, for people, where the result's records are some of the input's; else nothing."""
-        return ""
-
-
-@dataclass(frozen=True, eq=False)
-class PythonReduce(Grouped):
-    """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns."""
-
-    values: tuple[str, ...]
-    function: str
-
-    @property
-    def title(self) -> str:
-        return f"reduce {self.function}"
-
-
-@dataclass(frozen=True, eq=False)
-class Threshold(Node):
-    """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct."""
-
-    function: Expression | None
-
-    @inherited
-    def unique(self) -> Keys:
-        return frozenset({frozenset(self.schema)}) if self.function is None else NO_KEYS
-
-
-@dataclass(frozen=True, eq=False)
-class TopK(Grouped):
-    """The first `k` records of each group, counting multiplicities, in the order of `order_by` (a column and
-    whether it descends), ties by the remaining columns in lane order.
-    """
-
-    certain: ClassVar[bool] = True
-    k: int
-    order_by: tuple[tuple[str, bool], ...]
-
-    @property
-    def title(self) -> str:
-        return f"top {self.k}"
-
-    @property
-    def order(self) -> tuple[tuple[str, bool], ...]:
-        return self.order_by
-
-    @property
-    def leaves_out(self) -> str:
-        return f"not among the first {self.k}"
-
-    @inherited
-    def unique(self) -> Keys:
-        return self.inputs[0].unique | {frozenset(self.by)} if self.k == 1 else self.inputs[0].unique
-
-
-@dataclass(frozen=True, eq=False)
-class Window(Grouped):
-    """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in columns more.
-
-    The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
-    multiplicity is negative is no row.
-    """
-
-    order_by: tuple[tuple[str, bool], ...]
-    calls: tuple[tuple[str, WindowCall], ...]
-
-    @property
-    def title(self) -> str:
-        return f"window {', '.join(call.text() for _, call in self.calls)}"
-
-    @property
-    def order(self) -> tuple[tuple[str, bool], ...]:
-        return self.order_by
 
 
 def sources(graph: Graph) -> dict[str, Source]:

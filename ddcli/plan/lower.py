@@ -13,7 +13,7 @@ from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Cast, Column, Expression
-from ddcli.plan import logical, loops, physical
+from ddcli.plan import groupings, logical, loops, physical
 from ddcli.plan.asof import lower_asof
 from ddcli.plan.engines import Engines, carried
 from ddcli.plan.node import Graph, Node
@@ -283,7 +283,7 @@ class GraphLowering:
         return conform(matched(left_arranged, right_arranged, once=once), schema, fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Reduce) -> Node:
+    def _(self, node: groupings.Reduce) -> Node:
         return conform(
             lower_reduction(node, self.node(node.inputs[0]), fuse=self.read_once(node.inputs[0])),
             self.schema(node),
@@ -291,7 +291,7 @@ class GraphLowering:
         )
 
     @lowered.register
-    def _(self, node: logical.PythonReduce) -> Node:
+    def _(self, node: groupings.PythonReduce) -> Node:
         child = self.node(node.inputs[0])
         columns = {name: Column(name, child.schema[name]) for name in dict.fromkeys(node.by + node.values)}
         prepared, key = grouped(child, columns, node.by)
@@ -300,13 +300,13 @@ class GraphLowering:
         return conform(group, self.schema(node), fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Threshold) -> Node:
+    def _(self, node: groupings.Threshold) -> Node:
         child = self.exactly(node.inputs[0], node.schema)
         result = physical.Multiplicity((arrange(child, tuple(node.schema)),), node.schema, node.function)
         return conform(result, self.schema(node), fuse=True)
 
     @lowered.register
-    def _(self, node: logical.TopK) -> Node:
+    def _(self, node: groupings.TopK) -> Node:
         child = self.exactly(node.inputs[0], node.schema)
         columns = {name: Column(name, kind) for name, kind in child.schema.items()}
         prepared, key = grouped(child, columns, node.by)
@@ -317,7 +317,7 @@ class GraphLowering:
         return conform(top, self.schema(node), fuse=True)
 
     @lowered.register
-    def _(self, node: logical.Window) -> Node:
+    def _(self, node: groupings.Window) -> Node:
         schema = self.schema(node)
         child = self.exactly(node.inputs[0], node.inputs[0].schema)
         return conform(lower_window(node, schema, child), schema, fuse=True)

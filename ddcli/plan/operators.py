@@ -12,7 +12,7 @@ from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 from ddcli.plan.asof import asof_join
 from ddcli.plan.error_path import Unbuilt, noting, placing, raise_all
 from ddcli.plan.join import join, match_keys
@@ -214,7 +214,7 @@ class _Apply:
                 results.append((name.value, reduction.result.substitute(places)))
         raise_all(errors)
         schema = {name: expression.type for name, expression in [*by, *results]}
-        return Relation(logical.Reduce((relation.node,), schema, by, tuple(calls.values()), tuple(results)))
+        return Relation(groupings.Reduce((relation.node,), schema, by, tuple(calls.values()), tuple(results)))
 
     @operator.register
     def _(self, operator: operator_model.PythonReduce, relation: Relation) -> Relation:
@@ -229,7 +229,7 @@ class _Apply:
         function = self._defined(operator.function, 2)
         given = {name: kind for name, (_, kind) in function.columns.items()}
         schema = {name: expression.type for name, expression in by} | given
-        return Relation(logical.PythonReduce((prepared,), schema, names, values, function.name.value))
+        return Relation(groupings.PythonReduce((prepared,), schema, names, values, function.name.value))
 
     @operator.register
     def _(self, operator: operator_model.Count, relation: Relation) -> Relation:
@@ -240,17 +240,17 @@ class _Apply:
         by = tuple((name, Column(name, relation.schema[name])) for name in keys)
         schema = {name: relation.schema[name] for name in keys} | {operator.name: reduction.result.type}
         results = ((operator.name, reduction.result),)
-        return relation.over(logical.Reduce((relation.node,), schema, by, reduction.calls, results))
+        return relation.over(groupings.Reduce((relation.node,), schema, by, reduction.calls, results))
 
     @operator.register
     def _(self, operator: operator_model.Distinct, relation: Relation) -> Relation:
-        return relation.over(logical.Threshold((relation.node,), relation.schema, None))
+        return relation.over(groupings.Threshold((relation.node,), relation.schema, None))
 
     @operator.register
     def _(self, operator: operator_model.Threshold, relation: Relation) -> Relation:
         counts = Relation(logical.Source((), {"count": Type("int64")}, "count"))
         function = _integer(counts, operator.multiplicity, "threshold returns")
-        return relation.over(logical.Threshold((relation.node,), relation.schema, function))
+        return relation.over(groupings.Threshold((relation.node,), relation.schema, function))
 
     @operator.register
     def _(self, operator: operator_model.TopK, relation: Relation) -> Relation:
@@ -269,7 +269,7 @@ class _Apply:
                 hidden[f"$order{at}"] = expression
                 order.append((f"$order{at}", item.descending))
         node = _map(relation, (_keep(relation.schema) | hidden).items()).node if hidden else relation.node
-        top = Relation(logical.TopK((node,), node.schema, by, operator.k, tuple(order)))
+        top = Relation(groupings.TopK((node,), node.schema, by, operator.k, tuple(order)))
         return relation.over(_map(top, _keep(relation.schema).items()).node if hidden else top.node)
 
     @operator.register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.tree import Column
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 
 if TYPE_CHECKING:
     from ddcli.plan.node import Graph, Node
@@ -24,12 +24,12 @@ def wording(node: Node) -> tuple[str, str]:
     if isinstance(node, logical.Apply):
         kind, _, words = str(node.says[0]).partition(" ")
         return kind, words
-    if isinstance(node, logical.Reduce):
+    if isinstance(node, groupings.Reduce):
         return "reduce", _reduction(node)
     return node.operator.lower(), _plain(node.says)
 
 
-def _reduction(node: logical.Reduce) -> str:
+def _reduction(node: groupings.Reduce) -> str:
     by = ", ".join(
         name if expression.text() == Column(name, expression.type).text() else f"{name}: {expression.text()}"
         for name, expression in node.by

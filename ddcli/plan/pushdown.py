@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.padded_joins import typed, without_padding
@@ -253,7 +253,7 @@ class _Moving:
         return self.over(node, (found, other)), {at: part for at, part in parts.items() if at not in own or at in left}
 
     @below.register
-    def _(self, node: logical.Reduce, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: groupings.Reduce, parts: Parts) -> tuple[Node, Parts]:
         expressions = [argument for call in node.calls for argument in call.args]
         expressions += [expression for call in node.calls for expression, _ in call.order_by]
         expressions += [expression for _, expression in (*node.by, *node.results)]
@@ -262,19 +262,19 @@ class _Moving:
         return self._grouped(node, dict(node.by), parts)
 
     @below.register
-    def _(self, node: logical.Threshold, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: groupings.Threshold, parts: Parts) -> tuple[Node, Parts]:
         if node.function is not None:
             return node, parts
         return self._grouped(node, {name: Column(name, kind) for name, kind in node.schema.items()}, parts)
 
     @below.register
-    def _(self, node: logical.Grouped, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: groupings.Grouped, parts: Parts) -> tuple[Node, Parts]:
         if not node.certain:
             return node, parts
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
 
     @below.register
-    def _(self, node: logical.Window, parts: Parts) -> tuple[Node, Parts]:
+    def _(self, node: groupings.Window, parts: Parts) -> tuple[Node, Parts]:
         if not self.partners or not all(_is_certain_call(call) for _, call in node.calls):
             return node, parts
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)

@@ -15,14 +15,13 @@ from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Schema, Type
-from ddcli.plan import physical
+from ddcli.plan import groupings, physical
 from ddcli.plan.shape import arrange, is_not_null, linear, project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.plan import logical
     from ddcli.plan.node import Node
 
 INT64 = Type("int64")
@@ -118,7 +117,7 @@ def has_value(at: int, call: AggregateCall) -> Expression | None:
     return None
 
 
-def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
+def lower_reduction(node: groupings.Reduce, child: Node, *, fuse: bool) -> Node:
     """Return the physical nodes of a reduction over `child`, with the columns of `node`; `fuse` if nobody else reads it."""
     by = dict(node.by) or {ALL: Literal(0, INT64)}
     arguments = _Arguments(by)

@@ -10,7 +10,7 @@ from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.order import keys_of
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
-from ddcli.plan import logical, physical, reductions
+from ddcli.plan import groupings, logical, physical, reductions
 from ddcli.plan.error_path import noting, raise_all
 from ddcli.plan.reductions import UNORDERED_LANES, grouped, ranked
 from ddcli.plan.shape import arrange, project
@@ -74,7 +74,7 @@ def windowed(
         columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in node.schema.items()} | hidden
         types = node.schema | {name: expression.type for name, expression in hidden.items()}
         prepared = logical.Apply((node,), types, MapStep(tuple(columns.items())))
-    found = logical.Window((prepared,), prepared.schema | schema, partition, ordered, tuple(made))
+    found = groupings.Window((prepared,), prepared.schema | schema, partition, ordered, tuple(made))
     if not hidden:
         return found
     kept = {name: Column(name, kind) for name, kind in (node.schema | schema).items()}
@@ -138,7 +138,7 @@ def finished(at: int, call: WindowCall) -> Expression:
     return reductions.finished(at, call.aggregate)
 
 
-def lower_window(node: logical.Window, wanted: Schema, child: Node) -> Node:
+def lower_window(node: groupings.Window, wanted: Schema, child: Node) -> Node:
     """Return the physical nodes of a window over `child`, which has what it reads, with the `wanted` columns of `node`."""
     calls = [(name, call) for name, call in node.calls if name in wanted]
     columns = {name: Column(name, kind) for name, kind in child.schema.items()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep, Step, UnnestStep
 from ddcli.job.summary import plural
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.restriction import SAME, Values, renamed
 from ddcli.provenance.sentences import bare, bounds, named_values, show, step_text
@@ -82,7 +82,7 @@ class Absence:
         if isinstance(node, SAME):
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return Missing(node, values, because=[self.of(child, values) for child in inputs])
-        if isinstance(node, logical.Grouped) and node.leaves_out:
+        if isinstance(node, groupings.Grouped) and node.leaves_out:
             return self._through(node, values, values, node.leaves_out)
         return Missing(node, values, "none of the collections below it has such a record")
 
@@ -100,7 +100,7 @@ class Absence:
         return Missing(node, values, why, [self.of(each, values) for each in initials])
 
     @_below.register
-    def _(self, node: logical.Threshold, values: Values) -> Missing:
+    def _(self, node: groupings.Threshold, values: Values) -> Missing:
         says = "its multiplicity is not positive" if node.function is None else f"{bare(node.function)} is not above 0"
         return self._through(node, values, values, says)
 
@@ -124,7 +124,7 @@ class Absence:
         return self._through(node, values, values, f"now is {now}, and the record exists while {bounds(node)}")
 
     @_below.register
-    def _(self, node: logical.Window, values: Values) -> Missing:
+    def _(self, node: groupings.Window, values: Values) -> Missing:
         calls = {name for name, _ in node.calls}
         inside = {name: value for name, value in values.items() if name not in calls}
         found = self._contents(node, inside)
@@ -133,7 +133,7 @@ class Absence:
         return self._through(node, values, inside, "its multiplicity is not positive")
 
     @_below.register
-    def _(self, node: logical.Reduce, values: Values) -> Missing:
+    def _(self, node: groupings.Reduce, values: Values) -> Missing:
         keys = {name: values[name] for name, _ in node.by if name in values}
         group = self._contents(node, keys)
         if len(group):

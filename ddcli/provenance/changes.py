@@ -20,7 +20,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.expressions.steps import MapStep
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
@@ -127,7 +127,7 @@ class Changes:
         """Return why a record of this kind of node has changed: here, as it has in the inputs."""
         assert isinstance(node, ALIKE), type(node)
         says = ""
-        if isinstance(node, logical.Threshold):
+        if isinstance(node, groupings.Threshold):
             says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         inputs = {child.fingerprint: child for child in node.inputs}.values()
         values = dict(zip(node.schema, record, strict=True))
@@ -191,7 +191,7 @@ class Changes:
         return self._made_of(reason, [(left, self.differing(left, values)), (right, self.differing(right, key))])
 
     @_below.register
-    def _(self, node: logical.Reduce, record: Record) -> Reason:
+    def _(self, node: groupings.Reduce, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         changed = self.differing(child, renamed(values, node.by))
@@ -203,10 +203,10 @@ class Changes:
         return self._made_of(self._new(node, record, reduce_text(node)), [(child, changed)])
 
     @_below.register
-    def _(self, node: logical.Grouped, record: Record) -> Reason:
+    def _(self, node: groupings.Grouped, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
-        reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, logical.Window) else ()))
+        reason = self._new(node, record, group_text(node, node.order_by if isinstance(node, groupings.Window) else ()))
         return self._made_of(reason, [(child, self.differing(child, {name: values[name] for name in node.by}))])
 
     # --- loops ----------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Changes:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         body = iterate.bodies[node.which]
-        if not isinstance(body, logical.Reduce | logical.Grouped):
+        if not isinstance(body, groupings.Reduce | groupings.Grouped):
             return None
         by = [each if isinstance(each, str) else each[0] for each in body.by]
         values = dict(zip(node.schema, record, strict=True))

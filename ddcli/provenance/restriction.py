@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.steps import MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Column
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 Values = dict[str, Any]
-ALIKE = (logical.Passing, logical.Negate, logical.Concat, logical.Threshold)
+ALIKE = (logical.Passing, logical.Negate, logical.Concat, groupings.Threshold)
 """Nodes whose records change as those of their inputs do, and no others."""
 SAME = (*ALIKE, logical.Temporal, loops.Enter)
 """Nodes whose records are those of their inputs."""
@@ -75,11 +75,11 @@ class Restrictions:
         self._each(node.inputs, before_step(node.step, values))
 
     @_below.register
-    def _(self, node: logical.Reduce, values: Values) -> None:
+    def _(self, node: groupings.Reduce, values: Values) -> None:
         self._each(node.inputs, renamed(values, node.by))
 
     @_below.register
-    def _(self, node: logical.Grouped, values: Values) -> None:
+    def _(self, node: groupings.Grouped, values: Values) -> None:
         self._each(node.inputs, _some(values, node.by))
 
     @_below.register

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, quoted
-from ddcli.plan import once
+from ddcli.plan import groupings, once
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def bounds(node: logical.Temporal) -> str:
     return f"{lower}now{upper}"
 
 
-def reduce_text(node: logical.Reduce) -> str:
+def reduce_text(node: groupings.Reduce) -> str:
     """Return what is computed of a group, in words; nothing may be, where its groups alone are asked for."""
     by = ", ".join(name for name, _ in node.by)
     calls = ", ".join(call.text() for call in node.calls)
     return " ".join(filter(None, ["reduce", calls, by and f"by {by}"]))
 
 
-def group_text(node: logical.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
+def group_text(node: groupings.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
     """Return what is computed of a group, in words."""
     by = f" by {', '.join(node.by)}" if node.by else ""
     order = ", ".join(name + " desc" * descending for name, descending in order_by)

@@ -22,7 +22,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.depth import by_type
 from ddcli.provenance.reasons import Reason
@@ -225,7 +225,7 @@ class Tracer:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     @_below.register
-    def _(self, node: logical.Reduce, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: groupings.Reduce, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         group = place.home(child).contents(child).where(renamed(values, node.by))
@@ -237,7 +237,7 @@ class Tracer:
             group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
         return self._grouped(node, place, record, reduce_text(node), group, self._extremes(node, group))
 
-    def _extremes(self, node: logical.Reduce, group: Contents) -> Contents | None:
+    def _extremes(self, node: groupings.Reduce, group: Contents) -> Contents | None:
         """Return rows of a group that alone have the same least and greatest values; None where more is asked of it than these."""
         if not self.witnesses or not node.calls or not len(group):
             return None
@@ -277,7 +277,7 @@ class Tracer:
         return reason.made_of(self._some(place, child, group.rows(np.arange(self.shown)), exact=True))
 
     @_below.register
-    def _(self, node: logical.Grouped, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: groupings.Grouped, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
         key = {name: values[name] for name in node.by}
@@ -293,7 +293,7 @@ class Tracer:
         return reason.made_of([self.reason(place, child, each) for each in kept.records()], self.shown)
 
     @_below.register
-    def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: groupings.Threshold, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         reason = self.reason(place, child, record, exact=node.function is not None)

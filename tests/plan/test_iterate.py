@@ -9,6 +9,7 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
+from ddcli.plan.groupings import Threshold
 from ddcli.plan.iteration import iterate
 from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, level
 from ddcli.plan.node import Graph
@@ -72,7 +73,7 @@ def test_several_variables_and_others_leave():
     assert [name.value for name in iterate_.names] == ["a", "b"]
     assert len(iterate_.inputs) == 2 + 2 + 1
     assert {name: node.which for name, node in graph.outputs.items()} == {"x": 2, "b": 1, "again": 2}
-    assert isinstance(iterate_.bodies[2], nodes.Threshold)
+    assert isinstance(iterate_.bodies[2], Threshold)
 
 
 def test_operators_on_the_result():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
@@ -290,14 +290,14 @@ class Model:
         return total((r, count) for row, r, count in self._rows(left) if (key_of(row, keys_left) in there) != node.anti)
 
     @_counted.register
-    def _(self, node: logical.Threshold) -> Collection:
+    def _(self, node: groupings.Threshold) -> Collection:
         def times(count: int) -> int:
             return int(count > 0) if node.function is None else self._needed(node.function, Row(count=count))
 
         return total((record, times(count)) for record, count in self._used(self._input(node)).items())
 
     @_counted.register
-    def _(self, node: logical.TopK) -> Collection:
+    def _(self, node: groupings.TopK) -> Collection:
         """Take rows in the order of the `order_by` columns; ties by all the others, ascending, texts by their hashes."""
         ordered = dict(node.order_by)
         ties = [name for name in node.schema if name not in ordered and name not in node.by]
@@ -322,7 +322,7 @@ class Model:
         return total(result)
 
     @_counted.register
-    def _(self, node: logical.Window) -> Collection:
+    def _(self, node: groupings.Window) -> Collection:
         """Put the copies of records in the order of the window, and ask each call at each of them."""
         (child,) = node.inputs
         self._used(self._input(node))
@@ -337,7 +337,7 @@ class Model:
         return total(result)
 
     @_counted.register
-    def _(self, node: logical.Reduce) -> Collection:
+    def _(self, node: groupings.Reduce) -> Collection:
         """Add up rows that are equal in all that the aggregates read, before anything else."""
         read = [part for call in node.calls for part in call_parts(call)]
         groups: dict[Record, list[tuple[Record, Row, int]]] = defaultdict(list)
@@ -354,7 +354,7 @@ class Model:
         return total(result)
 
     @_counted.register
-    def _(self, node: logical.PythonReduce) -> Collection:
+    def _(self, node: groupings.PythonReduce) -> Collection:
         groups: dict[Record, Collection] = defaultdict(lambda: defaultdict(int))
         for row, _, count in self._rows(node.inputs[0]):
             groups[canonical([row[name] for name in node.by])][canonical([row[name] for name in node.values])] += count

@@ -16,7 +16,7 @@ from ddcli.errors import DdError, Span, SpecErrors, Text
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call
 from ddcli.expressions.types import parse_type
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql.statement import bind
@@ -178,7 +178,7 @@ def may_be_several(node: Node) -> bool:
             expressions.append(each.step.condition)
         elif isinstance(each, logical.Apply) and isinstance(each.step, MapStep):
             expressions += [expression for _, expression in each.step.columns]
-        elif isinstance(each, logical.Reduce):
+        elif isinstance(each, groupings.Reduce):
             expressions += [argument for call in each.calls for argument in call.args]
     return any(isinstance(part, Call) and part.function == "error" for each in expressions for part in each.walk())
 

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from ddcli.plan import logical
-from ddcli.plan.logical import Join, Reduce
+from ddcli.plan.groupings import Reduce
+from ddcli.plan.logical import Join
 from ddcli.plan.node import Graph
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import statement

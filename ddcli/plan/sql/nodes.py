@@ -13,7 +13,7 @@ from ddcli.expressions.operators import has_equality
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import Type
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.conditions import call
 from ddcli.plan.join import comparable
 from ddcli.plan.sql.names import fresh
@@ -111,12 +111,12 @@ def filtered(node: Node, condition: Expression) -> Node:
 
 def distinct(node: Node) -> Node:
     """Return each record once."""
-    return logical.Threshold((node,), node.schema, None)
+    return groupings.Threshold((node,), node.schema, None)
 
 
 def top(node: Node, by: Sequence[str], k: int, order_by: Sequence[tuple[str, bool]]) -> Node:
     """Return the first `k` records of each group in an order of columns, each with whether it descends."""
-    return logical.TopK((node,), node.schema, tuple(by), k, tuple(order_by))
+    return groupings.TopK((node,), node.schema, tuple(by), k, tuple(order_by))
 
 
 def concat(nodes: Sequence[Node]) -> Node:
@@ -304,4 +304,4 @@ def reduced(node: Node, by: Mapping[str, Expression], calls: Sequence[AggregateC
         (name, Column(f"${at}", each.type)) for at, (name, each) in enumerate(zip(names, calls, strict=True))
     )
     schema = {name: each.type for name, each in [*by.items(), *results]}
-    return logical.Reduce((node,), schema, tuple(by.items()), tuple(calls), results)
+    return groupings.Reduce((node,), schema, tuple(by.items()), tuple(calls), results)

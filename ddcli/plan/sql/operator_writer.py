@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.expressions.tree import Column, Expression, quoted
-from ddcli.plan import logical, loops
+from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph
 from ddcli.plan.sql.names import renamed
 
@@ -147,7 +147,7 @@ class _QueryWriter:
         return source, [*operators, {"concat": [self.named(each) for each in others]}]
 
     @operator.register
-    def _(self, node: logical.Threshold) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: groupings.Threshold) -> tuple[str | dict[str, Any], Operators]:
         return self.after(node, "distinct" if node.function is None else {"threshold": str(node.function)})
 
     @operator.register
@@ -169,7 +169,7 @@ class _QueryWriter:
         return source, [*operators, *before, {word: {"with": with_, "on": on}}, *after]
 
     @operator.register
-    def _(self, node: logical.TopK) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: groupings.TopK) -> tuple[str | dict[str, Any], Operators]:
         order = _order(node.order_by)
         by = {"by": list(node.by)} if node.by else {}
         # Without an order the columns decide, in theirs.
@@ -218,7 +218,7 @@ class _QueryWriter:
         return source, [*operators, joined, {"map": found or NO_COLUMN}]
 
     @operator.register
-    def _(self, node: logical.Window) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: groupings.Window) -> tuple[str | dict[str, Any], Operators]:
         frames = {call.frame.text() for _, call in node.calls if call.frame is not None}
         if len(frames) > 1:  # one after the other they might order equal rows otherwise
             raise Unwritten("a window with several frames")
@@ -260,7 +260,7 @@ class _QueryWriter:
         return [name] if len(names) == 1 else [f"{name}.{each}" for each in names]
 
     @operator.register
-    def _(self, node: logical.Reduce) -> tuple[str | dict[str, Any], Operators]:
+    def _(self, node: groupings.Reduce) -> tuple[str | dict[str, Any], Operators]:
         if not node.results:
             return self.after(node, {"map": _texts(node.by) or NO_COLUMN}, "distinct")
         names = renamed([name if name not in WORDS else f"{name} of rows" for name, _ in node.results], dict(node.by))

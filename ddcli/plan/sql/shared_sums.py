@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Column
-from ddcli.plan import logical
+from ddcli.plan import groupings, logical
 from ddcli.plan.node import Node, below
 from ddcli.plan.reductions import is_accumulable
 from ddcli.plan.sql import nodes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.tree import Expression
 
-    Kept = dict[tuple[str, frozenset[str], frozenset[str]], logical.Reduce]
+    Kept = dict[tuple[str, frozenset[str], frozenset[str]], groupings.Reduce]
     """Reductions by the rows that they are of, the columns that they group by, and their calls, over these columns."""
 
 
@@ -48,7 +48,7 @@ def shared(node: Node, leaves: Sequence[Node]) -> Node:
 
     def chosen(each: Node) -> Node:
         if each.fingerprint not in instead:
-            instead[each.fingerprint] = (_over_sums(each, kept) if isinstance(each, logical.Reduce) else None) or each
+            instead[each.fingerprint] = (_over_sums(each, kept) if isinstance(each, groupings.Reduce) else None) or each
         return instead[each.fingerprint]
 
     for each in below(node, lambda each: each.fingerprint in made, lambda each: chosen(each).inputs):
@@ -63,7 +63,7 @@ def _kept(order: Iterable[Node]) -> Kept:
     """Return the reductions to sums by columns."""
     found: Kept = {}
     for node in order:
-        if isinstance(node, logical.Reduce) and _sums(node) and not node.free:
+        if isinstance(node, groupings.Reduce) and _sums(node) and not node.free:
             rows, names = _rows(node.inputs[0])
             by = [each for _, each in node.by]
             columns = frozenset(names[each.name] for each in by if isinstance(each, Column))
@@ -73,7 +73,7 @@ def _kept(order: Iterable[Node]) -> Kept:
     return found
 
 
-def _over_sums(node: logical.Reduce, kept: Kept) -> logical.Reduce | None:
+def _over_sums(node: groupings.Reduce, kept: Kept) -> groupings.Reduce | None:
     """Return sums over a join as sums over the join with a kept reduction of one of its sides; None where there is none that does."""
     join, names = _rows(node.inputs[0])
     if not isinstance(join, logical.Join) or join.how != "inner" or node.free or not _sums(node):
@@ -125,7 +125,7 @@ def _over_sums(node: logical.Reduce, kept: Kept) -> logical.Reduce | None:
     return None
 
 
-def _asked_of(node: Node, column: str, sums: logical.Reduce) -> Node:
+def _asked_of(node: Node, column: str, sums: groupings.Reduce) -> Node:
     """Return sums by one column under the condition that a semijoin asks of them where a column comes from; the sums if none does."""
     while True:
         if isinstance(node, logical.Join) and node.how == "inner":
@@ -147,7 +147,7 @@ def _asked_of(node: Node, column: str, sums: logical.Reduce) -> Node:
         node, column = found, names[column]
 
 
-def _sums(node: logical.Reduce) -> bool:
+def _sums(node: groupings.Reduce) -> bool:
     """Say whether a reduction keeps sums and counts alone, and returns them as they are."""
     plain = all(isinstance(result, Column) for _, result in node.results)
     return plain and all(is_accumulable(call) and call.function != "avg" for call in node.calls)
