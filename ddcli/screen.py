@@ -95,7 +95,7 @@ def columns(stream: TextIO) -> int | None:
 
 
 def in_actions() -> bool:
-    """Say whether this is a step of a workflow in GitHub Actions."""
+    """Return whether this is a step of a workflow in GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 

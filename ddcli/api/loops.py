@@ -110,7 +110,7 @@ class Variable(Collection):
         self.result: Relation | None = None
 
     def set(self, result: Collection) -> None:
-        """Say what the variable is in the next round."""
+        """Set what the variable is in the next round."""
         if self.result is not None:
             raise UsageError(f"the variable '{self.name}' is set already")
         _check_own(result, self.dataflow, f"the variable '{self.name}' is set to")

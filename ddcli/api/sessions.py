@@ -205,14 +205,14 @@ class Upserts(Session):
         self._count = 0
 
     def upsert(self, key: Any, value: Any) -> None:
-        """Say what a key has from the session's time on: values of the other columns, or None for nothing.
+        """Set the record of a key from the session's time on: values of the other columns, or None for no record.
 
         Of several upserts of a key at one time the last counts. A single column needs no tuple.
         """
         self._pending.append((key, value, self._now()))
 
     def upsert_at(self, key: Any, value: Any, time: Any) -> None:
-        """Say what a key has from a time on that the session has not passed."""
+        """Set the record of a key from a time on that the session has not passed."""
         self._pending.append((key, value, self._at(time)))
 
     def flush(self) -> None:

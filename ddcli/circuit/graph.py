@@ -153,7 +153,7 @@ def assemble(
 
 
 def _keeps_signs(node: Node) -> bool:
-    """Say whether an operator emits only inserts for inserts, whatever it has read before."""
+    """Return whether an operator emits only inserts for inserts, whatever it has read before."""
     if isinstance(node, physical.Linear):
         return not any(isinstance(step, ExplodeStep) for step in node.steps)
     if isinstance(node, physical.SignedSum):

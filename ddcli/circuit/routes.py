@@ -31,7 +31,7 @@ def route(node: Node) -> Sequence[int]:
 
 
 def is_in_order(node: physical.RowLookup) -> bool:
-    """Say whether updates come sorted by the key by which they are looked up, in the shards where it is."""
+    """Return whether updates come sorted by the key by which they are looked up, in the shards where it is."""
     stream, key, own = node.inputs[0], node.arranged.key, [one for one, _ in node.on]
     if isinstance(stream, physical.FewerRows):
         (stream,) = stream.inputs

@@ -45,7 +45,7 @@ def order_columns(node: physical.RunningGroup) -> Schema:
 
 
 def counts_rows(node: physical.RunningGroup) -> bool:
-    """Say whether it matters to a call, beside what it has come to, how many rows are before."""
+    """Return whether it matters to a call, beside what it has come to, how many rows are before."""
     return any(call.function in ("rank", "nth_value") for call in node.calls)
 
 

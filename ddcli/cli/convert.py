@@ -165,7 +165,7 @@ def _refuse(options: dict[str, Any], option: str, why: str) -> None:
 
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
-    """Say what was read and written."""
+    """Print what was read and written."""
     from ddcli.job.summary import plural
 
     if output == "json":

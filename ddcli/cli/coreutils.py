@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def meant_for_coreutils(arguments: list[str]) -> bool:
-    """Say whether a call of `dd` is one of coreutils': only its operands, or a bare `dd` between two pipes or files.
+    """Return whether a call of `dd` is one of coreutils': only its operands, or a bare `dd` between two pipes or files.
 
     `--help` and `--version` are options of both; they are ours.
     """
@@ -64,7 +64,7 @@ def hand_over(arguments: list[str]) -> int:
 
 
 def is_program(path: str) -> bool:
-    """Say whether a file can be executed and is not a script."""
+    """Return whether a file can be executed and is not a script."""
     try:
         if not os.path.isfile(path) or not os.access(path, os.X_OK):  # noqa: PTH113
             return False

@@ -148,7 +148,7 @@ def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
 
 
 def _can_draw(stream: TextIO) -> bool:
-    """Say whether a stream's encoding has the characters of the drawing."""
+    """Return whether a stream's encoding has the characters of the drawing."""
     try:
         "╭○→…".encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -103,7 +103,7 @@ def _glob(shown: str, paths: Sequence[str], ending: str, *, alone: bool) -> str:
 
 
 def is_values_name(ending: str) -> bool:
-    """Say whether files with this ending are taken only where a path names them."""
+    """Return whether files with this ending are taken only where a path names them."""
     return bare(f"a{ending}").endswith(".json")
 
 
@@ -146,7 +146,7 @@ def _own_columns(path: Path) -> dict[str, str]:
 
 
 def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
-    """Say whether an input's rows are Debezium's events; then its columns are those of the first row after a change."""
+    """Return whether an input's rows are Debezium's events; then its columns are those of the first row after a change."""
     bodies = events_of(first_objects(files[0]))
     if bodies is None:
         return False
@@ -272,6 +272,6 @@ def _is_unique(values: Sequence[str | None] | None) -> bool:
 
 
 def _are_whole_tables(keys: Sequence[set[str | None]]) -> bool:
-    """Say whether most keys of a file are in the next one again."""
+    """Return whether most keys of a file are in the next one again."""
     shares = [len(one & other) / max(len(one), 1) for one, other in pairwise(keys)]
     return sum(shares) / len(shares) >= COMMON

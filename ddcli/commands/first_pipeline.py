@@ -129,7 +129,7 @@ def _input(given: FoundInput) -> Iterator[str]:
 
 
 def _declares(given: FoundInput) -> bool:
-    """Say whether the pipeline must state the columns: files of text don't."""
+    """Return whether the pipeline must state the columns: files of text don't."""
     from ddcli.store.parquet.footers import TEXTS, name_of_kind
 
     return name_of_kind(given.files[0]) in TEXTS

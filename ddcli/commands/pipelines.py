@@ -83,7 +83,7 @@ class Pipeline:
         return real(locate(self._base, path)) if path else uri
 
     def reads(self, other: Pipeline) -> bool:
-        """Say whether one of its inputs is a log, a table, or an arrangement, of another pipeline."""
+        """Return whether one of its inputs is a log, a table, or an arrangement, of another pipeline."""
         if self.spec is None or other.spec is None:
             return False
         tables = other.tables()
@@ -165,7 +165,7 @@ def _open(path: Path) -> Pipeline:
 
 
 def _is_pipeline(path: Path) -> bool:
-    """Say whether a YAML file has inputs or outputs; one that can't be read might."""
+    """Return whether a YAML file has inputs or outputs; one that can't be read might."""
     try:
         tree = parse_tree(read_text(path), str(path))
     except DdError:

@@ -103,7 +103,7 @@ def type_name(dtype: pl.DataType) -> str:
 
 
 def _is_reported(a: pl.DataType, b: pl.DataType) -> bool:
-    """Say whether a difference of types is one of meaning: that text is in a dictionary isn't, nor is a column of nulls alone."""
+    """Return whether a difference of types is one of meaning: that text is in a dictionary isn't, nor is a column of nulls alone."""
     return type_name(a) != type_name(b) and pl.Null not in {a, b}
 
 

@@ -206,7 +206,7 @@ def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
 
 
 def _same_bytes(a: Files, b: Files) -> bool:
-    """Say whether files hold the same bytes, one by one; what is the same there is the same however it is read."""
+    """Return whether files hold the same bytes, one by one; what is the same there is the same however it is read."""
     if not a or [_outside(*file) for file in a] != [_outside(*file) for file in b]:
         return False
     return all(_same_file(one, other) for (one, _), (other, _) in zip(a, b, strict=True))

@@ -38,7 +38,7 @@ class MaxChanged:
     percent: bool = False
 
     def allows(self, changed: int, rows: int) -> bool:
-        """Say whether so many changed rows are no more than that, when A has `rows`."""
+        """Return whether so many changed rows are no more than that, when A has `rows`."""
         return changed * 100 <= self.limit * rows if self.percent else changed <= self.limit
 
     def __str__(self) -> str:

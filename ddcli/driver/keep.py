@@ -41,7 +41,7 @@ def keep_logs(request: Request, state: State) -> tuple[ClaimSummary, ...]:
 
 
 def pays(files: Sequence[FileEntry]) -> bool:
-    """Say whether old files, the first of which may stand for others, are worth summing up: there are some, and they are as large as half of that.
+    """Return whether old files, the first of which may stand for others, are worth summing up: there are some, and they are as large as half of that.
 
     So a byte of the log is written again a few times in all.
     """

@@ -285,7 +285,7 @@ class _Migration:
         return {"built": built} if built else {}
 
     def _has_other_files(self) -> bool:
-        """Say whether a file that the state has taken in has changed since, or is gone."""
+        """Return whether a file that the state has taken in has changed since, or is gone."""
         rebuild = self.rebuild
         return any(
             not {(file.key, file.fingerprint) for file in entry.files if not file.withdrawn}

@@ -55,7 +55,7 @@ def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
 
 
 def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> bool:
-    """Say whether outputs would change in a way that a person has to ask for.
+    """Return whether outputs would change in a way that a person has to ask for.
 
     Not where the file is the one that the state was made by, and depends on no code or state beside it that may have changed: then this version of
     dd only plans the same meaning otherwise.

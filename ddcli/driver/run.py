@@ -179,7 +179,7 @@ def _say_notes(notes: Mapping[str, str], say: Callable[[str], None]) -> None:
 
 
 def _is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
-    """Say whether nothing is new, whatever is done to the mirrors of tables meanwhile."""
+    """Return whether nothing is new, whatever is done to the mirrors of tables meanwhile."""
 
     def look() -> bool:
         newest = newest_of(request) if request.spec.tables else manifest

@@ -297,7 +297,7 @@ class SingleRun:
         return list(self.time.values())
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
-        """Say what an `inspect` sees."""
+        """Print the updates that reach an `inspect`."""
         for line in seen(label, updates, self.kinds):
             self.request.say(line)
 

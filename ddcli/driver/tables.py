@@ -73,7 +73,7 @@ def join_mirrors(request: Request, state: State) -> None:
 
 
 def _is_taken(file: InputFile, *, arrives: bool) -> bool:
-    """Say whether all rows of a file of a mirror are in the state, and none was put aside."""
+    """Return whether all rows of a file of a mirror are in the state, and none was put aside."""
     return file.done and file.since is None and not file.withdrawn and (file.at is not None) == arrives
 
 

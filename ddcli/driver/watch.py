@@ -256,7 +256,7 @@ def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], Glim
 
 
 def is_whole(request: Request, seen: Look, now: Look) -> bool:
-    """Say whether all that is new are whole files of inputs, or their progress, and nothing more is to be expected at the same time.
+    """Return whether all that is new are whole files of inputs, or their progress, and nothing more is to be expected at the same time.
 
     Several inputs that carry no progress are closed together: what one has is late once the other's file has been taken in.
     """

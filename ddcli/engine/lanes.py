@@ -179,7 +179,7 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
 
 
 def are_integers(records: Sequence[tuple[Any, ...]], layout: Layout) -> bool:
-    """Say whether a layout has nothing but int64 columns and each record is as many Python integers, of whatever size."""
+    """Return whether a layout has nothing but int64 columns and each record is as many Python integers, of whatever size."""
     count = len(layout.names)
     if not layout.only_int64 or not count or {*map(len, records)} != {count}:
         return False

@@ -176,7 +176,7 @@ def _put_off(step: Transit, schedule: Schedule[Deltas], given: Collection[Path],
 
 
 def _within(at: Address, path: Path, rounds: Rounds) -> bool:
-    """Say whether something moves in a loop, in these rounds of those around."""
+    """Return whether something moves in a loop, in these rounds of those around."""
     return at.what != KEPT and at.place[: len(path)] == path != at.place and at.rounds[: len(rounds)] == rounds
 
 

@@ -144,7 +144,7 @@ class Pool:
         return to_series("vu" if column.kind == "string" else "vz", len(lanes), [views, *windows, sizes], nulls)
 
     def has(self, lanes: Lanes, column: Type) -> bool:
-        """Say whether all lanes of a type stand for values that are here, or for null."""
+        """Return whether all lanes of a type stand for values that are here, or for null."""
         return self._table(_kind(column)).has(np.ascontiguousarray(lanes))
 
     def bytes_of(self, lanes: Lanes, column: Type) -> list[bytes | None]:

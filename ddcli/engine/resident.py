@@ -214,7 +214,7 @@ class Resident:
             self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave, done))
 
     def _take(self, leg: Leg, stage: Stage, passes: Sequence[Pass]) -> None:
-        """Tell the schedule what the shards gave in a stage."""
+        """Pass the updates that the shards emitted in a stage to the schedule."""
         path, rounds = leg.path, leg.rounds
         scope, feeds = self.nest.scopes[path], self.nest.feeds(path)
         for index in self.nest.leaving(path, leg.stage):

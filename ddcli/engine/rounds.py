@@ -38,12 +38,12 @@ class Interval(NamedTuple):
         return Interval(self.lower, self.upper, rounds)
 
     def has(self, time: Time) -> bool:
-        """Say whether a step over the interval closes a time."""
+        """Return whether a step over the interval closes a time."""
         return self.lower.less_equal(time) and not self.upper.less_equal(time)
 
 
 def before(times: np.ndarray, frontier: Frontier) -> np.ndarray:
-    """Say which rows of a matrix of times are not at or after any element of a frontier.
+    """Return which rows of a matrix of times are not at or after any element of a frontier.
 
     >>> from ddcli.engine.times import Frontier
     >>> before(np.array([[0, 5], [1, 1], [2, 3]]), Frontier([(1, 2), (2, 0)])).tolist()

@@ -292,7 +292,7 @@ class Schedule(Generic[P]):
                 yield from wakes
 
     def _has_work(self, path: Path, rounds: Rounds) -> bool:
-        """Say whether a loop has something to do in some rounds around."""
+        """Return whether a loop has something to do in some rounds around."""
         return bool(self._given(path, rounds)) or self._next(path, rounds) is not None
 
     def _next(self, path: Path, outer: Rounds) -> int | None:
@@ -306,7 +306,7 @@ class Schedule(Generic[P]):
         return first
 
     def _is_little(self, path: Path, rounds: Rounds, given: Found[P] | None = None) -> bool:
-        """Say whether what waits in a loop, and is given to it, is little."""
+        """Return whether what waits in a loop, and is given to it, is little."""
         if not self.little:
             return False
         return self.little(

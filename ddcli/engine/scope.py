@@ -124,7 +124,7 @@ class Scope:
         takes: bool = True,
         emits: bool = True,
     ) -> None:
-        """Say what an operator is called, by who counts and by people, and whether it only inserts for rows that do.
+        """Set an operator's `name` in counts, its `label` for people, and whether it returns only insertions for insertions.
 
         Where one stands at several places, rows are counted at the one that `takes` them and at the one that `emits` some.
         """
@@ -154,7 +154,7 @@ class Scope:
     # --- stepping -------------------------------------------------------------------------------------------------
 
     def announce(self, stage: Stage, tasks: int | None = None) -> None:
-        """Tell who watches, if there is anyone, that a stage begins."""
+        """Report to the progress, if there is one, that a stage begins."""
         if self.watch is not None:
             self.watch()
         if self.progress is SILENT:
@@ -230,7 +230,7 @@ class Scope:
 
     @staticmethod
     def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | Arriving]], due: set[int]) -> bool:
-        """Say whether a shard has something to do in a stage: of a small change most have not."""
+        """Return whether a shard has something to do in a stage: of a small change most have not."""
         return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
     def _arrived(

@@ -124,7 +124,7 @@ class Nest:
         return len(self.scopes) == 1 and self.is_single(())
 
     def is_single(self, path: Path) -> bool:
-        """Say whether a scope has one stage and one shard: then what waits in it waits for both."""
+        """Return whether a scope has one stage and one shard: then what waits in it waits for both."""
         scope = self.scopes[path]
         return len(scope.stages) == 1 and scope.workers.count == 1
 
@@ -203,5 +203,5 @@ class Nest:
 
 
 def _does(operator: Operator, method: str) -> bool:
-    """Say whether an operator does anything when a method is called that does nothing where an operator keeps nothing."""
+    """Return whether an operator does anything when a method is called that does nothing where an operator keeps nothing."""
     return getattr(type(operator), method) is not getattr(Stateless, method)

@@ -45,7 +45,7 @@ class Stage:
     goes_on: dict[int, int]
 
     def takes_in(self, index: int, *, shared: bool) -> bool:
-        """Say whether a trace takes in its updates after this stage: its last reader's where others read it, else its own."""
+        """Return whether a trace takes in its updates after this stage: its last reader's where others read it, else its own."""
         return index in (self.seals if shared else self.members)
 
 

@@ -25,7 +25,7 @@ CLOSED = "closed"
 
 
 def less_equal(one: Time, other: Time) -> bool:
-    """Say whether a time is at or before another.
+    """Return whether a time is at or before another.
 
     >>> less_equal((0, 1), (1, 0))
     False
@@ -36,7 +36,7 @@ def less_equal(one: Time, other: Time) -> bool:
 
 
 def less_than(one: Time, other: Time) -> bool:
-    """Say whether a time is before another."""
+    """Return whether a time is before another."""
     return one != other and less_equal(one, other)
 
 
@@ -120,17 +120,17 @@ class Frontier:
         return self if self.less_equal(time) else Frontier((*self.elements, time))
 
     def less_equal(self, time: Time) -> bool:
-        """Say whether an update may still appear at `time`."""
+        """Return whether an update may still appear at `time`."""
         if len(self.elements) == 1:
             return less_equal(self.elements[0], time)
         return any(less_equal(element, time) for element in self.elements)
 
     def less_than(self, time: Time) -> bool:
-        """Say whether `time` is after one of the elements: then it can't be one of them."""
+        """Return whether `time` is after one of the elements: then it can't be one of them."""
         return any(less_than(element, time) for element in self.elements)
 
     def dominates(self, other: Frontier) -> bool:
-        """Say whether this frontier is at or before another: all that the other allows, this one does."""
+        """Return whether this frontier is at or before another: all that the other allows, this one does."""
         if len(other.elements) == 1:
             return self.less_equal(other.elements[0])
         return all(self.less_equal(time) for time in other.elements)

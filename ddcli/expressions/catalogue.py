@@ -80,7 +80,7 @@ class Described:
         }
 
     def has(self, word: str) -> bool:
-        """Say whether a word is in its name or one of its other names, or in its description."""
+        """Return whether a word is in its name or one of its other names, or in its description."""
         texts = (self.name, self.signature, self.meaning, *self.other_names)
         return any(word.lower() in text.lower() for text in texts)
 

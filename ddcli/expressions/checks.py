@@ -57,7 +57,7 @@ class Checks:
         return found is not None and found[0] >= 0
 
     def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> None:
-        """Say that rows where `failing` is true fail (or are null, inside a try_ function)."""
+        """Have rows fail where `failing` is true (or be null, inside a try_ function)."""
         if is_safe(expression, self.ranges):
             return
         if self._tried is not None:

@@ -339,7 +339,7 @@ def _elsewhere(top: str, here: ModuleSpec | None) -> ModuleSpec | None:
 
 
 def _is_same(here: ModuleSpec | None, place: str | None) -> bool:
-    """Say whether a module is at a place, as one is that the environment finds in the pipeline's folder, too."""
+    """Return whether a module is at a place, as one is that the environment finds in the pipeline's folder, too."""
     if here is None or place is None:
         return False
     places = [here.origin, *(here.submodule_search_locations or ())]
@@ -379,7 +379,7 @@ def _file_of(module: ModuleType) -> str | None:
 
 
 def _is_in(folder: str, file: str | None) -> bool:
-    """Say whether a file is below a folder, whatever links lead there."""
+    """Return whether a file is below a folder, whatever links lead there."""
     if file is None or file.startswith(f"{folder}/"):
         return file is not None
     return f"{os.path.realpath(file)}/".startswith(f"{os.path.realpath(folder)}/".replace("//", "/"))

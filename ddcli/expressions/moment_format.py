@@ -86,7 +86,7 @@ def parts_of(text: str) -> list[tuple[str, str]]:
 
 
 def has_time(text: str) -> bool:
-    """Say whether a format has hours, or a part of them."""
+    """Return whether a format has hours, or a part of them."""
     return any(letter and letter in "HIMSfpz" for letter, _ in parts_of(text))
 
 

@@ -331,7 +331,7 @@ class ExpressionReader(FormReader):
         return fields_of(self, node, whole, names[1:])
 
     def is_table(self, name: str) -> bool:
-        """Say whether columns are qualified by this name."""
+        """Return whether columns are qualified by this name."""
         return any(table.lower() == name.lower() for table, _ in self.scope.qualified)
 
     def struct_column(self, name: str, field: str, node: exp.Expr, *, quoted: bool) -> Expression | None:

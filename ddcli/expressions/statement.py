@@ -77,12 +77,12 @@ def tables_in(query: exp.Expr, names: Collection[str]) -> list[exp.Table]:
 
 
 def names_some(query: exp.Expr, names: Collection[str]) -> bool:
-    """Say whether a query names one of some tables."""
+    """Return whether a query names one of some tables."""
     return bool(tables_in(query, names))
 
 
 def is_own(node: exp.Expr, name: str) -> bool:
-    """Say whether a name means a table that a `with` around the node defines."""
+    """Return whether a name means a table that a `with` around the node defines."""
     inside: exp.Expr = node
     around = node.parent
     while around is not None:

@@ -50,7 +50,7 @@ class WindowedExpression(NamedTuple):
 
 
 def is_window_function(name: str) -> bool:
-    """Say whether a name, in small letters, is that of a window function or an aggregate."""
+    """Return whether a name, in small letters, is that of a window function or an aggregate."""
     return name in WINDOW_FUNCTIONS or AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
 
 

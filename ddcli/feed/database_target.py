@@ -152,7 +152,7 @@ class DatabaseFeed:
         return self._database.name == "SQLite" or kind.kind in {*self._database.types, "decimal", "datetime"}
 
     def _unfit(self, column: pl.Series) -> str:
-        """Say what SQLite would make something else of in a column: a float that is no number is null there."""
+        """Return the problem of values in a column that SQLite would change: a float that is no number is null there."""
         if self._database.name != "SQLite":
             return ""
         if column.dtype.is_float() and column.is_nan().any():

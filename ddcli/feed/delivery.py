@@ -271,7 +271,7 @@ class OutputFeed:
         return StateError(problem, place=str(self.path), hint=BEGIN)
 
     def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
-        """Say whether a consumer is of this output, or of what it was before it was written anew."""
+        """Return whether a consumer is of this output, or of what it was before it was written anew."""
         manifest, _ = self._newest()
         names = {name for name, each in manifest.outputs.items() if each.log == output.log}
         logs = {each.log for each in manifest.outputs.values()}
@@ -291,7 +291,7 @@ class OutputFeed:
         raise StateError(f"the state at '{self.state}' writes no such output", place=str(self.path), hint=hint)
 
     def _is_published(self, manifest: Manifest) -> bool:
-        """Say whether all files of the output have their names."""
+        """Return whether all files of the output have their names."""
         return all(real(target.parent) != self.path for _, target in unpublished(self.state, manifest))
 
     def _changes(self, manifest: Manifest, output: OutputEntry, since: int) -> Delivery:

@@ -72,7 +72,7 @@ def time_text(clock: RunClock, upper: Frontier | None) -> str | None:
 
 
 def is_due(manifest: Manifest, at: int) -> bool:
-    """Say whether something in a state waits for a time that is not after this one."""
+    """Return whether something in a state waits for a time that is not after this one."""
     due = manifest.cache.get("due")
     return due is not None and bool(due <= at)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
-    """Say whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
+    """Return whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
     if request.refresh is not None or request.rewrite or request.withdrawn or request.reopened is not None:
         return True
     if manifest.plan != fingerprint:
@@ -43,7 +43,7 @@ def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
 
 
 def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
-    """Say whether no file is new, no progress has moved, and no row that waits may be taken now. Raises StateError for outputs that are not the state's.
+    """Return whether no file is new, no progress has moved, and no row that waits may be taken now. Raises StateError for outputs that are not the state's.
 
     If it is not, who `locks` the state looks at outputs under the lock.
     """
@@ -70,13 +70,13 @@ def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
 
 
 def _may_lack_keys(manifest: Manifest) -> bool:
-    """Say whether an earlier version made the state with joins put first, which may have lost keys: only its plan shows whether any did."""
+    """Return whether an earlier version made the state with joins put first, which may have lost keys: only its plan shows whether any did."""
     trees = manifest.cache["plan"]["generations"] if manifest.cache else ()
     return any(not tree.get("keys") and tree.get("joins", {}).get("first") for tree in trees)
 
 
 def _has_nothing(request: Request, manifest: Manifest) -> bool:
-    """Say so of the inputs alone."""
+    """Return whether the inputs alone have nothing new."""
     time, before = find_time(manifest), Frontier(manifest.upper)
     if request.until is not None:
         return find_upper(request, time, {}, manifest, None) == before

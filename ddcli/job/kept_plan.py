@@ -105,7 +105,7 @@ def load(path: Path, text: str) -> KeptPlan:
 
 
 def _same(spec: Spec) -> bool:
-    """Say whether the files that a spec includes, and its variables, are what they were."""
+    """Return whether the files that a spec includes, and its variables, are what they were."""
     from ddcli.spec.variables import digest_of, find
 
     # Each is looked up, as that notes that it is used.

@@ -173,7 +173,7 @@ def _plain(path: PurePath) -> PurePath:
 
 
 def takes(given: PurePath, file: PurePath) -> bool:
-    """Say whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
+    """Return whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
     given, file = _plain(given), _plain(file)
     if file.match(str(given)):
         return True

@@ -137,7 +137,7 @@ def _in_database(given: InputSpec, uri: str, base: Path, connections: Connection
 
 
 def is_behind(spec: Spec, base: Path) -> bool:
-    """Say whether a table seems to have changed since it was mirrored."""
+    """Return whether a table seems to have changed since it was mirrored."""
     for given in spec.inputs.values():
         if given.origin is not None:
             directory = locate(base, given.path.value)
@@ -148,7 +148,7 @@ def is_behind(spec: Spec, base: Path) -> bool:
 
 
 def _has_changed(given: InputSpec, base: Path, mark: Mark, connections: Connections | None = None) -> bool:
-    """Say whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it, or its file."""
+    """Return whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it, or its file."""
     assert given.origin is not None, "the input is at its mirror"
     if given.table == "delta":
         return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)

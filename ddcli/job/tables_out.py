@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool:
-    """Say whether the tables of all outputs seem to be up to their logs, and as their last commits left them."""
+    """Return whether the tables of all outputs seem to be up to their logs, and as their last commits left them."""
     for name, output in spec.outputs.items():
         if output.target is None or name not in manifest.outputs:
             continue

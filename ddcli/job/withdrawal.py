@@ -73,7 +73,7 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
 
 
 def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
-    """Say whether a path is in a table, or its mirror, or is the database that has it."""
+    """Return whether a path is in a table, or its mirror, or is the database that has it."""
     if given.origin is None:
         return False
     places = [given.path.value]

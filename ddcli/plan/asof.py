@@ -48,7 +48,7 @@ def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin
 
 
 def is_ordered(kind: Type) -> bool:
-    """Say whether values of a type have lanes in their order."""
+    """Return whether values of a type have lanes in their order."""
     return kind.kind not in UNORDERED_LANES and kind.kind not in ("null", "months")
 
 

@@ -184,7 +184,7 @@ class PlanChanges:
 
 
 def keeps_state(node: Node, times: int) -> bool:
-    """Say whether a node keeps something in the state, where times have so many coordinates."""
+    """Return whether a node keeps something in the state, where times have so many coordinates."""
     if isinstance(node, physical.Filtered) or physical.is_imported(node):
         return False
     always = (

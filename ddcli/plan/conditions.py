@@ -69,7 +69,7 @@ CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "
 
 
 def is_certain(expression: Expression) -> bool:
-    """Say whether an expression fails on no record: such a condition may be asked earlier than it is written."""
+    """Return whether an expression fails on no record: such a condition may be asked earlier than it is written."""
     if isinstance(expression, Column | Literal):
         return True
     if isinstance(expression, Call) and expression.function not in CERTAIN:
@@ -80,7 +80,7 @@ def is_certain(expression: Expression) -> bool:
 
 
 def _widens(have: Type, want: Type) -> bool:
-    """Say whether each value of a type is one of another."""
+    """Return whether each value of a type is one of another."""
     if have.is_integer and want.is_integer:
         (least, most), (low, high) = integer_range(have.kind), integer_range(want.kind)
         return low <= least and most <= high
@@ -92,7 +92,7 @@ def _widens(have: Type, want: Type) -> bool:
 
 
 def _has_value(expression: Expression) -> bool:
-    """Say whether an expression that reads no column can be evaluated. Of dates plus months, and of sums of decimals, which are common, that is known."""
+    """Return whether an expression that reads no column can be evaluated. Of dates plus months, and of sums of decimals, which are common, that is known."""
     if isinstance(expression, Call) and expression.function == "add_months":
         day, months = (each.value if isinstance(each, Literal) else None for each in expression.args)
         if isinstance(day, dt.date) and isinstance(months, int) and dt.MINYEAR < day.year + months / 12 < dt.MAXYEAR:

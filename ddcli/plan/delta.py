@@ -159,7 +159,7 @@ class _Joined:
         return None
 
     def _is_joined(self, place: Place) -> bool:
-        """Say whether a column must be equal to some other: then a record with a null there has no partner."""
+        """Return whether a column must be equal to some other: then a record with a null there has no partner."""
         return place in self.equal or place in self.equal.values()
 
     # --- one chain --------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class _Joined:
         return ends
 
     def _serves(self, arranged: _Side, at: int) -> bool:
-        """Say whether an arrangement has the records of a side, with all its columns that anything needs."""
+        """Return whether an arrangement has the records of a side, with all its columns that anything needs."""
         own = self.sides[at]
         present = all(self._is_joined((at, name)) for name in arranged.present)
         return present and arranged.collection == own.collection and {*own.names.values()} <= {*arranged.names.values()}

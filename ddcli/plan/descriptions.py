@@ -254,7 +254,7 @@ def _by(names: Iterable[str]) -> str:
 
 
 def _is_copy(name: str, columns: Container[str]) -> bool:
-    """Say whether a column is a second copy of one of these, as a join needs it that names a column twice."""
+    """Return whether a column is a second copy of one of these, as a join needs it that names a column twice."""
     found = SECOND_KEY.fullmatch(name)
     return found is not None and found["key"] in columns
 

@@ -39,7 +39,7 @@ def each_of(error: DdError) -> tuple[DdError, ...]:
 
 @contextmanager
 def placing(place: str, span: Span) -> Iterator[None]:
-    """Tell errors with their place in the file's tree, which says what operator of a long chain is meant.
+    """Add to errors their place in the file's tree, which names the operator in a long chain.
 
     An error from within a collection in place has one already. `span` is for those that have no place in the text.
     """

@@ -299,7 +299,7 @@ def _side_place(side: JoinSide) -> str:
 
 
 def _read_by_several(graph: Graph) -> dict[str, bool]:
-    """Say of each collection and side, by place, whether several read it."""
+    """Return for each collection and side, by place, whether several read it."""
     found: dict[str, bool] = {}
     for at, _, several in _readers(graph):
         found[at] = several or at in found

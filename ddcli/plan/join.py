@@ -32,7 +32,7 @@ def match_keys(left: Relation, right: Relation, on: Sequence[tuple[Text, Text]])
 
 
 def comparable(one: Type, other: Type) -> bool:
-    """Say whether equal values of the two types have equal lanes, nulls aside."""
+    """Return whether equal values of the two types have equal lanes, nulls aside."""
     if one.is_integer and other.is_integer:
         return one.kind == other.kind or "uint64" not in (one.kind, other.kind)
     if one.is_float and other.is_float:

@@ -57,13 +57,13 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
 
 
 def much_smaller(sizes: Mapping[str, int], node: Join, first: Join) -> bool:
-    """Say whether what `node` would join first is much smaller than what is joined with it then, by the bytes of inputs."""
+    """Return whether what `node` would join first is much smaller than what is joined with it then, by the bytes of inputs."""
     large, small, other = (_size(each, sizes) for each in (*first.inputs, node.right))
     return large is not None and small is not None and other is not None and MUCH * max(small, other) <= large
 
 
 def keeps_key(node: Join, first: Join) -> bool:
-    """Say whether a join has a key of the one before it as a key of its own."""
+    """Return whether a join has a key of the one before it as a key of its own."""
     partner, origin = dict(first.on), {name: source for name, side, source in first.columns if side != "right"}
     return any(side == "key" and origin.get(source) in partner for _, side, source in node.columns)
 

@@ -63,7 +63,7 @@ def by_conditions(side: JoinSide) -> float:
 
 
 def stays_above(side: JoinSide, share: Share = by_conditions) -> bool:
-    """Say whether most rows pass the filter of a side, so that it may be asked of its join."""
+    """Return whether most rows pass the filter of a side, so that it may be asked of its join."""
     return share(side) >= MOST
 
 
@@ -73,7 +73,7 @@ def kept_rows(sides: Iterable[JoinSide], share: Share) -> float:
 
 
 def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
-    """Say whether a collection is to be kept, in the place of these sides of it."""
+    """Return whether a collection is to be kept, in the place of these sides of it."""
     filtered = {side.identity for side in sides if side.conditions and stays_above(side, share)}
     return bool(filtered) and kept_rows(sides, share) >= OFTEN
 
@@ -123,7 +123,7 @@ def sides_above(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], 
 
 
 def _is_above(known: Mapping[str, bool] | None, side: JoinSide) -> bool:
-    """Say whether the filter of a side is asked of its join; one that is not known joins those of a collection that is kept whole."""
+    """Return whether the filter of a side is asked of its join; one that is not known joins those of a collection that is kept whole."""
     return known is not None and (known[side.identity] if side.identity in known else stays_above(side))
 
 

@@ -27,7 +27,7 @@ def columns_of(expressions: Iterable[Expression]) -> Columns:
 
 
 def is_unique(keys: Keys, columns: Iterable[str]) -> bool:
-    """Say whether no two records agree on these columns."""
+    """Return whether no two records agree on these columns."""
     return any(key <= set(columns) for key in keys)
 
 

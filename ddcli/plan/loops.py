@@ -118,7 +118,7 @@ def entering(iterate: Iterate) -> list[Node]:
 
 
 def is_looped(graph: Iterable[Node]) -> bool:
-    """Say whether some of these nodes are loops."""
+    """Return whether some of these nodes are loops."""
     return any(isinstance(node, Iterate) for node in graph)
 
 

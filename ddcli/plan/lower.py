@@ -241,7 +241,7 @@ class GraphLowering:
         return lower_asof(node, self.node(node.left), self.node(node.right), self.schema(node))
 
     def unique(self, node: Node, columns: Sequence[str]) -> bool:
-        """Say whether no two records of a collection agree on these columns."""
+        """Return whether no two records of a collection agree on these columns."""
         return logical.is_unique(node.unique, columns)
 
     def side(self, child: Node, keys: Sequence[str], *, fuse: bool = False) -> Node:

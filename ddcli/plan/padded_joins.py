@@ -48,7 +48,7 @@ def typed(node: Node, schema: Schema) -> Node:
 
 
 def drops(condition: Expression, padded: AbstractSet[str]) -> bool:
-    """Say whether a condition is true of no record in which these columns are null."""
+    """Return whether a condition is true of no record in which these columns are null."""
     if isinstance(condition, Call):
         of = [drops(each, padded) for each in condition.args]
         if condition.function in ("and", "or"):
@@ -68,7 +68,7 @@ def _is_test(expression: Expression) -> bool:
 
 
 def is_null(expression: Expression, padded: AbstractSet[str]) -> bool:
-    """Say whether an expression is null of every record in which these columns are null."""
+    """Return whether an expression is null of every record in which these columns are null."""
     if isinstance(expression, Column):
         return expression.name in padded
     if isinstance(expression, Literal):
@@ -85,7 +85,7 @@ def is_null(expression: Expression, padded: AbstractSet[str]) -> bool:
 
 
 def passes(expression: Expression, padded: AbstractSet[str]) -> bool:
-    """Say whether an expression fails on no record in which these columns are null: of null and any number the sum is null."""
+    """Return whether an expression fails on no record in which these columns are null: of null and any number the sum is null."""
     if is_certain(expression):
         return True
     if not isinstance(expression, Call | Cast) or not all(passes(each, padded) for each in expression.children):

@@ -138,7 +138,7 @@ class Arrangement(Node):
 
 
 def is_imported(node: Node) -> bool:
-    """Say whether a node is the very arrangement that another pipeline keeps."""
+    """Return whether a node is the very arrangement that another pipeline keeps."""
     if not isinstance(node, Arrangement) or isinstance(node, Filtered | KeptArrangement):
         return False
     (scan,) = node.inputs

@@ -68,7 +68,7 @@ def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True
 
 
 def read_by_several(graph: Graph) -> dict[str, bool]:
-    """Say of each node of a graph, by fingerprint, and of each side, by name, whether several read it."""
+    """Return for each node of a graph, by fingerprint, and for each side, by name, whether several read it."""
     found: dict[str, bool] = {}
 
     def read(name: str) -> None:
@@ -304,7 +304,7 @@ def _movable(node: Node) -> Parts:
 
 
 def _is_certain_step(node: logical.Apply) -> bool:
-    """Say whether a step is a filter or a projection that fails on no record."""
+    """Return whether a step is a filter or a projection that fails on no record."""
     if isinstance(node, logical.FilterOnRead):
         return False
     if isinstance(node.step, FilterStep):
@@ -313,7 +313,7 @@ def _is_certain_step(node: logical.Apply) -> bool:
 
 
 def _is_certain_call(call: WindowCall) -> bool:
-    """Say whether a window's value fails on no partition: ends of a frame that are a number away may be too large."""
+    """Return whether a window's value fails on no partition: ends of a frame that are a number away may be too large."""
     expressions = [*call.args, *(call.aggregate.args if call.aggregate is not None else ())]
     if call.aggregate is not None:
         expressions += [expression for expression, _ in call.aggregate.order_by]

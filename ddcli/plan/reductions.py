@@ -35,7 +35,7 @@ UNORDERED_LANES = frozenset({"string", "binary", "list", "struct"})
 
 
 def is_accumulable(call: AggregateCall) -> bool:
-    """Say whether a call is a sum over records, so that its number is all that has to be kept.
+    """Return whether a call is a sum over records, so that its number is all that has to be kept.
 
     Sums of floats are not: taking one away again would leave the rounding behind.
     """
@@ -47,7 +47,7 @@ def is_accumulable(call: AggregateCall) -> bool:
 
 
 def is_gathered(call: AggregateCall) -> bool:
-    """Say whether a call has no kernel: its groups' rows are gathered and handed to polars."""
+    """Return whether a call has no kernel: its groups' rows are gathered and handed to polars."""
     if is_accumulable(call):
         return False
     kinds = [argument.type.kind for argument in call.args]

@@ -65,7 +65,7 @@ def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
 
 
 def is_choice(node: Node) -> bool:
-    """Say whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
+    """Return whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
     return (
         isinstance(node, physical.Linear)
         and len(node.steps) == 1

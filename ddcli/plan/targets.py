@@ -86,7 +86,7 @@ def refused_columns(output: OutputSpec, schema: Schema, time: Schema) -> Iterato
 
 
 def _refused_field(target: TargetSpec, kind: Type) -> str:
-    """Say which name of a struct's field, however deep inside a type, a table can't have."""
+    """Return which name of a struct's field, however deep inside a type, a table can't have."""
     if kind.inner is not None:
         return _refused_field(target, kind.inner)
     seen: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _refused_field(target: TargetSpec, kind: Type) -> str:
 
 
 def _refused_table(target: TargetSpec) -> str:
-    """Say why an output can't have a table of this name in a database."""
+    """Return why an output can't have a table of this name in a database."""
     if target.kind != DATABASE:
         return ""
     *_, last = parts = target.called.split(".")
@@ -109,7 +109,7 @@ def _refused_table(target: TargetSpec) -> str:
 
 
 def too_long_name(product: str, name: str) -> str:
-    """Say what is wrong with a name that a database would cut, so that it is another one."""
+    """Return the problem of a name that a database would cut, so that it becomes another one."""
     cut = product == "postgres" and len(name.encode()) > LONGEST
     return f"Postgres has no names of more than {LONGEST} bytes, as '{name}' is" if cut else ""
 

@@ -67,7 +67,7 @@ def _(node: physical.WindowedGroup) -> str:
 
 
 def in_order_of_time(node: Node) -> bool:
-    """Say whether the times of a node are totally ordered: one coordinate, outside of loops. Elsewhere windows and as-of joins read whole groups."""
+    """Return whether the times of a node are totally ordered: one coordinate, outside of loops. Elsewhere windows and as-of joins read whole groups."""
     if node.free:
         return False
     while node.inputs:
@@ -83,7 +83,7 @@ def _of_all(node: Node) -> str | None:
 
 
 def is_constant(node: Node, column: str) -> bool:
-    """Say whether a column has one value only, as far as what computes it shows."""
+    """Return whether a column has one value only, as far as what computes it shows."""
     while isinstance(node, physical.Linear | physical.Arrangement | physical.OrderLanes):
         for step in reversed(node.steps) if isinstance(node, physical.Linear) else ():
             if isinstance(step, MapStep):

@@ -176,7 +176,7 @@ class FoundContents:
         return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
 
     def _keeps_rows(self, names: set[str]) -> bool:
-        """Say whether the state shows that one of some inputs has had a row: a record of it is in an arrangement. The smallest is read first."""
+        """Return whether the state shows that one of some inputs has had a row: a record of it is in an arrangement. The smallest is read first."""
         assert self.manifest is not None
         ways, stored, _ = self._state
         entries = self.manifest.arrangements
@@ -231,7 +231,7 @@ def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
 
 
 def _is_timed(node: Node) -> bool:
-    """Say whether an operator's result depends on the times of what it reads; of a loop, whether one in its body does."""
+    """Return whether an operator's result depends on the times of what it reads; of a loop, whether one in its body does."""
     if isinstance(node, loops.Leave):
         return any(isinstance(each, TIMED) and each.free for each in Graph({"": node}).nodes())
     return isinstance(node, TIMED)

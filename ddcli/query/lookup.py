@@ -97,7 +97,7 @@ class Lookup:
         return self._ways.keys(self._node)
 
     def answers(self, key: Mapping[str, Any]) -> bool:
-        """Say whether records can be found by these values: the first columns of one of the keys mostly do."""
+        """Return whether records can be found by these values: the first columns of one of the keys mostly do."""
         known = {name: value is not None for name, value in key.items()}
         return any(self._ways.answers(node, known) for node in self._nodes)
 

@@ -93,7 +93,7 @@ class Ways:
                     yield node
 
     def answers(self, node: Node, known: Mapping[str, bool]) -> bool:
-        """Say whether the records of a node can be found of which these columns are known: values, or (False) nulls."""
+        """Return whether the records of a node can be found of which these columns are known: values, or (False) nulls."""
         if self.usable(node, known):
             return True
         match node:

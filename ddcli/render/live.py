@@ -86,7 +86,7 @@ class LiveProgress(Progress):
             self._thread = None
 
     def say(self, line: str) -> None:
-        """Say a line, above what is shown."""
+        """Print a line above the progress."""
         with self._lock:
             live = self._live
         if live is None:

@@ -196,7 +196,7 @@ def _json_lines(frame: pl.DataFrame) -> bytes:
 
 
 def _has_no_number(column: pl.Series) -> bool:
-    """Say whether there are floats in a column, its lists and structs, that JSON has no number for."""
+    """Return whether there are floats in a column, its lists and structs, that JSON has no number for."""
     while isinstance(column.dtype, pl.List):
         column = column.drop_nulls().explode()
     if isinstance(column.dtype, pl.Struct):

@@ -175,7 +175,7 @@ class SharedReader:
         return Rehashed(StoredBatch(path, file, self.layout, pool), self.shared.manifest.secret_bytes)
 
     def _is_hashed_as(self, pool: Pool) -> bool:
-        """Say whether the arrangement has the lanes of a pool, and so its order and its shards."""
+        """Return whether the arrangement has the lanes of a pool, and so its order and its shards."""
         return not self.layout.hashed or self.shared.manifest.secret_bytes == pool.secret
 
     def due(self, batch: StoredBatch | Rehashed, lower: Frontier | None, upper: Frontier) -> np.ndarray:
@@ -216,11 +216,11 @@ class SharedReader:
         return found
 
     def _old(self, upper: Frontier) -> bool:
-        """Say whether a batch up to this frontier was there when the import began."""
+        """Return whether a batch up to this frontier was there when the import began."""
         return upper.dominates(self.begin)
 
     def _taken(self, at: int, taken: Frontier) -> bool:
-        """Say whether all of a file's updates are before a frontier."""
+        """Return whether all of a file's updates are before a frontier."""
         upper = Frontier(self._files[at][1].upper)
         return upper.dominates(taken) and (not self._old(upper) or self.begin.dominates(taken))
 
@@ -289,7 +289,7 @@ class Rehashed:
 
 
 def _has_values(keys: np.ndarray, key: Layout, pool: Pool) -> bool:
-    """Say whether a pool knows the values behind the lanes of keys."""
+    """Return whether a pool knows the values behind the lanes of keys."""
     hashed = ((key.lanes(name).start, kind) for name, kind in key.schema.items() if kind.kind in POOLED)
     return all(pool.has(keys[:, lane], kind) for lane, kind in hashed)
 

@@ -112,7 +112,7 @@ PYTHON = Record(_function, FUNCTION, "a mapping", "{function: 'prices:convert', 
 
 
 def names_function(node: Node, place: NodePlace, notes: Notes) -> bool:
-    """Say whether a mapping is about a Python function: it has the key, which then must name one."""
+    """Return whether a mapping is about a Python function: it has the key, which then must name one."""
     for word, value in node.entries if isinstance(node, Mapping) else ():
         if word.value == "function":
             FUNCTION_NAME.read(value, place.key(word), notes)

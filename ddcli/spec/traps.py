@@ -23,7 +23,7 @@ def balance(expression: str) -> int:
 
 
 def unfinished(expression: str) -> bool:
-    """Say whether an expression surely goes on: an open quote or parenthesis, or an operator at its end."""
+    """Return whether an expression surely goes on: an open quote or parenthesis, or an operator at its end."""
     bare = QUOTED.sub("''", expression)
     return (
         balance(expression) > 0

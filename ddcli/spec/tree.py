@@ -46,7 +46,7 @@ class Scalar:
     free: bool = False
 
     def may_be(self, kind: str) -> bool:
-        """Say whether it can be read as a value of a kind."""
+        """Return whether it can be read as a value of a kind."""
         return self.kind == kind or (self.free and scalar_kind(self.text.value) == kind)
 
     @property

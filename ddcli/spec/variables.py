@@ -77,7 +77,7 @@ def is_secret(name: str) -> bool:
 
 
 def is_variable(text: str) -> bool:
-    """Say whether a text is one variable as a whole.
+    """Return whether a text is one variable as a whole.
 
     >>> [is_variable(text) for text in ("${N:-1}", "$${N}", "${A}${B}", "a/${N}")]
     [True, False, False, False]

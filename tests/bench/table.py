@@ -39,7 +39,7 @@ class Asked:
         return ", ".join(parts)
 
     def met_by(self, figure: Figure) -> bool:
-        """Say whether a figure keeps within every bound."""
+        """Return whether a figure keeps within every bound."""
         return not (
             (self.seconds is not None and figure.seconds > self.seconds)
             or (self.times is not None and figure.seconds > self.times * figure.peers[self.peer])

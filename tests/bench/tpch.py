@@ -264,7 +264,7 @@ def repr_of(record: Sequence[object]) -> tuple[object, ...]:
 
 
 def alike(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
-    """Say whether two records are the same, but for the last digits of numbers."""
+    """Return whether two records are the same, but for the last digits of numbers."""
     return all(
         math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-6) if isinstance(x, float) and isinstance(y, float) else x == y
         for x, y in zip(a, b, strict=True)

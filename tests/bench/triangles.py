@@ -110,7 +110,7 @@ def computed(edges: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def same(updates: np.ndarray, rows: np.ndarray) -> bool:
-    """Say whether updates add up to rows."""
+    """Return whether updates add up to rows."""
     both = pl.concat(
         [
             pl.DataFrame(updates[:, [0, 1, 2, -1]], ["a", "b", "c", "diff"], orient="row"),

@@ -27,7 +27,7 @@ outputs:
 
 
 def same(values, others):
-    """Say whether values are the same, NaN being itself."""
+    """Return whether values are the same, NaN being itself."""
     return [repr(value) for value in values] == [repr(value) for value in others]
 
 

@@ -62,5 +62,5 @@ def difference(a, b, names, key=(), near=None):
 
 
 def is_near(near, name, one, other):
-    """Say whether two values are near: null and NaN are near nothing."""
+    """Return whether two values are near: null and NaN are near nothing."""
     return NAN not in (one, other) and None not in (one, other) and near(name, one, other)

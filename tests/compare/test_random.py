@@ -34,7 +34,7 @@ KEYS = [None, ("id",), ("id", "part"), tuple(NAMES), ("amount",)]
 
 
 def near(name, one, other):
-    """Say whether values are within the tolerances below."""
+    """Return whether values are within the tolerances below."""
     if name == "amount":
         return abs(one - other) <= 0.5 and abs(one) != float("inf") and abs(other) != float("inf")
     if name == "price":

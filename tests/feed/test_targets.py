@@ -93,7 +93,7 @@ def _die(*_arguments, **_named):
 
 
 def _has_news(folder, target, kind):
-    """Say whether a delivery has something to write."""
+    """Return whether a delivery has something to write."""
     feed = OutputFeed.open("out/totals", folder)
     manifest, output = feed._newest()
     at = open_target(kind, "totals", Subscription("index", manifest.identity, output.log), folder).position()

@@ -34,7 +34,7 @@ def box(corner: Time) -> Frontier:
 
 
 def is_closed(frontier: Frontier, time: Time) -> bool:
-    """Say whether nothing may appear any more at a time."""
+    """Return whether nothing may appear any more at a time."""
     return not any(less_equal(element, time) for element in frontier)
 
 

@@ -170,7 +170,7 @@ class _Judged:
         return True
 
     def _may_refuse(self, error: Exception, meant: Iterable) -> bool:
-        """Say whether a run may be refused with an error, from what the times mean that it was to close."""
+        """Return whether a run may be refused with an error, from what the times mean that it was to close."""
         meant = list(meant)
         failing = any(isinstance(found, Fails) for found in meant)
         if isinstance(error, EngineError):
@@ -180,11 +180,11 @@ class _Judged:
         return failing or (self._fallible() and (odd or self._cancels()))
 
     def _fallible(self) -> bool:
-        """Say whether any expression of the pipeline may fail."""
+        """Return whether any expression of the pipeline may fail."""
         return " / " in self.case.text or "as int64)" in self.case.text
 
     def _cancels(self) -> bool:
-        """Say whether rows may pass an expression that are in no collection, because others take them back at once."""
+        """Return whether rows may pass an expression that are in no collection, because others take them back at once."""
         inputs = [
             canonical([record, time])
             for name in logical.sources(self.graph)

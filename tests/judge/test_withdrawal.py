@@ -231,7 +231,7 @@ class Shop:
             self.run(None, place)
 
     def lies(self, path):
-        """Say whether a file lies where it came because it was withdrawn before it was moved."""
+        """Return whether a file lies where it came because it was withdrawn before it was moved."""
         manifest = read_newest(self.folder / ".dd/p")
         return any(file.withdrawn and self.folder / "in" / file.path == path for file in manifest.inputs["a"].files)
 

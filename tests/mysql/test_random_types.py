@@ -45,7 +45,7 @@ def written(kind):
 
 
 def usable(value, kind):
-    """Say whether the database has a value: it has no NaN, no nanoseconds, and its timestamps are of 68 years."""
+    """Return whether the database has a value: it has no NaN, no nanoseconds, and its timestamps are of 68 years."""
     if isinstance(value, float):
         return math.isfinite(value) and (kind.kind == "float64" or value == 0 or abs(value) > 2**-126)
     if kind.kind == "time" and value is not None:

@@ -26,7 +26,7 @@ Rows = list[tuple["Mapping[str, Any]", int]]
 
 
 def is_present(calls: Iterable[AggregateCall], rows: Rows) -> bool:
-    """Say whether a group has a result: while any row is left; where all its aggregates are sums, while one is not zero."""
+    """Return whether a group has a result: while any row is left; where all its aggregates are sums, while one is not zero."""
     return any(sums(calls, rows)) if all(map(is_accumulable, calls)) else bool(rows)
 
 

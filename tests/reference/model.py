@@ -371,7 +371,7 @@ class Model:
         (now,) = self.now
 
         def there(row: Row) -> bool:
-            """Say whether lower <= now < upper; a bound that is null is never met."""
+            """Return whether lower <= now < upper; a bound that is null is never met."""
             lower, upper = (self._needed(bound, row) if bound else ... for bound in (node.lower, node.upper))
             from_then = lower is ... or (lower is not None and lower <= time_value(now, node.lower.type))
             return from_then and (upper is ... or (upper is not None and time_value(now, node.upper.type) < upper))

@@ -88,7 +88,7 @@ class Ordered:
         ]
 
     def _reaches(self, frame: Frame, bound: FrameBound, at: int, other: int, side: int) -> bool:
-        """Say whether a row is on the inner side of a bound of the frame: at or after its start, at or before its end."""
+        """Return whether a row is on the inner side of a bound of the frame: at or after its start, at or before its end."""
         if bound.direction and bound.offset is None:
             return True
         distance = 0 if bound.offset is None else bound.offset.value
@@ -109,7 +109,7 @@ class Ordered:
         return one <= two if side > 0 else two <= one
 
     def _null_side(self, other: int, at: int, side: int) -> bool:
-        """Say whether a null is on the inner side of a bound by distance of a row that has a value: one that comes after the start is."""
+        """Return whether a null is on the inner side of a bound by distance of a row that has a value: one that comes after the start is."""
         return (other - at) * side < 0
 
 

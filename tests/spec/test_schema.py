@@ -24,7 +24,7 @@ SAYS_NOTHING = {"$schema", "$defs", "title", "description", "examples"}
 
 
 def valid(value, schema):
-    """Say whether a value has a schema's shape: the keywords of draft 2020-12 that we use, as the draft defines them."""
+    """Return whether a value has a schema's shape: the keywords of draft 2020-12 that we use, as the draft defines them."""
     tests = {
         "type": lambda kinds: any(KINDS[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
         "enum": lambda values: value in values,

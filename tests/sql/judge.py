@@ -171,7 +171,7 @@ def records(found: Any) -> Counter[tuple[Any, ...]]:
 
 
 def may_be_several(node: Node) -> bool:
-    """Say whether a statement has a subquery that must return one row, and may return several."""
+    """Return whether a statement has a subquery that must return one row, and may return several."""
     expressions: list[Expression] = []
     for each in Graph({"": node}).nodes():
         if isinstance(each, logical.Apply) and isinstance(each.step, FilterStep):

@@ -36,7 +36,7 @@ APART = {
 
 
 def is_shared(node):
-    """Say whether a reduction is joined, of which the sum over the join is made."""
+    """Return whether a reduction is joined, of which the sum over the join is made."""
     nodes = Graph({"": node}).nodes()
     return any(isinstance(each, Join) and any(name.startswith("#part") for name in each.schema) for each in nodes)
 

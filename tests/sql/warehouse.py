@@ -143,7 +143,7 @@ def plain(value: Any, approximate: bool) -> Any:
 
 
 def alike(one: Row, other: Row, near: float = 2e-6) -> bool:
-    """Say whether two rows are the same, but for the last digits of what DuckDB has as floats, and we to 6 digits."""
+    """Return whether two rows are the same, but for the last digits of what DuckDB has as floats, and we to 6 digits."""
     return all(
         math.isclose(a, b, rel_tol=1e-5, abs_tol=near) if isinstance(a, float) and isinstance(b, float) else a == b
         for a, b in zip(one, other, strict=True)

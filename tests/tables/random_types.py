@@ -113,7 +113,7 @@ def plain(value):
 
 
 def has(value, wanted):
-    """Say whether a value, or one inside it, is `wanted`."""
+    """Return whether a value, or one inside it, is `wanted`."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return wanted(value) or any(has(each, wanted) for each in inside)
 

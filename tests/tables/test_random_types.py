@@ -13,7 +13,7 @@ from tests.tables.random_types import Journey, has
 
 
 def no_nan(value):
-    """Say whether a value has no NaN in it, which SQLite can't hold."""
+    """Return whether a value has no NaN in it, which SQLite can't hold."""
     return not has(value, lambda each: isinstance(each, float) and each != each)  # noqa: PLR0124 - only NaN is not itself
 
 

@@ -250,7 +250,7 @@ class Machine(RuleBasedStateMachine):
         assert (self.counts(self.rows(picture)) == seen).all(), "a reader keeps the picture that he took"
 
     def may_advance(self):
-        """Say whether times need not stay apart for the state: a run that inserts once doesn't merge them, this one may."""
+        """Return whether times need not stay apart for the state: a run that inserts once doesn't merge them, this one may."""
         return not self.past and not self.readers
 
     @precondition(may_advance)

@@ -64,7 +64,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_full_refresh(path: Path, tree: dict[str, Any]) -> bool:
-    """Say whether dbt wrote the manifest under `--full-refresh`: the results of the same call say so."""
+    """Return whether dbt wrote the manifest under `--full-refresh`: the results of the same call say so."""
     beside = path.with_name("run_results.json")
     if not beside.is_file() or beside.stat().st_size > LARGEST:
         return False

@@ -68,7 +68,7 @@ def carried(module: str) -> Code | None:
 
 
 def is_kept(module: str) -> bool:
-    """Say whether a module's code need not be compiled."""
+    """Return whether a module's code need not be compiled."""
     if carried(module) is not None:
         return True
     return compilers() is not None and read(cache_dir() / file_name(module)) is not None
@@ -214,7 +214,7 @@ def _compile(module: str, folder: Path, ahead: Sequence[str]) -> None:
 
 
 def _writable(folder: Path) -> bool:
-    """Say whether files can be made in a folder, making it where it is missing, and it is this user's alone when it is made."""
+    """Return whether files can be made in a folder, making it where it is missing, and it is this user's alone when it is made."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -134,7 +134,7 @@ def array_value(context: Any, builder: Any, array: Any, data: Any, shape: list[A
 
 
 def acceptable(thing: int, array_type: int, dimensions: int, first: int, second: int) -> bool:
-    """Say whether an object is a C-contiguous array of a dtype: `first` and `second` are the letters it may have."""
+    """Return whether an object is a C-contiguous array of a dtype: `first` and `second` are the letters it may have."""
     if word(thing, HEADER_WORDS - 1) != array_type or word(thing, HEADER_WORDS + 1) & 0xFFFFFFFF != dimensions:
         return False
     described = word(word(thing, HEADER_WORDS + 5), HEADER_WORDS + 1)

@@ -34,13 +34,13 @@ def strangers(folder: Path) -> str | None:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Say whether an open file is a plain one that nobody but this user, or root, may write."""
+    """Return whether an open file is a plain one that nobody but this user, or root, may write."""
     own = status.st_uid in (0, os.getuid()) and (not status.st_mode & OTHERS or _is_private(status))
     return own and stat.S_ISREG(status.st_mode)
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Say whether only a group may write that is the user's own, named like him and with nobody else: many systems give each user one."""
+    """Return whether only a group may write that is the user's own, named like him and with nobody else: many systems give each user one."""
     if status.st_mode & stat.S_IWOTH:
         return False
     import grp

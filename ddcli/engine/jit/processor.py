@@ -19,7 +19,7 @@ IDENTITY = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
 
 def takes_images() -> bool:
-    """Say whether code for this machine is linked to images that any process loads; elsewhere LLVM loads it."""
+    """Return whether code for this machine is linked to images that any process loads; elsewhere LLVM loads it."""
     return sys.platform == "linux" and os.uname().machine == "x86_64" and sys.maxsize > 1 << 32
 
 

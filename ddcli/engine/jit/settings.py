@@ -96,5 +96,5 @@ def set_announce(listener: Callable[[str], None]) -> None:
 
 
 def announce(line: str) -> None:
-    """Tell the person who waits."""
+    """Report to the listener what the process waits for."""
     _listener(line)

@@ -188,14 +188,14 @@ class AsofJoin:
 
     @staticmethod
     def _differ(found: Lanes, one: Lanes, other: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Say where two partners are other rows."""
+        """Return where two partners are other rows."""
         differ: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (one < 0) != (other < 0)
         both = np.flatnonzero((one >= 0) & (other >= 0))
         differ[both] = (found[one[both]] != found[other[both]]).any(axis=1)
         return differ
 
     def _at(self, found: Lanes, partner: Lanes, moved: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Say which partners are at the changed place itself."""
+        """Return which partners are at the changed place itself."""
         at: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = partner >= 0
         some = np.flatnonzero(at)
         at[some] = (found[partner[some], 1 : 1 + self.lanes] == moved[some, 1:-2]).all(axis=1)

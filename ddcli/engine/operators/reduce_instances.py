@@ -192,7 +192,7 @@ def few_turns(
 
 
 def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bool_] | None:
-    """Say which times are before the frontier `upper` (not at or after any of its elements); None when all are."""
+    """Return which times are before the frontier `upper` (not at or after any of its elements); None when all are."""
     if upper is None:
         return None
     elements = list(upper)

@@ -185,7 +185,7 @@ class Revisiting:
             self._first = Frontier(((low,),))
 
     def _ahead(self, times: Lanes, *, some_seeds: bool) -> bool:
-        """Say whether some time of the interval is after the first one to be evaluated now, in totally ordered time; `times` are the delta's."""
+        """Return whether some time of the interval is after the first one to be evaluated now, in totally ordered time; `times` are the delta's."""
         if self.nt > 1 or not self._first.elements or self._last == self._first.elements[0][0]:
             return False
         first = self._first.elements[0][0] if some_seeds else int(times.min(initial=NEVER))

@@ -332,7 +332,7 @@ class _Sources(list[np.ndarray]):
 
 
 def is_marked(order: Lanes) -> Mask:
-    """Say of places, by the lanes of their order, which may have a mark. States hold marks: this stays as it is.
+    """Return which places may have a mark, by the lanes of their order. States hold marks: this stays as it is.
 
     >>> int(is_marked(np.arange(100_000)[:, None]).sum())
     369

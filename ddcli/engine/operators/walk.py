@@ -96,7 +96,7 @@ class Walk:
         return found[0] if len(found) > 1 else kernels.Histories([], 0), found[-1]
 
     def _is_read_whole(self, keys: int) -> bool:
-        """Say whether so many keys are sooner found in all batches each time than copied once and found in the copies."""
+        """Return whether so many keys are sooner found in all batches each time than copied once and found in the copies."""
         return keys <= ONCE and all(trace.in_memory for trace in self.traces)
 
     def _remember(self, keys: Lanes) -> bool:

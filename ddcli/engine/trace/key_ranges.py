@@ -81,7 +81,7 @@ def within(trace: object, low: Lanes, high: Lanes, nk: int) -> Nearby:
 
 
 def _before(one: Lanes, other: Lanes) -> NDArray[np.bool_]:
-    """Say of rows whether those of one matrix are before those of another."""
+    """Return for each pair of rows whether the one of the first matrix is before that of the second."""
     less, same = np.zeros(len(one), np.bool_), np.ones(len(one), np.bool_)
     for lane in range(one.shape[1]):
         less |= same & (one[:, lane] < other[:, lane])

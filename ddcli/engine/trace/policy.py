@@ -52,7 +52,7 @@ def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
 
 
 def joins(size: int, rows: int, limit: int, ratio: int = RATIO) -> bool:
-    """Say whether a batch is merged at once with so many younger rows: it is due, and both are no more than `limit` rows."""
+    """Return whether a batch is merged at once with so many younger rows: it is due, and both are no more than `limit` rows."""
     return size < ratio * rows and rows + size <= limit
 
 
@@ -75,7 +75,7 @@ def fuel(inserted: int) -> int:
 
 
 def waits(inserted: int, waiting: int) -> bool:
-    """Say whether a batch of so many rows waits, behind so many that do, to be merged with those that come next."""
+    """Return whether a batch of so many rows waits, behind so many that do, to be merged with those that come next."""
     return 0 < FUEL * inserted <= LEAST_FUEL and waiting < WAITING
 
 

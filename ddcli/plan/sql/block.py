@@ -105,12 +105,12 @@ class Block:
         return Case(((several, wrong),), column(self.node, value), kind.or_null(), span=wrong.span)
 
     def exists(self, query: exp.Expr) -> Expression:
-        """Say of each record whether a subquery has rows."""
+        """Return for each record whether a subquery has rows."""
         result, pairs = self._lowered(query)
         return self._marked(result.node, pairs)
 
     def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
-        """Say of each record whether values are one of a subquery's rows: null where that is not known."""
+        """Return for each record whether values are one of a subquery's rows: null where that is not known."""
         result, pairs = self._members(values, query)
         found = result.node
         members = [column(found, name) for _, name in result.columns]
@@ -129,7 +129,7 @@ class Block:
         return Case(tuple(branches), Literal(False, BOOL), BOOL.or_null(some_null))
 
     def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
-        """Say of each record whether a comparison is true of some, or of every row of a subquery: null where that is not known."""
+        """Return for each record whether a comparison is true of some, or of every row of a subquery: null where that is not known."""
         result, pairs = self._members([left], query)
         right = column(result.node, result.columns[0][1])
         compared = self.reader.resolve(node, BINARY[type(node)], [left, right])
@@ -198,7 +198,7 @@ class Block:
         self.node = nodes.joined(self.node, found, pairs, "left")
 
     def _marked(self, found: Node, pairs: Sequence[Pair]) -> Expression:
-        """Say of each record whether it has a partner."""
+        """Return for each record whether it has a partner."""
         right = [pair.right.name for pair in pairs if isinstance(pair.right, Column)]
         (mark,) = renamed(["#found"], self.schema.keys() | found.schema.keys()).values()
         given = renamed(right, self.schema.keys() | {mark})
@@ -299,7 +299,7 @@ def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expr
 
 
 def is_semijoin(condition: exp.Expr) -> bool:
-    """Say whether a condition is just `[not] exists` or `in`, as syntax."""
+    """Return whether a condition is just `[not] exists` or `in`, as syntax."""
     while isinstance(condition, exp.Not | exp.Paren):
         condition = condition.this
     return isinstance(condition, exp.Exists | exp.In)

@@ -30,7 +30,7 @@ def quantifier(node: object) -> str:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Say whether a node is the call of an aggregate, of the query that it stands in."""
+    """Return whether a node is the call of an aggregate, of the query that it stands in."""
     if not isinstance(node, exp.Anonymous) or quantifier(node) or OWNED in node.meta:
         return False
     name = str(node.this).lower()
@@ -38,7 +38,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def is_grouping(node: exp.Expr) -> bool:
-    """Say whether a node is the call of `grouping`."""
+    """Return whether a node is the call of `grouping`."""
     return isinstance(node, exp.Anonymous) and str(node.this).lower() in ("grouping", "grouping_id")
 
 

@@ -121,7 +121,7 @@ class QueryLowering(Protocol):
         """Return the relation of a table that reads columns around the query which defines it, where it is named."""
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
-        """Say whether a query reads columns of the query around it."""
+        """Return whether a query reads columns of the query around it."""
 
     def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
         """Return the name, the columns' names and the query of a table of a `with`."""
@@ -176,10 +176,10 @@ class SubqueryHost(Protocol):
         """Return the value of a subquery."""
 
     def exists(self, query: exp.Expr) -> Expression:
-        """Say of each record whether a subquery has rows."""
+        """Return for each record whether a subquery has rows."""
 
     def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
-        """Say of each record whether values are one of a subquery's rows."""
+        """Return for each record whether values are one of a subquery's rows."""
 
     def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
-        """Say of each record whether a comparison is true of some, or of every row of a subquery."""
+        """Return for each record whether a comparison is true of some, or of every row of a subquery."""

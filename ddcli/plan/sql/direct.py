@@ -49,14 +49,14 @@ def direct(found: Node, around: Node) -> Node | None:
 
 
 def _is_certain(node: logical.Apply) -> bool:
-    """Say whether a step fails on no record."""
+    """Return whether a step fails on no record."""
     if isinstance(node.step, FilterStep):
         return is_certain(node.step.condition)
     return isinstance(node.step, MapStep) and all(is_certain(each) for _, each in node.step.columns)
 
 
 def _joins_more(node: Node, around: Node) -> bool:
-    """Say whether a node joins what is below with rows that don't read those around."""
+    """Return whether a node joins what is below with rows that don't read those around."""
     return isinstance(node, logical.Join) and node.how == "inner" and not _reads(node.right, around)
 
 

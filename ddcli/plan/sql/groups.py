@@ -38,7 +38,7 @@ MOST = 64
 
 
 def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
-    """Say whether a `select` is over groups."""
+    """Return whether a `select` is over groups."""
     if node.args.get("group") is not None or node.args.get("having") is not None:
         return True
     return bool(find_aggregates([*written, *_clauses(node, "order", "qualify"), *(node.args.get("windows") or ())]))

@@ -276,12 +276,12 @@ def stem(name: str) -> str:
 
 
 def is_lateral(node: exp.Expr) -> bool:
-    """Say whether an entry may read those before it."""
+    """Return whether an entry may read those before it."""
     return isinstance(node, exp.Lateral | exp.Unnest) or (
         isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous)
     )
 
 
 def is_true(node: exp.Expr | None) -> bool:
-    """Say whether a condition is just `true`."""
+    """Return whether a condition is just `true`."""
     return isinstance(node, exp.Boolean) and bool(node.this)

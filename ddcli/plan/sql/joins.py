@@ -344,7 +344,7 @@ def _around(found: Node, copies: dict[str, str], side: str) -> Node:
 
 
 def _pads_lateral(entry: exp.Expr, joins: Sequence[exp.Join]) -> bool:
-    """Say whether there is a `lateral` among an entry and its joins, and a join that has rows of its right side alone."""
+    """Return whether there is a `lateral` among an entry and its joins, and a join that has rows of its right side alone."""
     parts = [part for each in (entry, *joins) for part in each.walk()]
     pads = any(
         isinstance(part, exp.Join) and str(part.args.get("side") or "").lower() in ("right", "full") for part in parts

@@ -68,11 +68,11 @@ class Names:
         raise self._unknown(table, name, span)
 
     def has(self, table: str | None, name: str) -> bool:
-        """Say whether a column has this name here, or around."""
+        """Return whether a column has this name here, or around."""
         return bool(self._found(table, name)) or (self.outer is not None and self.outer.has(table, name))
 
     def shadows(self, table: str, name: str) -> bool:
-        """Say whether a column that is called like a table is nearer than the table's column: `table.name` is a struct's field then."""
+        """Return whether a column that is called like a table is nearer than the table's column: `table.name` is a struct's field then."""
         if self._found(table, name):
             return False
         return bool(self._found(None, table)) or (self.outer is not None and self.outer.shadows(table, name))
@@ -84,7 +84,7 @@ class Names:
             self.outer.note(column)
 
     def owns(self, column: str) -> bool:
-        """Say whether a column is of the query's own `from`."""
+        """Return whether a column is of the query's own `from`."""
         return any(each.column == column for each in self.names)
 
     def of(self, table: str | None) -> list[Name]:

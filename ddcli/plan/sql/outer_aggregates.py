@@ -71,7 +71,7 @@ class OuterAggregates:
 
 
 def _reads(node: exp.Expr, names: set[str]) -> bool:
-    """Say whether a column of an expression has one of some names, in small letters."""
+    """Return whether a column of an expression has one of some names, in small letters."""
     return any(each.name.lower() in names for each in node.find_all(exp.Column))
 
 

@@ -106,7 +106,7 @@ class RowExpressions(ExpressionReader):
         return super().read(node)
 
     def quantified(self, node: exp.Expr, word: str) -> Expression:
-        """Say whether a comparison is true of some, or of every row of a subquery, or element of a list as it is written."""
+        """Return whether a comparison is true of some, or of every row of a subquery, or element of a list as it is written."""
         written, found = self.take(node, "this", "expression")
         query = self.take(found, "this", "expressions")[0 if isinstance(found, exp.Any | exp.All) else 1]
         (query,) = query if isinstance(query, list) and len(query) == 1 else (query,)
@@ -125,7 +125,7 @@ class RowExpressions(ExpressionReader):
         return all_of(parts) if word == "all" else any_of(parts)
 
     def of_list(self, node: exp.Expr, value: Expression, listed: exp.Expr, word: str) -> Expression:
-        """Say whether a comparison is true of some, or of every element of a list: it is not false of some where it is true of every one."""
+        """Return whether a comparison is true of some, or of every element of a list: it is not false of some where it is true of every one."""
         sign = BINARY[type(node)]
         if sign not in ANY or not isinstance(listed, exp.Expr):
             self.fail(node, QUANTIFIED)
@@ -380,5 +380,5 @@ class GroupExpressions(RowExpressions):
 
 
 def contains_query(node: exp.Expr) -> bool:
-    """Say whether there is a subquery in an expression."""
+    """Return whether there is a subquery in an expression."""
     return node.find(*QUERIES) is not None

@@ -171,7 +171,7 @@ def _beginning(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
 
 
 def _begins(query: exp.Expr, members: frozenset[str]) -> bool:
-    """Say whether each part of a query that names a table of the group is a side of a union whose other side names none."""
+    """Return whether each part of a query that names a table of the group is a side of a union whose other side names none."""
     return all(
         any(
             isinstance(around, exp.Union)
@@ -225,7 +225,7 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
 
 
 def _is_linear(query: exp.Expr, found: Sequence[exp.Table], name: str) -> bool:
-    """Say whether a query's rows are those that it makes of each row of a table by itself."""
+    """Return whether a query's rows are those that it makes of each row of a table by itself."""
     if not isinstance(query, exp.Select) or len(found) != 1 or table_name(found[0]).lower() != name.lower():
         return False
     if any(query.args.get(clause) for clause in ("group", "having", "distinct", "limit", "offset")):

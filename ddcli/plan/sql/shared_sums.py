@@ -148,7 +148,7 @@ def _asked_of(node: Node, column: str, sums: groupings.Reduce) -> Node:
 
 
 def _sums(node: groupings.Reduce) -> bool:
-    """Say whether a reduction keeps sums and counts alone, and returns them as they are."""
+    """Return whether a reduction keeps sums and counts alone, and returns them as they are."""
     plain = all(isinstance(result, Column) for _, result in node.results)
     return plain and all(is_accumulable(call) and call.function != "avg" for call in node.calls)
 

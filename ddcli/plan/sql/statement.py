@@ -110,7 +110,7 @@ def _beyond(scope: Names, around: Names) -> Names:
 
 
 def _is_read(node: Node, name: str) -> bool:
-    """Say whether a column is one of an input, or of rows, not a null that the query writes."""
+    """Return whether a column is one of an input, or of rows, not a null that the query writes."""
     while isinstance(node, logical.Apply):
         if isinstance(node.step, MapStep):
             found = dict(node.step.columns)[name]
@@ -164,7 +164,7 @@ class Statement:
             self._free.clear()  # over groups a query may read other columns
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
-        """Say whether a query reads columns of the query around it."""
+        """Return whether a query reads columns of the query around it."""
         return self._inside(node, environment).outer is not None
 
     def _inside(self, node: exp.Expr, environment: Environment) -> Environment:

@@ -46,5 +46,5 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
 
 
 def is_remote(session: Any) -> bool:
-    """Say whether a session is one of Spark Connect."""
+    """Return whether a session is one of Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect.")

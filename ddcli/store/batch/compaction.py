@@ -149,7 +149,7 @@ class Compaction:
 
     @property
     def changes(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to do."""
         return bool(self._merges)
 
     def made(self) -> Iterator[NewBatch]:

@@ -386,7 +386,7 @@ class BatchFile:
 
     @property
     def stays(self) -> bool:
-        """Say whether it is to stay mapped."""
+        """Return whether it is to stay mapped."""
         return self._stays
 
     @property
@@ -396,7 +396,7 @@ class BatchFile:
 
     @property
     def is_mapped(self) -> bool:
-        """Say whether the file stays mapped: that takes a descriptor."""
+        """Return whether the file stays mapped: that takes a descriptor."""
         return self._mapped is not None
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ FEW_SLOTS = 1 << 10
 
 
 def is_packed(layout: BatchLayout) -> bool:
-    """Say whether all columns of a batch are integers, which kernels pack."""
+    """Return whether all columns of a batch are integers, which kernels pack."""
     forms = [form_of(kind, numbered=False) for kind in layout.columns.values()]
     return is_plain(layout) and not any(form == OTHER or form & PLAIN for form in forms)
 
@@ -168,7 +168,7 @@ class _SameValue(NamedTuple):
     dictionary: int
 
     def holds(self, rows: Matrix, lane: int) -> bool:
-        """Say whether a lane of another row group makes the same pages."""
+        """Return whether a lane of another row group makes the same pages."""
         return len(rows) == self.rows and kernels.rounds_equal(rows, lane, (self.value,))
 
 

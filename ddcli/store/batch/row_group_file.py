@@ -76,7 +76,7 @@ CONVERTED |= {"int8": 15, "int16": 16}
 
 
 def is_plain(layout: BatchLayout) -> bool:
-    """Say whether the columns of a batch have types that are written here, and read as the same types by any reader."""
+    """Return whether the columns of a batch have types that are written here, and read as the same types by any reader."""
     return all(
         form_of(kind, numbered=True) != OTHER
         and kind.kind != "duration"
@@ -86,7 +86,7 @@ def is_plain(layout: BatchLayout) -> bool:
 
 
 def _is_numbered(kind: Type) -> bool:
-    """Say whether the values of a type lie in a dictionary, and rows have their numbers."""
+    """Return whether the values of a type lie in a dictionary, and rows have their numbers."""
     return kind.kind in POOLED or kind.kind == "float64" or kind.is_wide
 
 

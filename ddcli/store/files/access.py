@@ -143,7 +143,7 @@ def size_of(path: Path) -> int:
 
 
 def is_there(path: Path) -> bool:
-    """Say whether there is something of this name, a link too."""
+    """Return whether there is something of this name, a link too."""
     if isinstance(path, ObjectPath):
         return path.exists()
     try:
@@ -157,7 +157,7 @@ def is_there(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Say whether there is a directory. A link is refused: StateError."""
+    """Return whether there is a directory. A link is refused: StateError."""
     if isinstance(path, ObjectPath):
         return path.is_dir()
     try:

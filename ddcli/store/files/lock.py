@@ -90,7 +90,7 @@ class Lock:
             time.sleep(LOOK)
 
     def _has_its_name(self) -> bool:
-        """Say whether the file that is locked is the one of that name, so that whoever comes next meets this lock."""
+        """Return whether the file that is locked is the one of that name, so that whoever comes next meets this lock."""
         if self._descriptor < 0:
             return False
         try:

@@ -104,7 +104,7 @@ def _drop(source: Path, target: Path) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Say whether two files have the same bytes."""
+    """Return whether two files have the same bytes."""
     if other.is_symlink() or not other.is_file() or one.stat().st_size != other.stat().st_size:
         return False
     with one.open("rb") as first, other.open("rb") as second:

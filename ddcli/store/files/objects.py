@@ -205,7 +205,7 @@ class ObjectPath(PosixPath):
         return str(found.get(COPY_OF, ""))
 
     def is_copy(self, tag: str) -> bool:
-        """Say whether the object is the copy of one that had a tag."""
+        """Return whether the object is the copy of one that had a tag."""
         return self.copy_of() == tag.strip('"')
 
     def _copy_through(self, target: ObjectPath, marked: dict[str, str] | None = None) -> None:
@@ -311,7 +311,7 @@ def _located(_kind: type[Path], base: Path, text: str) -> Path:
 
 
 def is_utf8(path: str) -> bool:
-    """Say whether a path is UTF-8; Python has bytes of it that are not as lone surrogates."""
+    """Return whether a path is UTF-8; Python has bytes of it that are not as lone surrogates."""
     return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 

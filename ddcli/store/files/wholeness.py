@@ -35,7 +35,7 @@ class Wholeness:
     _reported: set[Path] = field(default_factory=set)
 
     def __call__(self, path: Path) -> bool:
-        """Say whether a file is whole."""
+        """Return whether a file is whole."""
         try:
             whole = isinstance(path, ObjectPath) or self._is_whole(path)
         except OSError:
@@ -56,7 +56,7 @@ class Wholeness:
 
 
 def has_end(path: Path) -> bool:
-    """Say whether a file is of a kind that has an end, and has it; what can't be read has none."""
+    """Return whether a file is of a kind that has an end, and has it; what can't be read has none."""
     try:
         return path.suffix.lower() in (*PARQUET_ENDINGS, *ARROW_ENDINGS) and _ends(path)
     except OSError:
@@ -64,7 +64,7 @@ def has_end(path: Path) -> bool:
 
 
 def _ends(path: Path) -> bool:
-    """Say whether a Parquet or Arrow file has its end."""
+    """Return whether a Parquet or Arrow file has its end."""
     return _is_parquet(path) if path.suffix.lower() in PARQUET_ENDINGS else _begins_and_ends(path, ARROW)
 
 

@@ -41,7 +41,7 @@ def ahead_error(time: Time, row: int, place: str, kinds: Sequence[Type], present
 
 
 def is_beyond(time: Time, limits: tuple[int | None, ...]) -> bool:
-    """Say whether a coordinate is after its limit."""
+    """Return whether a coordinate is after its limit."""
     return any(limit is not None and value > limit for value, limit in zip(time, limits, strict=True))
 
 
@@ -52,5 +52,5 @@ def open_first(lower: Times, upper: Times) -> Times:
 
 
 def comes_before(lower: Times, upper: Times) -> bool:
-    """Say whether the time to which late rows are moved is closed by `upper`."""
+    """Return whether the time to which late rows are moved is closed by `upper`."""
     return not lower or not Frontier(upper).less_equal(open_first(lower, upper)[0])

@@ -106,7 +106,7 @@ class Taken:
 
 
 def _repeats(matrix: Matrix) -> bool:
-    """Say whether most updates are there more than once, as some of them look."""
+    """Return whether most updates are there more than once, as some of them look."""
     if len(matrix) <= SAMPLE:
         return False
     some, lanes = np.ascontiguousarray(matrix[:: len(matrix) // SAMPLE]), matrix.shape[1]

@@ -50,7 +50,7 @@ def scan_files(
 def _odd(
     tables: Tables, groups: Sequence[Sequence[Path]], scans: Sequence[pl.LazyFrame], required: Sequence[str]
 ) -> Iterator[bool]:
-    """Say of each group whether it has a null in one of the required columns, or text that is no value; some groups at a time."""
+    """Return for each group whether it has a null in one of the required columns, or text that is no value; some groups at a time."""
     checks = []
     for scan in scans:
         flags = [name for name in scan.collect_schema() if name.startswith(FAILING)]

@@ -47,7 +47,7 @@ class Part(NamedTuple):
             yield from part.names()
 
     def is_known(self, known: Mapping[str, str]) -> bool:
-        """Say whether it, or all that it stood for, is among files of these fingerprints."""
+        """Return whether it, or all that it stood for, is among files of these fingerprints."""
         return known.get(self.name) == self.fingerprint or (
             bool(self.parts) and all(part.is_known(known) for part in self.parts)
         )

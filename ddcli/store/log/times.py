@@ -78,13 +78,13 @@ class FileTimes:
         self.largest: Time | None = largest if self.rows else self.least
 
     def any_at_or_after(self, frontier: Times) -> bool:
-        """Say whether a row is at or after a frontier: usually seen from the largest coordinates."""
+        """Return whether a row is at or after a frontier: usually seen from the largest coordinates."""
         if self.largest is None or not any(less_equal(bound, self.largest) for bound in frontier):
             return False
         return len(self.schema) == 1 or self._any(at_or_after(self.schema, frontier))
 
     def any_before(self, frontier: Times) -> bool:
-        """Say whether a row is not at or after a frontier: usually seen from the least coordinates."""
+        """Return whether a row is not at or after a frontier: usually seen from the least coordinates."""
         if self.least is None or any(less_equal(bound, self.least) for bound in frontier):
             return False
         return len(self.schema) == 1 or self._any(~at_or_after(self.schema, frontier))

@@ -83,7 +83,7 @@ def _names(reader: RowReader, found: Footer) -> list[str]:
 
 
 def _is_doubtful(reader: RowReader, paths: Sequence[Path], names: Sequence[str]) -> bool:
-    """Say whether a value of some files that are alike can't be read, or is null where null may not be; their rows stream by."""
+    """Return whether a value of some files that are alike can't be read, or is null where null may not be; their rows stream by."""
     kinds = reader.schema.columns | reader.schema.time | {reader.log.diff or "": INT64}
     scan = reader.tables.scan(paths, names)
     flags = [name for name in scan.collect_schema() if name.startswith(FAILING)]

@@ -92,7 +92,7 @@ def again(reopenings: int) -> str:
 
 
 def is_plain(name: str, suffix: str) -> bool:
-    """Say whether a file's name is that of a run's commit, to which `again` has added this suffix."""
+    """Return whether a file's name is that of a run's commit, to which `again` has added this suffix."""
     match = NAME.fullmatch(name)
     return match is not None and name == f"{UPDATES}{match[1]}-{match[2]}{suffix}.parquet"
 

@@ -122,7 +122,7 @@ def equal_columns(left: PieceChunks, right: PieceChunks) -> list[str]:
 
 
 def _same_bytes(ours: int, theirs: int, start: int, begin: int, size: int) -> bool:
-    """Say whether two files have the same bytes at two places; not where one ends before."""
+    """Return whether two files have the same bytes at two places; not where one ends before."""
     for at in range(0, size, WINDOW):
         length = min(WINDOW, size - at)
         mine = os.pread(ours, length, start + at)

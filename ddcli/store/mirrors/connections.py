@@ -75,7 +75,7 @@ def connected(uri: str) -> Iterator[Connection[Any]]:
 
 
 def is_silence(error: Exception) -> bool:
-    """Say whether an error is that a server was silent for too long."""
+    """Return whether an error is that a server was silent for too long."""
     return str(error).startswith(SILENT_FOR)
 
 

@@ -50,7 +50,7 @@ class DeltaCommit:
 
 
 def has_changed(table: Path, version: int, tip: str) -> bool:
-    """Say whether a table seems to have a newer version than the one of this tip, or to be another one."""
+    """Return whether a table seems to have a newer version than the one of this tip, or to be another one."""
     log = table / LOG
     if is_there(log / f"{version + 1:020d}.json") or tip_of(table, version) != tip:
         return True
@@ -61,7 +61,7 @@ def has_changed(table: Path, version: int, tip: str) -> bool:
 
 
 def is_as_left(table: Path, left: dict[str, Any]) -> bool:
-    """Say whether a table is as a commit left it that was noted so: with this version, and its tip."""
+    """Return whether a table is as a commit left it that was noted so: with this version, and its tip."""
     return {*left} == {"version", "tip"} and not has_changed(table, left["version"], left["tip"])
 
 

@@ -256,7 +256,7 @@ class IcebergSource(TableSource):
 
 
 def _is_plain(task: FileScanTask) -> bool:
-    """Say whether a data file is one of Parquet of which all rows count."""
+    """Return whether a data file is one of Parquet of which all rows count."""
     from pyiceberg.manifest import FileFormat
 
     return not task.delete_files and task.file.file_format == FileFormat.PARQUET

@@ -99,7 +99,7 @@ def read_mark(directory: Path) -> Mark | None:
 
 
 def is_settled(directory: Path, mark: Mark) -> bool:
-    """Say whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
+    """Return whether the files of the last addition have their names, the last one gets its own last, and those that it replaces are gone."""
     if mark.files:
         return not is_there(_waiting(directory / mark.files[-1], mark.number))
     return not _replaced(directory, mark)

@@ -97,7 +97,7 @@ class _Rows:
 
 
 def _mostly_equal(left: _Rows, right: _Rows) -> bool:
-    """Say whether of some rows most are those at the same places of a frame of the same height."""
+    """Return whether of some rows most are those at the same places of a frame of the same height."""
     most = len(left.some) * 3
     apart = np.zeros(len(left.some), np.bool_)
     for name, words in left.words.items():

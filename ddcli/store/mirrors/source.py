@@ -175,7 +175,7 @@ class TableSource(ABC):
                 self._refuse(f"has a new column '{name}' that can't be null", name, described)
 
     def renamed(self, mark: Mark, name: str) -> bool:
-        """Say whether a name is that of another column than the one that a mark knows by it."""
+        """Return whether a name is that of another column than the one that a mark knows by it."""
         return name in mark.numbers and mark.numbers[name] != self.numbers.get(name)
 
     def _refuse(self, change: str, name: str, described: Sequence[tuple[int, Mapping[str, Any]]]) -> NoReturn:

@@ -160,7 +160,7 @@ def _chunk_size(chunk: bytes) -> int:
 
 
 def _tail(path: Path, most: int) -> bytes:
-    """Return the footer of a file with what comes after it; nothing where it lies in an object store.
+    """Return the footer of a file with the bytes after it; none for a file in an object store.
 
     Raises OSError, or ValueError where it has more bytes than `most`, or is none.
     """

@@ -75,7 +75,7 @@ def inside(arrangement: str, shard: int, name: str) -> str:
 
 
 def worthwhile(batches: int, *, often: bool) -> bool:
-    """Say whether a commit of so many batches makes a bundle; of commits that come often, any of two batches does.
+    """Return whether a commit of so many batches makes a bundle; of commits that come often, any of two batches does.
 
     >>> worthwhile(3, often=False), worthwhile(3, often=True)
     (False, True)
@@ -84,7 +84,7 @@ def worthwhile(batches: int, *, often: bool) -> bool:
 
 
 def fits(path: str, size: int) -> bool:
-    """Say whether a file may go into a bundle: it is small, and tar has room for its path."""
+    """Return whether a file may go into a bundle: it is small, and tar has room for its path."""
     folder, _, name = path.rpartition("/")
     return size <= SMALL and len(name) <= NAME and len(folder) <= PREFIX
 

@@ -31,7 +31,7 @@ class Claimant(NamedTuple):
     position: int
 
     def lacks(self, file: FileEntry) -> bool:
-        """Say whether a file has, or may have, updates that it has not got."""
+        """Return whether a file has, or may have, updates that it has not got."""
         if self.kind == "consumer":
             return file.commit > self.position
         return not file.upper or file.upper[0][0] > self.position
@@ -55,7 +55,7 @@ def claimants(directory: Path, log: str, files: Iterable[FileEntry]) -> list[Cla
 
 
 def is_passed(first: FileEntry | None, position: int) -> bool:
-    """Say whether a log, by its first file, is summed up beyond what a consumer has got: it lacks a part of the file."""
+    """Return whether a log, by its first file, is summed up beyond what a consumer has got: it lacks a part of the file."""
     return first is not None and is_summed(first) and position > 0 and first.first <= position < first.commit
 
 
@@ -73,5 +73,5 @@ def passed_by(manifest: Manifest, hold: Hold) -> list[str]:
 
 
 def is_summed(file: FileEntry) -> bool:
-    """Say whether a file stands for others, by its name."""
+    """Return whether a file stands for others, by its name."""
     return NAME.fullmatch(file.name) is not None

@@ -289,7 +289,7 @@ def register_of(kind: type[T], files: Sequence[T]) -> Register[T]:
 
 
 def _is_plain(path: object, size: object, changed: object, fingerprint: object, done: object) -> bool:
-    """Say whether a row is what nearly all are, that of a file which was taken in: then nothing else has to be looked at."""
+    """Return whether a row is what nearly all are, that of a file which was taken in: then nothing else has to be looked at."""
     return (
         type(path) is str
         and type(size) is type(changed) is int

@@ -137,7 +137,7 @@ def find_hold(directory: Path, reader: str) -> Hold | None:
 
 
 def is_reading(directory: Path, reader: str) -> bool:
-    """Say whether a reader reads a state now, or died while it did."""
+    """Return whether a reader reads a state now, or died while it did."""
     try:
         hold = Hold.from_json(json.loads(read_bytes(_path(directory, reader))), reader)
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):

@@ -110,7 +110,7 @@ def _check_owner(
 
 
 def is_owned(path: Path, manifest: Manifest) -> bool:
-    """Say whether an output's directory says itself that it is of a manifest's state."""
+    """Return whether an output's directory says itself that it is of a manifest's state."""
     try:
         _, owner = read_owned(real(path))
     except InputError:
@@ -285,7 +285,7 @@ def _data_below(directory: Path, prefix: str, state: Path) -> Iterator[str]:
 
 
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
-    """Say whether a link leads to a directory, in which a glob finds more; one that goes round leads nowhere."""
+    """Return whether a link leads to a directory, in which a glob finds more; one that goes round leads nowhere."""
     try:
         return entry.is_symlink() and entry.is_dir()
     except OSError:

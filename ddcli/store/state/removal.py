@@ -138,7 +138,7 @@ def _removable(path: Path, *, owned: bool, named: bool) -> bool:
 
 
 def _is_own(name: str, directory: Path, path: Path, manifest: Manifest | None) -> bool:
-    """Say whether an output's directory is this state's; one of another state is a StateError, one that says nothing is not."""
+    """Return whether an output's directory is this state's; one of another state is a StateError, one that says nothing is not."""
     _, owner = read_owned(path)
     if owner is None:
         return False

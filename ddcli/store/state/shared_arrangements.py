@@ -135,7 +135,7 @@ def reading(
 
 
 def _has_taken(own: Path, inputs: Iterable[str]) -> bool:
-    """Say whether the newest commit of a reader's state has one of these inputs."""
+    """Return whether the newest commit of a reader's state has one of these inputs."""
     manifest = read_newest(own)
     return manifest is not None and any(each in manifest.inputs for each in inputs)
 

@@ -95,7 +95,7 @@ class FoundColumns:
         return self._moments(name, values) if is_csv else "string"
 
     def _stated(self, kind: str) -> bool:
-        """Say whether another column has given such values a format, which then all of them have."""
+        """Return whether another column has given such values a format, which then all of them have."""
         return ("date_format" if kind == "date" else "timestamp_format") in self.options
 
     def _moments(self, name: str, values: set[str]) -> str:
@@ -138,7 +138,7 @@ def _is_int64(value: str) -> bool:
 
 
 def _is_float(value: str) -> bool:
-    """Say whether a float is this very number as it would be written again."""
+    """Return whether a float is this very number as it would be written again."""
     return Decimal(repr(float(value))) == Decimal(value)
 
 

@@ -102,7 +102,7 @@ class Csv(TextKind):
         return self.dialect.is_plain and _is_read_by_polars(path)
 
     def _has_bare_quotes(self, path: Path) -> bool:
-        """Say whether polars might take a quote within a field for the end of one. Looks through the file if nobody has yet."""
+        """Return whether polars might take a quote within a field for the end of one. Looks through the file if nobody has yet."""
         if path not in self._looked_through:
             with suppress(OSError):  # whoever collects the rows says so
                 self.find_damage(path)

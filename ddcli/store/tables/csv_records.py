@@ -116,7 +116,7 @@ def _reader(lines: Iterator[str], dialect: Dialect) -> Iterator[list[str]]:
 
 
 def has_bare_quote(record: CsvRecord, dialect: Dialect) -> bool:
-    """Say whether a field that isn't in quotes has one: to `csv` it is a character, to polars, which counts them, it may be more."""
+    """Return whether a field that isn't in quotes has one: to `csv` it is a character, to polars, which counts them, it may be more."""
     quote = dialect.quote
     return (
         quote is not None
@@ -178,7 +178,7 @@ def _first_not_text(path: Path, encoding: str) -> Damage:
 
 
 def _is_text(path: Path, encoding: str, lines: int) -> bool:
-    """Say whether the first lines of a file are encoded as it is declared."""
+    """Return whether the first lines of a file are encoded as it is declared."""
     try:
         with opened(path, encoding, "strict") as file:
             return any(line == lines for line, _ in enumerate(file, start=1))

@@ -111,7 +111,7 @@ def _looks_wide(head: bytes) -> str | None:
 
 
 def is_utf_8(path: Path) -> bool:
-    """Say whether a file has characters beyond ASCII, all of them as UTF-8 has them. Raises OSError and NotWholeError."""
+    """Return whether a file has characters beyond ASCII, all of them as UTF-8 has them. Raises OSError and NotWholeError."""
     decoder, beyond = codecs.getincrementaldecoder(UTF_8)(), False
     try:
         with unpacked(path) as file:

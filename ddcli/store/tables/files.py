@@ -364,7 +364,7 @@ class Tables:
         return frame.drop(flags) if flags else frame
 
     def _is_read(self, value: str, kind: Type) -> bool:
-        """Say whether a cast reads a text that its column can't hold exactly."""
+        """Return whether a cast reads a text that its column can't hold exactly."""
         if kind.kind == "decimal" and self.dialect.decimal != ".":
             value = value.replace(self.dialect.decimal, ".")
         cast = Lowering().value(Cast(Literal(value, TEXT), kind.or_null(), try_=True))

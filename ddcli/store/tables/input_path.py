@@ -144,7 +144,7 @@ def tag_of(entry: dict[str, Any]) -> str:
 
 
 def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Say whether a glob takes a path, both in parts: `**` stands for any number of directories.
+    """Return whether a glob takes a path, both in parts: `**` stands for any number of directories.
 
     >>> _matches(["log", "2024", "a.parquet"], ["log", "**", "*.parquet"])
     True
@@ -221,10 +221,10 @@ def _entry(name: str, stat: os.stat_result, directory: str | Path, prefix: str =
 
 
 def taken_from_directory(path: str) -> bool:
-    """Say whether a file is one of those that are read of a directory."""
+    """Return whether a file is one of those that are read of a directory."""
     return path.lower().endswith(SUFFIXES) and not _ignored(path)
 
 
 def _ignored(path: str) -> bool:
-    """Say whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
+    """Return whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
     return any(name.startswith(PRIVATE) for name in path.split("/")) or path.endswith(UNFINISHED)

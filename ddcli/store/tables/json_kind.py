@@ -126,7 +126,7 @@ class Ndjson(TextKind):
         ).encode()
 
     def _has_envelopes(self, path: Path) -> bool:
-        """Say whether objects of a file may have their events as payload, beside a schema."""
+        """Return whether objects of a file may have their events as payload, beside a schema."""
         if self._enveloped and path not in self._envelopes:
             self._envelopes[path] = any(b'"payload"' in lines for lines in whole_lines(path))
         return self._enveloped and self._envelopes[path]
@@ -157,7 +157,7 @@ def _tree(line: bytes) -> dict[str, Any]:
 
 
 def _is_read_by_polars(path: Path) -> bool:
-    """Say whether polars unpacks a file, if it is packed, and finds its objects one a line."""
+    """Return whether polars unpacks a file, if it is packed, and finds its objects one a line."""
     return packing_of(path.name) in ("", ".gz") and not is_values(path)
 
 

@@ -24,7 +24,7 @@ SHAPES = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def is_values(path: Path) -> bool:
-    """Say whether a file holds JSON that needn't be one object a line."""
+    """Return whether a file holds JSON that needn't be one object a line."""
     return bare(path.name).endswith(".json")
 
 

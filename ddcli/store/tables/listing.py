@@ -70,7 +70,7 @@ class Listing:
     """By path what the files stand for that have summed up others."""
 
     def is_as_listed(self, file: InputFile) -> bool:
-        """Say whether a file still is what it was when it was listed, by its size and time."""
+        """Return whether a file still is what it was when it was listed, by its size and time."""
         path = self.path(file)
         try:
             if isinstance(path, ObjectPath):
@@ -304,7 +304,7 @@ def _settled(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, lis
 
 
 def _is_written(found: Iterable[InputFile]) -> bool:
-    """Say whether files are of a log that we write."""
+    """Return whether files are of a log that we write."""
     return any(file.path.rpartition("/")[2].startswith(UPDATES) for file in found)
 
 

@@ -18,7 +18,7 @@ EXACT = {"float32": 24, "float64": 53}
 
 
 def widens(found: Type, wanted: Type) -> bool:
-    """Say whether every value of `found` is one of `wanted`, nulls aside.
+    """Return whether every value of `found` is one of `wanted`, nulls aside.
 
     >>> from ddcli.expressions.types import parse_type
     >>> widens(parse_type("int32"), parse_type("int64")), widens(parse_type("int64"), parse_type("float64"))

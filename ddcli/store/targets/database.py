@@ -52,7 +52,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_there(self) -> bool:
-        """Say whether there is a database to look into."""
+        """Return whether there is a database to look into."""
 
     def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
         """Return the whole name that a name of a table stands for: that of the one it finds, or would make."""
@@ -64,7 +64,7 @@ class Database(ABC):
 
     @abstractmethod
     def exists(self, connection: Any, name: Sequence[str]) -> bool:
-        """Say whether there is a table."""
+        """Return whether there is a table."""
 
     def column_names(self, connection: Any, table: str) -> list[str]:
         """Return the names of a table's columns."""
@@ -83,7 +83,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_busy(self, error: Exception) -> bool:
-        """Say whether an error is that another process writes there."""
+        """Return whether an error is that another process writes there."""
 
     def escaped(self, statement: str) -> str:
         """Return a part of a statement with values, in which nothing else may be taken for one."""

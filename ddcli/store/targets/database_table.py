@@ -127,12 +127,12 @@ class DatabaseTable:
         return [each for each in claims if fold(each.name if one else each.name.rpartition(".")[2]) == mine]
 
     def _is_former(self, claim: Claim) -> bool:
-        """Say whether the one who writes the table is an output that the pipeline has under another name now, or no more."""
+        """Return whether the one who writes the table is an output that the pipeline has under another name now, or no more."""
         state, _, output = claim.writer.removeprefix("dd/").partition("/")
         return state == self._key.state and output not in self._outputs
 
     def _is_emptied(self, connection: Any, held: int | None) -> bool:
-        """Say whether a table that had rows has none, as if it had been dropped. Refuse one that has others than the last commit left, as far as that is known."""
+        """Return whether a table that had rows has none, as if it had been dropped. Refuse one that has others than the last commit left, as far as that is known."""
         if not held:
             return False
         count = self._database.count(connection, self._table)
