@@ -10,12 +10,18 @@ from ddcli.spec import load_spec, parse_spec
 
 HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: {path: c/}}\n"
 OUT = "outputs: {big: out/}\n"
+ORDERS = "outputs: {orders: o/}\n"
 
 
 def applied(apply, source="orders"):
     """Return a pipeline whose line 8 is the first of some operators, at column 7."""
     lines = "".join(f"      {line}\n" for line in apply.split("\n"))
     return f"{HEAD}collections:\n  big:\n    from: {source}\n    apply:\n{lines}{OUT}"
+
+
+def customers(more):
+    """Return a pipeline whose input `customers` has further keys, in line 3 from column 45 on."""
+    return HEAD.replace("{path: c/}", f"{{path: c/, {more}}}") + ORDERS
 
 
 # name: text, then for each error "line:column problem" and the hint
@@ -125,7 +131,7 @@ BROKEN = {
         "keep one of the two",
     ),
     "unk_key": (
-        HEAD + "colections: {}\n" + "outputs: {orders: o/}\n",
+        HEAD + "colections: {}\n" + ORDERS,
         "4:1 unknown key 'colections'",
         "did you mean `collections`? (keys: dd, name, include, clock, inputs, collections, outputs, state, history, shards, errors, spark, budget, tests)",
     ),
@@ -180,56 +186,54 @@ BROKEN = {
         "did you mean `customers`? (in scope: customers, orders)",
     ),
     "type": (
-        HEAD.replace("{path: c/}", "{path: c/, columns: {a: itn64, b: decimal}}") + "outputs: {orders: o/}\n",
+        customers("columns: {a: itn64, b: decimal}"),
         "3:58 inputs.customers.columns.a: unknown type 'itn64'",
         "did you mean `int64`? (types: int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, bool, date, time, string, binary, null, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)",
         "3:68 inputs.customers.columns.b: unknown type 'decimal'",
         "did you mean `decimal(12, 2)`? (types: int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, bool, date, time, string, binary, null, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)",
     ),
     "format": (
-        HEAD.replace("{path: c/}", "{path: c/, format: upsrt}") + "outputs: {orders: o/}\n",
+        customers("format: upsrt"),
         "3:53 inputs.customers.format: unknown format 'upsrt'",
         "did you mean `upsert`? (known: updates, append, upsert, snapshots, debezium, delta_cdf)",
     ),
     "format's key": (
-        HEAD.replace("{path: c/}", "{path: c/, order_by: x}") + "outputs: {orders: o/}\n",
+        customers("order_by: x"),
         "3:45 inputs.customers: the format 'updates' has no key 'order_by'",
         "it is a key of the formats upsert, snapshots, debezium",
     ),
     "no key": (
-        HEAD.replace("{path: c/}", "{path: c/, format: upsert}") + "outputs: {orders: o/}\n",
+        customers("format: upsert"),
         "3:23 inputs.customers: the key 'key' is missing",
         "for example `{path: landing/orders/, format: upsert, key: [order_id]}`",
     ),
     "no key of a flattened event": (
-        HEAD.replace("{path: c/}", "{path: c/, format: debezium, flattened: true}") + "outputs: {orders: o/}\n",
+        customers("format: debezium, flattened: true"),
         "3:23 inputs.customers: the key 'key' is missing",
         "a flattened event holds its key's new record: name the columns, `key: [id]`",
     ),
     "key of no column": (
-        HEAD.replace("{path: c/}", "{path: c/, format: upsert, key: b, columns: {a: int64}}")
-        + "outputs: {orders: o/}\n",
+        customers("format: upsert, key: b, columns: {a: int64}"),
         "3:66 inputs.customers.key: 'b' is not under `columns`",
         "declared are: a",
     ),
     "key that is the time": (
-        HEAD.replace("{path: c/}", "{path: c/, format: snapshots, key: [a, day], time: day}")
-        + "outputs: {orders: o/}\n",
+        customers("format: snapshots, key: [a, day], time: day"),
         "3:73 inputs.customers.key: 'day' is the time",
         "a key has it for all times",
     ),
     "several times": (
-        HEAD.replace("{path: c/}", "{path: c/, format: upsert, key: a, time: [e, v]}") + "outputs: {orders: o/}\n",
+        customers("format: upsert, key: a, time: [e, v]"),
         "3:75 inputs.customers.time: wants a column's name, found a list",
         None,
     ),
     "max_delete": (
-        HEAD.replace("{path: c/}", "{path: c/, format: snapshots, max_delete: half}") + "outputs: {orders: o/}\n",
+        customers("format: snapshots, max_delete: half"),
         "3:76 inputs.customers.max_delete: 'half' can't be a share or a number of rows",
         "write a share of the table, `50%`, or a number of rows",
     ),
     "file_name": (
-        HEAD.replace("{path: c/}", "{path: c/, file_name: people.csv}") + "outputs: {orders: o/}\n",
+        customers("file_name: people.csv"),
         "3:56 inputs.customers.file_name: 'people.csv' can't be a pattern of names",
         "it names columns in braces, `people-{day}.csv`, and stands for the file's own name",
     ),
@@ -376,7 +380,7 @@ BROKEN = {
         "combine conditions with `and`",
     ),
     "name": (
-        HEAD.replace("name: p", "name: p/q") + "outputs: {orders: o/}\n",
+        HEAD.replace("name: p", "name: p/q") + ORDERS,
         "2:7 name: 'p/q' can't be a name",
         "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it",
     ),
@@ -406,12 +410,12 @@ BROKEN = {
         "check the indentation and the colons",
     ),
     "path": (
-        HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
+        HEAD.replace("path: c/", "pth: c/") + ORDERS,
         "3:35 inputs.customers: unknown key 'pth'",
         "did you mean `path`? (keys: path, format, columns, file_name, csv, late, max_ahead, quarantine, consumed, time, diff, negative)",
     ),
     "pathnull": (
-        HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",
+        HEAD.replace("path: c/", "path: ") + ORDERS,
         "3:35 inputs.customers.path: wants a path, found nothing",
         None,
     ),
