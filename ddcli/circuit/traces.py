@@ -21,7 +21,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan.physical import WAITING
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
-from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.layout import BatchLayout, batch_layout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory, batch_path, own_path
 from ddcli.store.state.entries import ArrangementEntry
@@ -164,7 +164,7 @@ class StateTraces:
         count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
         assert passes % count == 0 or passes == 1, f"{passes} passes over {count} shards"
         known = self._arrangements.get(identity)
-        layout = known.layout if known else BatchLayout(key, value, nt)
+        layout = known.layout if known else batch_layout(key, value, nt)
         shards, pool = (
             range(count) if passes < count else range(own := shard * count // passes, own + 1),
             self.pools[shard],

@@ -9,6 +9,7 @@ knows the numbers of hidden columns that have just one, too, which are then not 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +106,12 @@ class BatchLayout:
             encode(pl.DataFrame(columns), self.record, pool, matrix)
         for at, name in enumerate((*self.times, DIFF), start=self.record.width):
             matrix[:, at] = constants[name] if name in constants else frame[name].to_numpy()
+
+
+@lru_cache(maxsize=1024)
+def batch_layout(key: Layout, value: Layout, nt: int) -> BatchLayout:
+    """Return how the updates of an arrangement lie: the same layout for a watch that asks each round."""
+    return BatchLayout(key, value, nt)
 
 
 def stored_name(name: str) -> str:

@@ -75,6 +75,7 @@ CONVERTED |= {"int8": 15, "int16": 16}
 """Parquet's older numbers for types, which older readers go by; it has its own types of 32 and 64 bits."""
 
 
+@lru_cache(maxsize=1024)
 def is_plain(layout: BatchLayout) -> bool:
     """Return whether the columns of a batch have types that are written here, and read as the same types by any reader."""
     return all(
