@@ -14,7 +14,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.pool_table import same_bytes, tail
+from ddcli.engine.kernels.pool_table import INLINE, LOW, same_bytes
 
 
 @inline
@@ -130,31 +130,37 @@ def keep_equal_words(left: np.ndarray, right: np.ndarray, found: np.ndarray, equ
     return 0
 
 
-@kernel("BiVVVVVB")
-def keep_equal_texts(
-    data: np.ndarray,
-    base: int,
-    left_starts: np.ndarray,
-    left_lengths: np.ndarray,
-    right_starts: np.ndarray,
-    right_lengths: np.ndarray,
-    found: np.ndarray,
-    equal: np.ndarray,
-) -> int:
-    """Write 0 for each place on the left that is paired with one of another text; `data` begins at `base`, in the addresses in which texts start.
+@kernel("MVM")
+def place_views(views: np.ndarray, bases: np.ndarray, placed: np.ndarray) -> int:
+    """Write views of texts with the address of a text that is not in its view: where it lies in buffer b, which begins at bases[b], is added to that.
 
-    A length of -1 stands for null. As `tail` asks it, texts of less than 8 bytes lie in views.
+    The view of a null may be anything, also one of a buffer that is not there.
+    """
+    for i in range(views.shape[0]):
+        buffer = views[i, 1] & LOW
+        placed[i, 0] = views[i, 0]
+        placed[i, 1] = views[i, 1]
+        if (views[i, 0] & LOW) > INLINE and buffer < bases.size:
+            placed[i, 1] = bases[buffer] + ((views[i, 1] >> 32) & LOW)
+    return 0
+
+
+@kernel("BiMMVB")
+def keep_equal_texts(
+    data: np.ndarray, base: int, left: np.ndarray, right: np.ndarray, found: np.ndarray, equal: np.ndarray
+) -> int:
+    """Write 0 for each place on the left that is paired with one of another text; both sides are placed views, `data` is the memory from `base` on.
+
+    The first word of a view is the length and the first four bytes. All of a null's bits are set.
     """
     for i in range(found.size):
         if equal[i] == 0:
             continue
-        length = left_lengths[i]
         j = found[i]
-        if right_lengths[j] != length:
+        if left[i, 0] != right[j, 0]:
             equal[i] = 0
-        elif length >= 8:
-            if not same_bytes(data, left_starts[i] - base, data, right_starts[j] - base, length):
+        elif left[i, 1] != right[j, 1]:
+            length = left[i, 0] & LOW
+            if length <= INLINE or not same_bytes(data, left[i, 1] - base, data, right[j, 1] - base, length):
                 equal[i] = 0
-        elif tail(data, left_starts[i] - base, length) != tail(data, right_starts[j] - base, length):
-            equal[i] = 0
     return 0

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
 from ddcli.store.mirrors import partition
 from ddcli.store.mirrors.column_chunks import equal_columns, partners
 from ddcli.store.mirrors.file_order import in_order
-from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different
+from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, mostly_equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ DIFF = "_diff"
 GROWN, FEWEST = 2, 1 << 17
 """Rows that are left are compared again when there are so many times as many as then, and some more."""
 READ = 1 << 18
-"""Rows of one side that are read while others are compared, if they are of several files."""
+"""Rows of one side that are read while others are compared, if they are of several files; as many as the other side's next file has, if these are more."""
 AHEAD = 2
 """Pairs of pieces that are compared while the rows of one are taken."""
 
@@ -53,10 +53,13 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
         paired = {id(piece) for pair in pairs for piece in pair[:2]}
         gone, new = ([piece for piece in side if id(piece) not in paired] for side in (gone, new))
         waiting = [_Waiting(placed, threads) for placed in in_order(gone, new)]
+        _read_ahead(waiting)
         compared = 0
         at = _behind(waiting, sides)
         while at is not None:
             sides[at].take(waiting[at].read())
+            _read_ahead(waiting)
+            _drop_equal(*sides)
             last, at = at, _behind(waiting, sides)
             fewer, more = sorted(side.rows for side in sides)
             large = sum(side.size + side.kept for side in sides) > partition.HELD
@@ -124,29 +127,57 @@ class _Waiting:
     def __init__(self, placed: Sequence[tuple[Place, FileRows]], threads: ThreadPoolExecutor) -> None:
         self._placed, self._threads = deque(placed), threads
         self._reading = deque[Future[list[pl.DataFrame]]]()
-        self._begin()
 
     @property
     def place(self) -> Place | None:
         """The place of the next file in the order; None: there is none."""
         return self._placed[0][0] if self._placed else None
 
+    @property
+    def rows(self) -> int:
+        """How many rows the next file has."""
+        return self._placed[0][1].rows if self._placed else 0
+
     def read(self) -> list[pl.DataFrame]:
-        """Return the rows of the next file."""
+        """Return the rows of the next file, which are being read."""
         found = self._reading.popleft().result()
         self._placed.popleft()
-        self._begin()
         return found
 
-    def _begin(self) -> None:
-        """Have files read that have few rows together, or one."""
+    def read_ahead(self, most: int) -> None:
+        """Have files read that have few rows together, or so many at most; or one."""
         rows = 0
         for at, (_, file) in enumerate(self._placed):
             rows += file.rows
-            if at and rows > READ:
+            if at and rows > max(READ, most):
                 return
             if at == len(self._reading):
                 self._reading.append(self._threads.submit(_rows_of, file))
+
+
+def _read_ahead(sides: Sequence[_Waiting]) -> None:
+    """Have the next files of each side read."""
+    for side, other in (sides, sides[::-1]):
+        side.read_ahead(other.rows)
+
+
+def _drop_equal(left: _ComparedRows, right: _ComparedRows) -> None:
+    """Drop rows that were read of both sides from their beginnings on while most are equal to those at the same places, part by part as they lie in memory.
+
+    So files of which rows were updated are compared where they are, however many rows each file has: what one side has more waits for the other's next file.
+    """
+    known = False
+    while left.rows and right.rows and not left.elsewhere:
+        rows = min(left.ahead, right.ahead)
+        ours, theirs = left.first(rows), right.first(rows)
+        apart = apart_rows(ours, theirs) if known or mostly_equal(ours, theirs) else None
+        if apart is None or int(apart.sum()) * FEW > rows:
+            left.elsewhere = True
+            return
+        known = True
+        for side, frame in ((left, ours), (right, theirs)):
+            side.drop(rows)
+            side.leave(frame.filter(apart))
 
 
 def _rows_of(file: FileRows) -> list[pl.DataFrame]:
@@ -157,22 +188,48 @@ class _ComparedRows:
     """Rows of one side: those that were read, and those that were compared and are left."""
 
     def __init__(self, diff: int) -> None:
-        self._diff, self._fresh, self._left = diff, list[pl.DataFrame](), list[pl.DataFrame]()
+        self._diff, self._fresh, self._left = diff, deque[pl.DataFrame](), list[pl.DataFrame]()
         self.rows = self.size = self.left = self.kept = 0
+        self.elsewhere = False
+        """Whether the first rows that were read are not those at the same places of the other side."""
 
     def take(self, frames: Sequence[pl.DataFrame]) -> None:
         for frame in frames:
-            self._fresh.append(frame)
             self.rows += frame.height
             self.size += int(frame.estimated_size())
+            for part in _parts(frame):
+                self._fresh.append(part)
+
+    @property
+    def ahead(self) -> int:
+        """How many rows lie in one piece at the beginning of those that were read."""
+        return self._fresh[0].height
+
+    def first(self, rows: int) -> pl.DataFrame:
+        """Return the first rows that were read, of those that lie in one piece."""
+        return self._fresh[0].head(rows)
+
+    def drop(self, rows: int) -> None:
+        """Let go of these."""
+        whole = self._fresh.popleft()
+        self.size -= self.size * rows // self.rows
+        self.rows -= rows
+        if rows < whole.height:
+            self._fresh.appendleft(whole.slice(rows))
 
     def whole(self) -> pl.DataFrame:
         """Return the rows that were read."""
         return pl.concat(self._fresh)
 
     def keep(self, frame: pl.DataFrame) -> None:
-        """Note what is left of the rows that were read, with texts of its own: few rows would else hold all texts of their file."""
-        self._fresh, self.rows, self.size = [], 0, 0
+        """Note what is left of all rows that were read."""
+        self._fresh.clear()
+        self.rows = self.size = 0
+        self.elsewhere = False
+        self.leave(frame)
+
+    def leave(self, frame: pl.DataFrame) -> None:
+        """Note rows that are left, with texts of their own: few rows would else hold all texts of their file."""
         if frame.height:
             frame = _with_own_texts(frame)
             self._left.append(frame)
@@ -191,17 +248,40 @@ class _ComparedRows:
         """Yield all rows, and let go of them."""
         for frame in (*self._left, *self._fresh):
             yield frame.with_columns(pl.lit(self._diff, pl.Int64).alias(DIFF))
-        self._left, self._fresh = [], []
+        self._left = []
+        self._fresh.clear()
         self.rows = self.size = self.left = self.kept = 0
+        self.elsewhere = False
+
+
+def _parts(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a frame in parts that lie in one piece each."""
+    start = 0
+    for rows in frame.to_series(0).chunk_lengths() if frame.width else [frame.height]:
+        if rows:
+            yield frame.slice(start, rows)
+        start += rows
 
 
 def _with_own_texts(frame: pl.DataFrame) -> pl.DataFrame:
     kinds = (pl.String, pl.Binary)
     return frame.with_columns(
-        pl.Series(each.name, each.to_arrow(compat_level=pl.CompatLevel.oldest()), each.dtype)
+        pl.Series(_UntypedArray(each.to_arrow(compat_level=pl.CompatLevel.oldest()))).alias(each.name)
         for each in frame.get_columns()
         if each.dtype in kinds
     )
+
+
+class _UntypedArray:
+    """An array of pyarrow without its type: to take that, polars imports all of pyarrow's functions, a twentieth of such a run's time."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Return the capsules of its schema and of its memory."""
+        schema, memory = self._array.__arrow_c_array__(requested_schema)
+        return schema, memory
 
 
 def _behind(waiting: Sequence[_Waiting], sides: Sequence[_ComparedRows]) -> int | None:
