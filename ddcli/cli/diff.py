@@ -39,7 +39,7 @@ LEAST_MEMORY = 384 << 20
     "--key",
     metavar="COLUMN,...",
     multiple=True,
-    help="Columns that tell records apart: then rows are added, removed or changed. Of pipelines also OUTPUT=COLUMN,..., for one output; repeatable. [default: whole rows are compared]",
+    help="Columns that identify records: then rows are added, removed or changed. Of pipelines also OUTPUT=COLUMN,..., for one output; repeatable. [default: whole rows are compared]",
 )
 @click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; repeatable.")
 @click.option(

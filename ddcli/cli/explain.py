@@ -44,14 +44,16 @@ COLUMNS = 100
 @VAR
 def command(context: click.Context, pipeline: Path, state: str | None, form: str, out: Path | None) -> None:
     """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
-    boxes. After a run each has its counts: rows in and out, how many were expected by what was known before the run, inserts (+) and
-    retractions (-) among them, the stored rows that it read, the time of all threads together, the rows and bytes in the state, and of how many
-    rows of large batches the keys were scanned, to find those that its readers looked up.
+    boxes.
 
-    `work` is what bounds an operator's work for a change: the change (where nothing else is shown), the output, its groups, its partition, or everything.
+    After a run each operator has its counts: rows in and out, the number that was expected before the run, inserts (+) and
+    retractions (-), the stored rows that it read, the time of all threads together, and the rows and bytes in the state. An arrangement also has the number of
+    rows in large batches whose keys were scanned for the lookups of its readers.
 
-    With -o yaml it prints the pipeline file with the operators that SQL collections became. `dd check` takes it, and
-    it has the same results.
+    `work` bounds an operator's work for a change: by the change (if nothing is shown), the output, its groups, its partition, or everything.
+
+    With -o yaml it prints the pipeline file with operators in place of the SQL collections. `dd check` accepts that file, and
+    its results are the same.
 
     Reads no rows: of inputs only the columns in their footers, and nothing where `columns` are declared.
 

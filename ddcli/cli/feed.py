@@ -23,7 +23,7 @@ LAST = "last"
 """What `--ack` without a position acknowledges."""
 
 
-@click.command("feed", short_help="Print what changed in an output since a consumer last asked.")
+@click.command("feed", short_help="Print the changes of an output that a consumer has not acknowledged.")
 @click.argument("directory", metavar="OUTPUT")
 @click.option("--consumer", metavar="NAME", help="The consumer's name: each consumer has a position of its own.")
 @click.option(

@@ -30,7 +30,7 @@ def command(directory: Path, data: Path | None, output: str) -> None:
     Overwrites nothing: if one of the files exists, none is made. An existing .gitignore stays as it is.
 
     With --from, write a pipeline over the files in DATA instead: inputs with their paths, formats, columns and keys
-    as the first rows of the files look, and an output for each. What is doubtful is a comment with a question mark.
+    as the first rows of the files look, and an output for each. A comment with a question mark marks a guess.
     Rows have the time of the run that takes them in; Debezium's events have their own, and are a file of their own beside others.
 
     JSON: {directory, files: [FILE]}, the files that were made.

@@ -15,7 +15,9 @@ from ddcli.screen import json_text, near, say
 @click.option("--before", metavar="T", help="Sum up the updates before T. [default: all at times that are closed]")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would become of it, but change nothing.")
 @click.option(
-    "--pass-claims", is_flag=True, help="Sum up what consumers and readers have not got, too: they must begin anew."
+    "--pass-claims",
+    is_flag=True,
+    help="Sum up updates that consumers and readers have not taken, too: they must begin anew.",
 )
 @IF_LOCKED
 @REPORT
@@ -25,8 +27,8 @@ def command(target: str, before: str | None, dry_run: bool, pass_claims: bool, i
 
     One file takes the place of the oldest ones. It has the contents of the log as of the last of their times, the horizon. As of the horizon and later times
     the log has the same contents as before; `dd log --as-of` of an earlier time is refused. Only whole files are summed up: those with updates at T or later stay, and
-    so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet, unless you say --pass-claims. Those who are passed are named; the next time
-    they ask, a consumer ends with 4 and a pipeline with 3, and begins anew.
+    so do those that a consumer (`dd feed`) or a pipeline that reads the log has not taken yet. With --pass-claims these are summed up, too, and the command names the consumers and
+    pipelines. The next time they read, a consumer ends with 4 and a pipeline with 3, and they must begin anew.
     Takes the lock, and commits like a run.
 
     JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes,

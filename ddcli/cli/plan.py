@@ -21,10 +21,11 @@ WORK = 10
 @REPORT
 @VAR
 def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
-    """Show the work of a run of PIPELINE: files and rows to read; and if the file has changed, which arrangements
-    are kept and which are built anew, why, which outputs change, which operators have a worse class of work (see `dd explain`), and
-    what the plan has chosen, with the figures by which it has: columns and filters, the order of joins, delta joins, what is shared, what is kept once in the place of what
-    filters leave of it, and what is kept apart.
+    """Show the work of a run of PIPELINE: the files and rows to read.
+
+    If the file has changed, it also shows which arrangements are kept or built anew, and why; which outputs change; and which operators have a worse class of work (see `dd explain`).
+    Then it lists the choices of the plan, with the figures that decided them: columns and filters, the order of joins, delta joins, shared arrangements,
+    collections that are kept once in place of their filtered parts, and sides that are kept apart.
 
     Computes nothing, changes nothing, takes no lock. `rows` is an upper bound where files hold rows of other times, too.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.removal import Removal
 
 
-@click.command("reset", short_help="Remove a state, and what it wrote.")
+@click.command("reset", short_help="Remove a state and, with --outputs, its outputs.")
 @click.argument("pipeline", type=PIPELINE)
 @STATE
 @click.option("--outputs", is_flag=True, help="Remove the logs of the outputs, too.")

@@ -19,9 +19,9 @@ from ddcli.cli.correction import correct, corrects
 def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: Any) -> None:
     """Take back what PIPELINE has from some files of its inputs, as if it had never taken them in.
 
-    The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in what is new, else at the first open time,
-    and no time is closed. A key has again its record of the other files, and so has a table its rows. A file may be changed or gone by now: nothing of it is read. All other files of its
-    inputs are read again, so they must be there.
+    The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in new files, else at the first open time,
+    and no time is closed. A key then has the record of the other files again, and a table their rows. A file may be changed or gone by now: it is not read. All other files of its
+    inputs are read again, so they must exist.
 
     If the file is still there, unchanged, later runs pass it over. If a file of that name has other content, the same run takes it in: under
     `clock: event` with the times of its rows. Rows of the file in logs of late or failed rows are taken back too.

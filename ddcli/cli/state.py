@@ -192,10 +192,10 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
 def export(pipelines: tuple[Path, ...], directory: str, state: str | None, output: str) -> None:
     """Copy a state as of its newest commit into DIRECTORY, which is new or empty and may be s3://BUCKET/PREFIX.
 
-    Every file is compared with what was written; exits with 4 if one is damaged, and names it. Runs may go on meanwhile. What is
-    left of a copy that dies is no state. Outputs, and logs of what was late or failed, are not copied: they are logs of
-    their own, and outputs lie where the pipeline file says. A run with `--state DIRECTORY` goes on from the copy, with the outputs as
-    they were then; one of a pipeline that imports from another has no hold there, and needs `--full-refresh all`. JSON: {copy, manifest, files, bytes}.
+    Compares every file with its checksums; exits with 4 if one is damaged, and names it. Runs may continue meanwhile. If the command is killed,
+    the part that it has copied is no state. Outputs, and logs of late or failed rows, are not copied: they are in the directories that the pipeline file names.
+    A run with `--state DIRECTORY` continues from the copy, with the outputs as
+    they were then. The copy has no holds on states that the pipeline imports from: such a run needs `--full-refresh all`. JSON: {copy, manifest, files, bytes}.
 
     \b
     Example:

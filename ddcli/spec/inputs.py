@@ -86,7 +86,7 @@ COMMON = {
 }
 TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
 ONE_TIME = Key("time", As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")
-KEY = Key("key", _SEVERAL, about="the columns that tell records apart")
+KEY = Key("key", _SEVERAL, about="the columns that identify records")
 OWN: dict[str, dict[str, Key]] = {
     "updates": {
         "time": TIME,
