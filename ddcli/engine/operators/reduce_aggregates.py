@@ -66,24 +66,29 @@ def null_test(column: LaneRun | None, offset: int) -> NullTest:
     return NullTest(column.lane + offset, 1 if column.null == "flag" else NULL)
 
 
+class OneRow:
+    """An aggregate that returns at most one row a group."""
+
+    __slots__ = ()
+    several: ClassVar[bool] = False
+
+
 @dataclass(frozen=True, slots=True)
-class Count:
+class Count(OneRow):
     """The number of records (sum of diffs), or of those whose `column` is not null. One lane."""
 
-    several: ClassVar[bool] = False
     width: ClassVar[int] = 1
     column: LaneRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ExactSum:
+class ExactSum(OneRow):
     """The exact sum of a column of integers or decimals, nulls left out; 0 for no rows.
 
     `number` is how the column's lanes are read, `total` how the result is written: "signed" and "unsigned" one lane,
     "wide" two, less than 10**38 either side of zero. A sum out of range at an instance is an error.
     """
 
-    several: ClassVar[bool] = False
     column: LaneRun
     number: Number = "signed"
     total: Number = "signed"
@@ -94,44 +99,40 @@ class ExactSum:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatSum:
+class FloatSum(OneRow):
     """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
 
-    several: ClassVar[bool] = False
     width: ClassVar[int] = 1
     column: LaneRun
 
 
 @dataclass(frozen=True, slots=True)
-class FloatMean:
+class FloatMean(OneRow):
     """Sum and number of a column of floats, nulls left out, whose quotient is the mean. Two lanes.
 
     Where the sum leaves the floats and the mean doesn't, they are the mean and 1.
     """
 
-    several: ClassVar[bool] = False
     width: ClassVar[int] = 2
     column: LaneRun
 
 
 @dataclass(frozen=True, slots=True)
-class CountDistinct:
+class CountDistinct(OneRow):
     """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
 
-    several: ClassVar[bool] = False
     width: ClassVar[int] = 1
     column: LaneRun
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class First(OneRow):
     """Some lanes of the first record (the last, with `last`) of the group by its `order` lanes; ties by its other lanes.
 
     Candidates are records with a positive count whose `skip` column, if given, is not null. Without any the lanes are
     `nothing`; where that is None the group has no row.
     """
 
-    several: ClassVar[bool] = False
     k: ClassVar[int] = 1
     hashed: ClassVar[tuple[int, ...]] = ()
     order: tuple[int, ...]
