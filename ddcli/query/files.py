@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,8 @@ def named_files(text: Text) -> NamedFiles:
         if left and all_columns:
             shown = ", ".join(f"'{name}' ({kind})" for name, kind in left.items())
             notes.append((each.span, f"'{each.value}' has columns of types that records can't have, left out: {shown}"))
+        if all_columns and _has_unnamed(paths, csv):
+            notes.append((each.span, f"'{each.value}' has a column without a name, left out"))
         time = (Text(ARRIVAL, each.span),)
         given = InputSpec(each, each, time, format="append", csv=csv, ignored=tuple(left), infers=True)
         inputs[each.value] = given
@@ -104,6 +107,17 @@ def _csv(paths: Sequence[Path]) -> CsvOptions | None:
 
     delimiter = delimiter_of(path, DEFAULT)
     return None if delimiter is None else CsvOptions(delimiter)
+
+
+def _has_unnamed(paths: Sequence[Path], csv: CsvOptions | None) -> bool:
+    """Return whether the header of the first CSV file lacks the name of a column."""
+    path = next((path for path in paths if name_of_kind(path) == CSV), None)
+    if path is None:
+        return False
+    from ddcli.store.tables.csv_records import names_of
+
+    dialect = DEFAULT if csv is None else replace(DEFAULT, delimiter=csv.delimiter)
+    return "" in names_of(path, dialect)
 
 
 def _unfit(paths: Sequence[Path]) -> dict[str, str]:

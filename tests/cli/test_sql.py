@@ -181,6 +181,16 @@ def test_columns_that_no_record_can_have_are_left_out_of_a_file(shop):
     assert "no column is named `t`" in shop("sql", "select t from 'in/a.parquet'").err
 
 
+def test_a_column_without_a_name_is_left_out_with_a_note(shop):
+    """As of an index that pandas writes."""
+    for name, text in (("a.csv", ",x\n0,5\n1,6\n"), ("b.csv", ";x\n0;5\n1;6\n")):
+        shop.write(name, text)
+        found = shop("sql", f"select * from '{name}'", "-o", "csv")
+        assert (found.code, found.out) == (0, "x\n5\n6\n")
+        assert f"'{name}' has a column without a name, left out" in found.err
+    assert "without a name, left out" not in shop("sql", "select x from 'a.csv'").err
+
+
 def test_a_file_without_rows_and_one_that_is_not_there_are_refused_as_such(shop):
     for name, content in (("a.json", "[]"), ("b.json", ""), ("c.ndjson", "\n")):
         shop.write(name, content)
