@@ -114,10 +114,11 @@ class Files:
                 hint=f"{INVISIBLE}; {_way_out(error)}",
             ) from error
 
-    def make_directory(self, path: Path) -> list[Path]:
+    def make_directory(self, path: Path, *, flush: bool = True) -> list[Path]:
         """Make a directory and those above it that are missing; return the made ones, outermost first.
 
-        Each new name is flushed in the directory that holds it: a file is only as durable as the path to it.
+        Each new name is flushed in the directory that holds it, as a file is only as durable as the path to it; unless the caller
+        will `flush` the parents of what was made.
         """
         missing: list[Path] = []
         if isinstance(path, ObjectPath):
@@ -127,7 +128,8 @@ class Files:
             path = path.parent
         for directory in reversed(missing):
             self.do("make", directory, partial(_make, directory))
-            self.sync_directory(directory.parent)
+            if flush:
+                self.sync_directory(directory.parent)
         return missing[::-1]
 
     def write(self, path: Path, data: Bytes) -> Written:

@@ -196,7 +196,7 @@ class Transaction:
         try:
             manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment)
             manifest = manifest.numbered(self.number, pairs, self.state.identity)
-            self._made += self._files.make_directory(final.parent)
+            self._made += self._files.make_directory(final.parent, flush=False)
             data = manifest.to_bytes()
             self._prepare(data, final, waiting)
         except BaseException as error:
@@ -271,7 +271,7 @@ class Transaction:
         One thread at a time: two must not both make a directory, as each would remove it.
         """
         assert self._open, "the transaction has ended"
-        self._made += self._files.make_directory(path.parent)
+        self._made += self._files.make_directory(path.parent, flush=False)
 
     def _prepare(self, data: bytes, final: Path, waiting: Path) -> None:
         """Put every file and its name on the disk, then the manifest `data`.
@@ -286,7 +286,8 @@ class Transaction:
             self._files.rename(source, target)
         outputs = self._first + self._outputs
         written = [*self._batches, *(source for source, _ in outputs)]
-        directories = {path.parent for path in self._batches} | {target.parent for _, target in self._adopted + outputs}
+        named = [*self._batches, *(target for _, target in self._adopted + outputs), *self._made]
+        directories = {path.parent for path in named}
         if not alone:
             self._files.write(waiting, data)
             written.append(waiting)
