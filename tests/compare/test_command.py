@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from datetime import date
+from datetime import date, timedelta
 
 import polars as pl
 import pytest
@@ -42,6 +42,19 @@ def test_the_same(shop):
     result = shop("diff", "old.csv", "old.csv")
     assert (result.code, result.err) == (0, "")
     assert result.out.endswith("\nsame\n")
+
+
+def test_durations_beside_text(shop):
+    """Text can't be read as durations: a column without any is text on one side, and one with some is refused."""
+    for name, values in (("none", [None]), ("some", [timedelta(seconds=1)])):
+        column = pl.Series("a", values, dtype=pl.Duration("us"))
+        pl.DataFrame([column]).write_parquet(shop.folder / f"{name}.parquet")
+    shop.write("text.ndjson", '{"a": null}\n')
+    result = shop("diff", "none.parquet", "text.ndjson", "--plain")
+    assert (result.code, result.err) == (1, "")
+    assert "same     1\n" in result.out
+    result = shop("diff", "some.parquet", "text.ndjson", "--plain")
+    assert (result.code, result.out) == (3, "")
 
 
 def test_json(shop):

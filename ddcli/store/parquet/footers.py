@@ -43,7 +43,7 @@ PLAIN |= dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_bin
 PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
 """Arrow's names of types without parameters that count."""
 TEXT = Type("string", nullable=True)
-UNREADABLE = ("list", "struct", "binary", "null")
+UNREADABLE = ("list", "struct", "binary", "duration", "null")
 """Kinds of types whose values text doesn't hold."""
 EMPTY = "the file is empty: it has no bytes"
 
