@@ -8,7 +8,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, decode_records
-from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.base import Delta, is_sole
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,11 +55,15 @@ class Output:
         ready, self._ready = self._ready, []
         if len(ready) > 1:  # updates of several steps may be of one time, where times were advanced
             ready = [[Delta(kernels.concat([delta.updates for deltas in ready for delta in deltas]))]]
-        return [
-            delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-            for deltas in ready
-            for delta in deltas
-        ]
+        parts = []
+        for deltas in ready:
+            while deltas:
+                updates, distinct, *_ = deltas.pop(0)
+                if not distinct:
+                    sole = is_sole(updates)
+                    updates = kernels.consolidate(updates, owned=sole)
+                parts.append(updates)
+        return parts
 
     def updates(self) -> list[Update]:
         """Return all updates since the last call as (record, time, diff), in the order of time."""

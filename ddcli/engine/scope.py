@@ -318,6 +318,8 @@ class Scope:
                         called = True
                         given.append(delta)
                     del delta
+                for i in stage.frees[at]:  # who reads them last may write over them
+                    deltas.pop(i, None)
                 found = self._stepped(index, place, shard, given, interval, result) if called else None
             else:
                 found = deltas.get(index)
@@ -349,7 +351,7 @@ class Scope:
         try:
             if self.counted and place.name:
                 read, began = operator.rows_read, clock.perf_counter()
-                found = operator.step(given, interval)
+                found = operator.step([*given], interval)
                 found = place.counted(shard, given, found, clock.perf_counter() - began)
                 if operator.rows_read != read:
                     place.count(shard).rows_read += operator.rows_read - read

@@ -137,11 +137,15 @@ class Nest:
         return found
 
     def closing(self, path: Path) -> list[Operator]:
-        """Return the operators of a scope that do something when an interval ends."""
+        """Return the operators of a scope that do something when an interval ends.
+
+        Reductions in loops are first: they let go of copies of what the traces then put together.
+        """
         found = self._closing.get(path)
         if found is None:
             shards = (each for place in self.scopes[path].places for each in place.shards)
-            found = self._closing[path] = [each for each in shards if _does(each, "close")]
+            found = [each for each in shards if _does(each, "close")]
+            found = self._closing[path] = sorted(found, key=lambda each: each.revisiting is None)
         return found
 
     def close(self, path: Path, interval: Interval) -> None:

@@ -60,6 +60,7 @@ def test_consolidate_large(case):
         m[:, :2] = EXTREME[0]
     result = kernels.consolidate(m)
     assert kernels.is_consolidated(result)
+    assert np.array_equal(kernels.consolidate(m.copy(), owned=True), result)
     values, places = np.unique(m[:, :3], axis=0, return_inverse=True)
     sums = np.zeros(len(values), np.int64)
     np.add.at(sums, places.reshape(-1), m[:, 3])
@@ -83,14 +84,15 @@ def test_consolidate_sums_ordered_rows():
 
 @pytest.mark.parametrize("n", [2, 100, 100_000])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_an_overflow_is_refused_and_shown(n, ordered):
+@pytest.mark.parametrize("owned", [True, False])
+def test_an_overflow_is_refused_and_shown(n, ordered, owned):
     """In each of the ways to consolidate."""
     m = np.stack([np.arange(n), np.full(n, 7), np.ones(n, np.int64)], axis=1)
     m[0, 2] = EXTREME[1]
     m[1] = m[0]
     m[1, 2] = 5
     with pytest.raises(kernels.DiffOverflow, match=rf"lanes \({m[0, 0]}, 7\)") as caught:
-        kernels.consolidate(m if ordered else np.ascontiguousarray(m[::-1]))
+        kernels.consolidate(m if ordered else np.ascontiguousarray(m[::-1]), owned=owned)
     assert str(EXTREME[1]) in caught.value.problem
     assert "5" in caught.value.problem
 

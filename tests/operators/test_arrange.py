@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import ordered_exchange
+from ddcli.engine.kernels import ordered_exchange, sort
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange
+from ddcli.engine.rooms import Rooms
 from ddcli.engine.rounds import Interval
 from ddcli.engine.shards import Arriving, Routing, brought, dealt_to
 from ddcli.engine.times import Frontier
@@ -36,7 +38,7 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
             way = Routing((lanes[0],), wanted)
             given = [dealt_to({3: way}, Delta(updates), shards) if deals else Delta(updates) for _ in range(2)]
             there = [
-                delta.arrived() if isinstance(delta, Arriving) else delta
+                delta.arrived(Rooms()) if isinstance(delta, Arriving) else delta
                 for delta in brought(given, 3, way, Workers(shards))
             ]
         assert all(delta.taken == (wanted is not None) for delta in there)
@@ -46,3 +48,21 @@ def test_lanes_are_taken_on_the_way_or_there(updates, shards, deals, data):
     assert sum(map(len, found[0])) == len(
         kernels.consolidate(kernels.take(kernels.concat([updates] * 2), [*lanes, width, width + 1]))
     )
+
+
+@pytest.mark.parametrize("lanes", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("holder", ["nobody", "delta", "matrix", "view", "whole"])
+def test_what_others_have_is_not_written_over(lanes, holder):
+    """Many updates are sorted where they lie only if nobody has them, or what they are a part of."""
+    whole = np.random.default_rng(5).integers(1, 1000, (2 * sort.PIECE, 4))
+    before, width = whole[: sort.PIECE + 7].copy(), [*lanes, 2, 3]
+    updates = whole[: sort.PIECE + 7] if holder == "whole" else before.copy()
+    delta = Delta(updates)
+    held = {"nobody": None, "delta": delta, "matrix": updates, "view": updates[::2], "whole": whole}[holder]
+    deltas = [delta]
+    del delta, updates, whole
+    arrange = Arrange(lanes, Trace(1, 1, 1, since=Frontier([(0,)])))
+    assert np.array_equal(arrange.step(deltas, INTERVAL).updates, kernels.consolidate(kernels.take(before, width)))
+    if holder != "nobody":
+        there = held.updates if holder == "delta" else held
+        assert np.array_equal(there[: len(before)], before[::2] if holder == "view" else before)

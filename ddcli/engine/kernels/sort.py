@@ -178,6 +178,23 @@ def move_to_pieces(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, ends: np.
     return 0
 
 
+@kernel("MVVVV")
+def move_in_place(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, heads: np.ndarray, pieces: np.ndarray) -> int:
+    """Move rows to their pieces where they lie, in any order; `heads` holds the pieces' starts and becomes their ends."""
+    for k in range(heads.size):
+        while heads[k] < pieces[k + 1]:
+            i = heads[k]
+            p = piece_of(m, i, lanes, plan)
+            o = heads[p]
+            heads[p] = o + 1
+            if p != k:
+                for c in range(m.shape[1]):
+                    x = m[i, c]
+                    m[i, c] = m[o, c]
+                    m[o, c] = x
+    return 0
+
+
 @kernel("MViiMMHUVVi")
 def sort_pieces(
     m: np.ndarray,
@@ -229,10 +246,11 @@ def sort_pieces(
     return k
 
 
-def consolidate(m: np.ndarray) -> np.ndarray:
+def consolidate(m: np.ndarray, *, owned: bool = False) -> np.ndarray:
     """Sort by all lanes but the last, sum the diffs of equal rows, drop zero sums. Raises DiffOverflow.
 
-    Gives `m` itself where it is consolidated already, which is found out in one pass.
+    Gives `m` itself where it is consolidated already, which is found out in one pass. One that is `owned` nobody else reads: many rows
+    are sorted where they lie.
 
     >>> consolidate(np.array([[2, 1], [1, 1], [2, 2], [1, -1]])).tolist()
     [[2, 3]]
@@ -252,6 +270,10 @@ def consolidate(m: np.ndarray) -> np.ndarray:
         if count < 0:
             raise overflow("+", out[0], m[-1 - count])
         return fitted(out, count)
+    if owned and n > PIECE:
+        pieces, plan = _pieces(m, lanes)
+        move_in_place(m, lanes, plan, pieces[:-1].copy(), pieces)
+        return _in_pieces(m, pieces, lanes, m, 1)
     return _sorted(m, lanes, 1)
 
 
@@ -325,12 +347,18 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
         return out
     if n <= PIECE:
         return _in_pieces(m, np.array([0, n]), lanes, out, consolidating)
-    bits = bits_to_deal(n)
+    pieces, plan = _pieces(m, lanes)
+    move_to_pieces(m, lanes, plan, pieces[:-1].copy(), out)
+    return _in_pieces(out, pieces, lanes, out, consolidating)
+
+
+def _pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the pieces begin that many rows are dealt into, with an end mark, and the plan by which they are."""
+    bits = bits_to_deal(len(m))
     plan = np.empty(3 * lanes.size, np.int64)
     pieces = np.empty((1 << bits) + 1, np.int64)
     deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
-    move_to_pieces(m, lanes, plan, pieces[:-1].copy(), out)
-    return _in_pieces(out, pieces, lanes, out, consolidating)
+    return pieces, plan
 
 
 def bits_to_deal(rows: int) -> int:

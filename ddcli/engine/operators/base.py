@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import sys
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
+
+
+SOLE: Final = 3 if sys.version_info < (3, 14) else 0
+"""References to an object that is in one variable of a caller: this, its own, and one of who counts. Later versions of Python do not count all."""
 
 
 class Delta(NamedTuple):
@@ -51,8 +56,22 @@ def consolidated(delta: Delta) -> np.ndarray:
     return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
 
 
+def taken_out(deltas: Sequence[Delta]) -> np.ndarray:
+    """Return the updates of the only delta, which a list has no more: they may be nobody else's then."""
+    return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
+
+
+def is_sole(updates: np.ndarray) -> bool:
+    """Say whether a matrix is in one variable of the caller and nowhere else, nor part of another: nobody else can read it."""
+    return updates.base is None and sys.getrefcount(updates) == SOLE
+
+
 class Operator(Protocol):
-    """One node of a dataflow. State, where there is any, lives in the operator's traces."""
+    """One node of a dataflow. State, where there is any, lives in the operator's traces.
+
+    The deltas that a step is given may be in nothing but their list: it may take one out and write over updates of which it finds
+    that nobody else has them.
+    """
 
     @property
     def wakes(self) -> list[Rounds]:

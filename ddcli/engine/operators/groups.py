@@ -94,9 +94,9 @@ class Group(Keeping):
             self.waiting.seal(interval)
 
     def close(self, interval: Interval) -> None:
-        super().close(interval)
         if self.revisiting:
             self.revisiting.close()
+        super().close(interval)
         if self.waiting:
             self.waiting.close(interval)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty
+from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty, is_sole, taken_out
 from ddcli.engine.operators.linear import permute
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ class Arrange(Keeping):
                 self._order = np.array([*self.lanes, *range(width - self.trace.nt - 1, width)], np.int64)
             self.batch = kernels.arranged(updates, self._order)
         else:
-            self.batch = kernels.consolidate(permute(updates, self.lanes, self.trace.nt + 1))
+            del updates
+            given = taken_out(deltas)
+            arranged = permute(given, self.lanes, self.trace.nt + 1)
+            del given  # by now its memory may be given back: it was read by all others
+            sole = is_sole(arranged)
+            self.batch = kernels.consolidate(arranged, owned=sole)
         return Delta(self.batch, distinct=True)
 
 
