@@ -51,6 +51,7 @@ NARROW_DECIMAL = 18
 """Digits that always fit in 64 bits."""
 NESTED = 32
 """How deep lists and structs may stand inside each other."""
+PATTERN_HINT = "rename it: `*`, and what begins with `^` and ends with `$`, stand for several columns elsewhere"
 ORDERLESS = frozenset({"list", "struct", "null", "months"})
 """Kinds whose values have no order."""
 FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
@@ -240,6 +241,15 @@ def _parse_fields(text: str, form: re.Pattern[str], inside: int) -> tuple[tuple[
             return ()
         fields[name] = kind
     return tuple(fields.items())
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether polars takes a column's name for a pattern, of all columns or of those that match.
+
+    >>> is_pattern("*"), is_pattern("^x.$"), is_pattern("^x"), is_pattern("a*")
+    (True, True, False, False)
+    """
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
 def is_field_name(name: str) -> bool:

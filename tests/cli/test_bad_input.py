@@ -1,6 +1,7 @@
 """Bad input: each ends with its exit code, place, problem and hint, and leaves state and outputs as they were."""
 
 import datetime as dt
+import json
 import os
 import re
 import shutil
@@ -267,6 +268,22 @@ def test_a_directory_without_parquet_files_tells_no_columns(shop):
     assert result.err.startswith("in: error: the log has no files yet, so its columns are unknown")
     shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: {path: in/, columns: {k: string}}}\noutputs: {t: out/}\n")
     assert shop("run", "p.yaml").code == 0
+
+
+@pytest.mark.parametrize("name", ["*", "^k$"])
+def test_names_that_stand_for_several_columns(shop, name):
+    shop.log("in/1.parquet", [(1, 2, 0)], **{name: pl.Int64, "k": pl.Int64, "time": pl.Int64})
+    text = "dd: 1\nname: p\ninputs: {t: {path: in/}}\ncollections: {c: {from: t, apply: [APPLY]}}\noutputs: {c: out/}\n"
+    shop.write("p.yaml", text.replace("APPLY", "{project: [k]}"))
+    result = shop("run", "p.yaml")
+    assert (result.code, result.out) == (3, "")
+    assert f"'{name}' can't be a column's name" in result.err
+    shop.write("p.yaml", text.replace("APPLY", json.dumps({"map": {name: "k"}})))
+    result = shop("check", "p.yaml")
+    assert result.code == 2
+    assert f"'{name}' can't be a column's name" in result.err
+    shop.write("p.yaml", text.replace("APPLY", "{project: [k]}").replace("in/}", "in/, columns: {k: int64}}"))
+    assert shop("run", "p.yaml", "-q").code == 0
 
 
 # what: operator (on line 10), the row that fails, column, problem, hint

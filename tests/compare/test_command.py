@@ -57,6 +57,17 @@ def test_durations_beside_text(shop):
     assert (result.code, result.out) == (3, "")
 
 
+@pytest.mark.parametrize("name", ["*", "^a$"])
+def test_names_that_stand_for_several_columns(shop, name):
+    for side, value in (("a", 1), ("b", 2)):
+        pl.DataFrame({name: [value], "a": [0]}).write_parquet(shop.folder / f"{side}.parquet")
+        shop.write(f"{side}.ndjson", json.dumps({name: value, "a": 0}) + "\n")
+    for ending in ("parquet", "ndjson"):
+        result = shop("diff", f"a.{ending}", f"b.{ending}", "--plain")
+        assert (result.code, result.out) == (3, "")
+        assert f"'{name}' can't be a column's name" in result.err
+
+
 def test_json(shop):
     result = shop("diff", "old.csv", "new.csv", "--key", "id", "-o", "json")
     tree = json.loads(result.out)

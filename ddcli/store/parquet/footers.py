@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, first_line
-from ddcli.expressions.types import INTEGERS, Type, from_polars, is_field_name
+from ddcli.expressions.types import INTEGERS, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.compression import DAMAGED, bare
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.partitions import types_of_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -84,6 +84,13 @@ def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFA
     return declared
 
 
+def refuse_patterns(path: Path, names: Iterable[str], declared: Schema | None) -> None:
+    """Refuse a file with a column that polars would take for several, unless the declared columns leave it out."""
+    for name in names:
+        if is_pattern(name) and (declared is None or name in declared):
+            raise InputError(f"'{name}' can't be a column's name", place=str(path), hint=PATTERN_HINT)
+
+
 @dataclass
 class Footers:
     """The columns of an input's files; as for `Tables`, which has the same of polars.
@@ -107,6 +114,7 @@ class Footers:
             own = self._own(path)
         except OSError as error:
             raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+        refuse_patterns(path, own, self.declared)
         structs = [(name, dict(column.fields)) for name, column in own.items() if self.nested]
         fields = {f"{name}.{inner}": column for name, inside in structs for inner, column in inside.items()}
         beside = {name: self._partitioned[name] for name in self.partitions.get(path, {}) if name not in own}

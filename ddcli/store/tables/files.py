@@ -17,7 +17,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
-from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT
+from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
@@ -81,6 +81,7 @@ class Tables:
             raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
         except READ_ERRORS as error:
             raise damaged(kind, path, error) from None
+        refuse_patterns(path, found, self.declared)
         beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
         fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
         return found | fields | beside
