@@ -16,7 +16,7 @@ import polars as pl
 from ddcli.store.mirrors import partition
 from ddcli.store.mirrors.column_chunks import equal_columns, partners
 from ddcli.store.mirrors.file_order import in_order
-from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, mostly_equal
+from ddcli.store.mirrors.row_pairs import FEW, apart_rows, different, different_elsewhere, mostly_equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,7 +65,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
             large = sum(side.size + side.kept for side in sides) > partition.HELD
             near = fewer * FEW >= more * (FEW - 1) and at != last
             if fewer and (large or near or at is None):
-                for side, frame in zip(sides, different(*(side.whole() for side in sides)), strict=True):
+                for side, frame in zip(sides, different_elsewhere(*(side.whole() for side in sides)), strict=True):
                     side.keep(frame)
             # What a file lacks of the other side's may be in the next ones, where rows were moved between files.
             if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):

@@ -49,6 +49,11 @@ def different(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl
         left, right = left.filter(apart), right.filter(apart)
         if left.height * FEW <= len(apart):
             return left, right
+    return different_elsewhere(left, right)
+
+
+def different_elsewhere(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the same of frames with rows, of which those at the same places are known to be others."""
     ours, theirs = _Rows(left), _Rows(right)
     key = _key(ours)
     if key is not None and key not in theirs.nulls:
