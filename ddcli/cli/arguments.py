@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+QUOTED = re.compile(r"""[\s"'`$\\*?\[\](){}<>|&;!#]""")
+"""What a shell doesn't take as it is."""
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -28,14 +31,19 @@ class PipelineFile(click.Path):
         super().__init__(path_type=Path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the YAML files here and one directory further down; if there is none, let the shell complete files."""
+        """Return the YAML files here and one directory further down; if there is none, let the shell complete files.
+
+        So it does where a name needs quotes, which bash would not put around what it gets from here: a space would end the argument.
+        """
         folder, _, name = incomplete.rpartition("/")
         beginning = f"{folder}/" if folder or incomplete.startswith("/") else ""
         files = [path for path in _yaml_files(Path(beginning or ".")) if visible(path) == path]
         found = [beginning + path for path in files if path.startswith(name)]
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(path) for path in sorted(found)] or [CompletionItem(incomplete, type="file")]
+        if not found or any(map(QUOTED.search, found)):
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(path) for path in sorted(found)]
 
 
 class NameIn(click.types.StringParamType):

@@ -105,6 +105,13 @@ def test_commands_options_and_pipeline_files_are_completed(orders):
         ("plain", "below/pipelines.yml"),
     ]
     assert completions("dd", "check", "zzz") == [("file", "zzz")]
+    for name in ("my orders.yaml", "my'orders.yaml", "my$orders.yaml"):
+        orders.write(name, "")
+        assert completions("dd", "check", "m") == [("file", "m")]  # the shell puts quotes around it
+        assert completions("dd", "check", "ord") == [("plain", "orders.yaml")]
+        (orders.folder / name).unlink()
+    orders.write("möhren.yaml", "")
+    assert completions("dd", "check", "m") == [("plain", "möhren.yaml")]
 
 
 def test_a_command_that_is_not_there_is_no_reason_to_complain(shop):
