@@ -55,15 +55,15 @@ def _is_private(status: os.stat_result) -> bool:
 
 def write_whole(path: Path, body: bytes) -> None:
     """Write a file, behind its digest, in one step: readers see all of it or nothing. Raises OSError."""
-    import tempfile
-
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    # Not `tempfile`: it imports all that archives may be packed by.
+    temporary = path.with_name(f".{os.urandom(8).hex()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(body).digest() + body)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
