@@ -446,7 +446,7 @@ class Machine(RuleBasedStateMachine):
         manifest = read_newest(self.directory)
         bound = reader.known.upper if reader.known else manifest.upper
         self.claim(Hold(reader.name, "", (NAME,), bound, bound, manifest.number))
-        shared = Shared(self.directory, NAME, manifest, first=reader.known is None)
+        shared = Shared(self.directory, NAME, manifest, bound)
         names = [f"t{at}" for at in range(self.nt)]
         reader.pinned = SharedReader(shared, names, None, reader.known), manifest, [*self.committed]
 
