@@ -154,7 +154,9 @@ class Standing:
             if is_whole(request, seen, now):
                 return now
             latest = time.monotonic() + LONGEST
-            while time.monotonic() < latest and not self._stop.wait(SETTLING):
+            while time.monotonic() < latest and not self._stop.wait(
+                0 if came_at_once(request, seen, now) else SETTLING
+            ):
                 before, now = now, self._look(request)
                 if now == before:
                     break
@@ -271,6 +273,40 @@ def is_whole(request: Request, seen: Look, now: Look) -> bool:
         has_end(Path(*entry[:2])) and entry[:2] not in before if len(entry) == FILE else entry[0] in known
         for entry in added
     )
+
+
+def came_at_once(request: Request, seen: Look, now: Look) -> bool:
+    """Return whether all that is new are whole files in new directories that were renamed into place, in which each input looks for its files.
+
+    Then nothing more is to be expected of the same time. But `now` may have looked for some inputs before the rename: look again.
+    """
+    added, given = now - seen, request.spec.inputs.values()
+    folders = {
+        each.path.value.rpartition("/")[0] if each.in_files and not each.table and each.arrangement is None else ""
+        for each in given
+    }
+    folder = folders.pop()
+    if (
+        folders
+        or not glob.has_magic(folder)
+        or "**" in folder
+        or not added
+        or any(len(entry) != FILE for entry in added)
+    ):
+        return False
+    files = [Path(*entry[:2]) for entry in added]
+    known = {Path(*entry[:2]).parent for entry in seen if len(entry) == FILE}
+    places = {file.parent for file in files}
+    return not places & known and all(map(_was_renamed, places)) and all(map(has_end, files))
+
+
+def _was_renamed(directory: Path) -> bool:
+    """Return whether a directory was renamed after its last entry came, or changed in another way that leaves its entries as they are."""
+    try:
+        stat = directory.stat()
+    except OSError:
+        return False
+    return stat.st_ctime_ns > stat.st_mtime_ns
 
 
 def _stamp(path: Path) -> tuple[Any, ...]:

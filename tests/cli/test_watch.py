@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.driver.watch import Standing, is_whole, look
+from ddcli.driver.watch import Standing, came_at_once, is_whole, look
 from ddcli.job.inputs import find_inputs
 from ddcli.job.request import read_request
 from ddcli.job.standby import Standby
@@ -293,6 +293,52 @@ def test_whole_files_are_taken_in_at_once_others_when_nothing_changes(orders):
     (orders.folder / "more/_progress.json").write_bytes(progress_bytes(((4,),)))
     before = look(pipeline, request)
     assert after(lambda: arrive(orders, "orders/5.parquet", ("north", 1, 4, 1)))
+
+
+def test_a_directory_renamed_into_place_has_all_files_of_its_time(orders):
+    """Others of several inputs may come one after another, also in directories."""
+    pipeline = orders.folder / "orders.yaml"
+    text = pipeline.read_text()
+    inputs = "inputs:\n  more: {{path: in/{}/more.parquet, columns: {{region: string, amount: int64}}}}\n"
+
+    def after(folder, *names, into="in", name="orders.parquet", at_last=lambda _place: None):
+        """Return whether files that come in a directory are taken in at once."""
+        path = text.replace("orders: orders/", f"orders: in/{folder}/{name}")
+        assert path != text
+        pipeline.write_text(path.replace("inputs:\n", inputs.format(folder)))
+        request = read_request(pipeline, None, None, lambda _line: None)
+        (orders.folder / into).mkdir(parents=True, exist_ok=True)
+        before = look(pipeline, request)
+        new = orders.folder / "new"
+        new.mkdir()
+        for each in names:
+            write_log(new / each, [("north", 1, 4, 1)], LOG)
+        time.sleep(0.05)  # the times of files have ticks
+        target = orders.folder / into / f"{len([*orders.folder.rglob('*')])}"
+        new.rename(target)
+        at_last(target)
+        now = look(pipeline, request)
+        assert now != before
+        assert not is_whole(request, before, now)
+        return came_at_once(request, before, now)
+
+    assert after("*", "orders.parquet", "more.parquet")
+    assert after("*", "orders.parquet")
+    assert after("b/*", "orders.parquet", "more.parquet", into="in/b")
+    assert not after("**", "orders.parquet", "more.parquet"), "others may be in other directories"
+    assert not after("*", "orders.csv", name="*.csv"), "a text may still be written"
+    known = next(iter((orders.folder / "in").glob("*/orders.parquet"))).parent
+
+    def written(place):
+        (place / "more.parquet").write_bytes((known / "orders.parquet").read_bytes())
+
+    assert not after("*", "orders.parquet", at_last=written), "it is still being filled"
+    assert not after("*", "orders.parquet", at_last=lambda _place: written(known)), "not only in new ones"
+
+    def cut(place):
+        (place / "orders.parquet").write_bytes(b"PAR1")
+
+    assert not after("*", "orders.parquet", at_last=cut), "a file without its end"
 
 
 def test_included_files_are_watched_also_one_that_is_not_there_yet(orders):
