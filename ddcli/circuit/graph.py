@@ -240,11 +240,12 @@ class _Assembly:
         inputs = [self.handle(child) for child in node.inputs]
         summed = (
             isinstance(node, physical.Accumulate | physical.StandingRecord)
-            and self.scope.streams
+            and self.scope.combines
             and self.scope.nt == 1
         )
         if summed:
             inputs = self.summed(node, *inputs)
+        moved = summed and isinstance(node, physical.Accumulate) and not self.scope.streams
         if isinstance(node, physical.RowLookup) and self.scope.workers.count > 1:
             inputs = self.brought(node, *inputs)
         shards = self.shards(partial(self.operators.operator, node))
@@ -258,7 +259,7 @@ class _Assembly:
             *inputs,
             width=layout.width,
             layout=layout,
-            route=route(node),
+            route=() if moved else route(node),
             shifts=shifts,
             wraps=wraps,
             arranges=isinstance(node, physical.Arrangement),
@@ -274,7 +275,8 @@ class _Assembly:
     def summed(self, node: Node, read: Handle) -> list[Handle]:
         """Return what an accumulation or a standing record reads in place of its input, whose parts are added up as they come.
 
-        Of an accumulation: rows as they are, and the sums of those that were added up already.
+        Of an accumulation: rows as they are, and the sums of those that were added up already. Where it doesn't deal parts as they come,
+        both are brought to the shards of their groups here.
         """
         if isinstance(node, physical.StandingRecord):
             layout = Layout(node.schema)
@@ -284,10 +286,20 @@ class _Assembly:
             return [times]
         assert isinstance(node, physical.Accumulate)
         combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
-        rows = self.scope.add(combines, read, width=Layout(node.inputs[0].schema).width)
+        layout = Layout(node.inputs[0].schema)
+        rows = self.scope.add(combines, read, width=layout.width, layout=layout)
         self.scope.call(rows, node.fingerprint, kind(node), emits=False)
-        sums = [CombinedSums(combine) for combine in combines]
-        return [rows, self.scope.add(sums, read, width=sums[0].none.shape[1] - self.scope.nt - 1)]
+        digits = {f"\0digit{at}": INT64 for at in range(combines[0].reduce.digits)}
+        summed = Layout({name: node.schema[name] for name in node.by} | digits)
+        sums = self.scope.add([CombinedSums(each) for each in combines], read, width=summed.width, layout=summed)
+        if self.scope.streams:
+            return [rows, sums]
+        return [self._moved(each, layout, route(node)) for each, layout in ((rows, layout), (sums, summed))]
+
+    def _moved(self, read: Handle, layout: Layout, lanes: Sequence[int]) -> Handle:
+        """Return a place with the same updates in the shards that some lanes say."""
+        permutes = [Permute(range(layout.width), self.scope.nt) for _ in range(self.scope.workers.count)]
+        return self.scope.add(permutes, read, width=layout.width, layout=layout, route=lanes)
 
     def brought(self, node: physical.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
         """Return what a lookup reads, with the updates in the shards of what they are looked up in."""
@@ -295,8 +307,7 @@ class _Assembly:
             return [updates, arranged]
         layout = Layout(node.inputs[0].schema)
         route = layout.take(one for one, _ in node.on[: len(node.arranged.key)])
-        permutes = [Permute(range(layout.width), self.scope.nt) for _ in range(self.scope.workers.count)]
-        return [self.scope.add(permutes, updates, width=layout.width, layout=layout, route=route), arranged]
+        return [self._moved(updates, layout, route), arranged]
 
     def called(self, node: Node, handle: Handle, label: str = "") -> Handle:
         """Return the place of a node, which is called by the node's fingerprint; with a label for those who watch."""

@@ -117,7 +117,14 @@ class SingleRun:
         )
         workers = Workers(cut.passes, cut.threads)
         streams = not spread and cut.streams(sum(given.rows for given in taken.values()))
-        scope = Scope(nt, workers=workers, counted=True, streams=streams, progress=self.request.progress)
+        scope = Scope(
+            nt,
+            workers=workers,
+            counted=True,
+            streams=streams,
+            combines=not spread and cut.room is not None,
+            progress=self.request.progress,
+        )
         kinds = tuple(self.time.values())
         try:
             errors = ErrorLog(self.time)

@@ -45,7 +45,8 @@ class Scope:
     """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds.
 
     With `counted`, what goes through the places that have a name is counted. One that `streams` has small stages: what reads nothing but
-    sources takes what is fed in parts, and what shares nothing is done in turn. `progress` is notified of the stages.
+    sources takes what is fed in parts, and what shares nothing is done in turn. One that `combines` has accumulations add up parts of what
+    they read before these are brought to their shards. `progress` is notified of the stages.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Scope:
         *,
         counted: bool = False,
         streams: bool = False,
+        combines: bool = False,
         progress: Progress = SILENT,
     ) -> None:
         self.nt = nt
@@ -63,6 +65,7 @@ class Scope:
         self.workers = workers or Workers()
         self.counted = counted
         self.streams = streams
+        self.combines = combines or streams
         self.progress = progress
         self.watch: Callable[[], None] | None = None
         """Called before each stage: it may raise, to end the step."""

@@ -43,6 +43,9 @@ MUCH = 100_000
 SLICE = 16
 """Slices like the one that a thread reads that the memory would hold: what is read is encoded, and dealt to several readers."""
 
+SLICED = 4 * PART
+"""Bytes of a slice, as lanes, at most: more take longer, as the system has to clear the memory."""
+
 MOST_PASSES = 1 << 12
 
 
@@ -122,7 +125,7 @@ def sizes(
     if fits:
         return Sizes(shards, passes, min(threads, passes))
     passes = max(passes, 2 * common if common == 1 else common)
-    most = max(LEAST_ROWS, free // (SLICE * width * LANE * threads))
+    most = max(LEAST_ROWS, min(free // (SLICE * threads), SLICED) // (width * LANE))
     return Sizes(shards, passes, min(threads, passes), most, free // 5)
 
 
