@@ -200,7 +200,7 @@ def test_a_file_without_a_header_is_one_in_every_command(content, tmp_path):
     assert caught.value.problem == ("the file has no header" if content else "the file is empty: it has no bytes")
 
 
-DEEP = '{"id": 1, "note": ' + "[" * 2_000 + "]" * 2_000 + "}\n"
+DEEP = '{"id": 1, "note": ' + "[" * 50_000 + "]" * 50_000 + "}\n"
 DAMAGED = {case: (kind, text, line, problem) for case, (kind, text, line, problem, _) in BAD.items()}
 DAMAGED |= {
     "deep values": ("ndjson", DEEP, ":1", "values are nested too deep"),

@@ -165,7 +165,7 @@ def test_files_that_were_rewritten_meet(monkeypatch):
 
 
 def test_rows_that_were_moved_between_files_meet(monkeypatch):
-    """Who rewrites 30 files to ten mixes the rows of three in each, which begin with a row of one of the others: few are yielded, and few held."""
+    """Who rewrites 30 files to ten mixes the rows of three in each, which begin with a row of one of the others: of 610 rows a third at most are yielded."""
     monkeypatch.setattr(partition, "HELD", 20_000)
     monkeypatch.setattr(cancellation, "FEWEST", 16)
     draw = chance("moved")
@@ -176,7 +176,7 @@ def test_rows_that_were_moved_between_files_meet(monkeypatch):
         draw.shuffle(part)
     new[4][5] = (1, 1.5, "new", None)
     found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
-    assert sum(frame.height for frame in found) < 10
+    assert sum(frame.height for frame in found) < 200
     assert sum(abs(count) for count in total(found).values()) == 2
 
 
