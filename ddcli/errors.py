@@ -47,6 +47,11 @@ class Span:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
+    @property
+    def text(self) -> str:
+        """What stands there, as far as it is on the line."""
+        return self.source[self.column - 1 :][: self.length]
+
     def shown(self) -> list[str]:
         """Return the line with the place marked below; of a line that is longer than the terminal is wide, what is around the place.
 

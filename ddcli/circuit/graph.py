@@ -290,11 +290,11 @@ class _Assembly:
         rows = self.scope.add(combines, read, width=layout.width, layout=layout)
         self.scope.call(rows, node.fingerprint, kind(node), emits=False)
         digits = {f"\0digit{at}": INT64 for at in range(combines[0].reduce.digits)}
-        summed = Layout({name: node.schema[name] for name in node.by} | digits)
-        sums = self.scope.add([CombinedSums(each) for each in combines], read, width=summed.width, layout=summed)
+        added = Layout({name: node.schema[name] for name in node.by} | digits)
+        sums = self.scope.add([CombinedSums(each) for each in combines], read, width=added.width, layout=added)
         if self.scope.streams:
             return [rows, sums]
-        return [self._moved(each, layout, route(node)) for each, layout in ((rows, layout), (sums, summed))]
+        return [self._moved(rows, layout, route(node)), self._moved(sums, added, route(node))]
 
     def _moved(self, read: Handle, layout: Layout, lanes: Sequence[int]) -> Handle:
         """Return a place with the same updates in the shards that some lanes say."""

@@ -17,12 +17,12 @@ from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.text_types import TEXT, infer_types, read
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, UsageError
-from ddcli.expressions.types import PATTERN_HINT, Schema, Type, from_polars, is_pattern
+from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_progress
 from ddcli.store.log.scan import find_damaged, not_after
-from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind
+from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind, refuse_patterns
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
 from ddcli.store.tables.input_path import NOT_THERE
@@ -259,8 +259,7 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
     unknown: dict[str, list[pl.LazyFrame]] = {}
     taken: list[Schema] = []
     for one, other in ((a, b), (b, a)):
-        if wild := [name for name in one.known if is_pattern(name)]:
-            raise InputError(f"'{wild[0]}' can't be a column's name", place=one.label, hint=PATTERN_HINT)
+        refuse_patterns(one.label, one.known)
         wanted = [name for name in one.texts if name not in ignore]
         if len(wanted) > MOST_OF_TEXT:
             raise InputError(

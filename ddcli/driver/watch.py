@@ -280,24 +280,22 @@ def came_at_once(request: Request, seen: Look, now: Look) -> bool:
 
     Then nothing more is to be expected of the same time. But `now` may have looked for some inputs before the rename: look again.
     """
-    added, given = now - seen, request.spec.inputs.values()
-    folders = {
-        each.path.value.rpartition("/")[0] if each.in_files and not each.table and each.arrangement is None else ""
-        for each in given
-    }
-    folder = folders.pop()
-    if (
-        folders
-        or not glob.has_magic(folder)
-        or "**" in folder
-        or not added
-        or any(len(entry) != FILE for entry in added)
-    ):
+    added = now - seen
+    if not added or not _share_directories(request) or any(len(entry) != FILE for entry in added):
         return False
     files = [Path(*entry[:2]) for entry in added]
     known = {Path(*entry[:2]).parent for entry in seen if len(entry) == FILE}
     places = {file.parent for file in files}
     return not places & known and all(map(_was_renamed, places)) and all(map(has_end, files))
+
+
+def _share_directories(request: Request) -> bool:
+    """Return whether all inputs look for their files in the same directories, by a pattern such as that of in/*/orders.parquet."""
+    folder, *others = {
+        given.path.value.rpartition("/")[0] if given.in_files and not given.table and given.arrangement is None else ""
+        for given in request.spec.inputs.values()
+    }
+    return not others and glob.has_magic(folder) and "**" not in folder
 
 
 def _was_renamed(directory: Path) -> bool:

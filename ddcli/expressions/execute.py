@@ -127,10 +127,9 @@ def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
 
 def _shown(column: Column) -> str:
     """Return what a person knows a column by: of one that the plan adds what it was written as, empty where nobody wrote it."""
-    span = column.span
     if not column.name.startswith(("#", "$")):
         return column.name
-    return span.source[span.column - 1 : span.column - 1 + span.length] if span else ""
+    return column.span.text if column.span else ""
 
 
 class StageProgram:

@@ -116,8 +116,7 @@ class Expression:
     @property
     def written(self) -> str:
         """What a person wrote in its place; where nobody did, its text."""
-        span = self.span
-        return (span.source[span.column - 1 :][: span.length] if span else "") or self.text()
+        return (self.span.text if self.span else "") or self.text()
 
     @property
     def children(self) -> tuple[Expression, ...]:

@@ -85,9 +85,8 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                         hint="give it a directory outside of the inputs'",
                     )
                 )
-        remote = (
-            isinstance(path, ObjectPath) and (what, text) in archives
-        )  # the store is not asked: a directory needs no object
+        # A store is not asked: a directory needs no object.
+        remote = isinstance(path, ObjectPath) and (what, text) in archives
         if not remote and not path.is_dir() and path.exists():  # most are directories: one question
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
     for (what, text), given in zip(archives, filter(lambda each: each.archive, spec.inputs.values()), strict=True):

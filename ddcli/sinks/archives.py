@@ -43,9 +43,8 @@ def replace_archived(
             data = readers[name].without_rows(path, numbers)
             mark = fingerprint_of(io.BytesIO(data), len(data))
             if isinstance(path, ObjectPath):
-                is_input = (
-                    path == readers[name].listing.root / file.path
-                )  # then its tag counts, in the archive its mark
+                # Of an input its tag counts, in the archive its mark.
+                is_input = path == readers[name].listing.root / file.path
                 marked = None if is_input else path.marked(mark)
                 tag = store.do("write", path, partial(path.put, data, attributes=marked))
                 mark = tag if is_input else mark

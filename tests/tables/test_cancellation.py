@@ -1,5 +1,6 @@
 """What is left of two sides of rows adds up to their difference, whatever their order and files."""
 
+import random
 from collections import Counter
 from datetime import UTC, date, datetime
 
@@ -165,10 +166,10 @@ def test_files_that_were_rewritten_meet(monkeypatch):
 
 
 def test_rows_that_were_moved_between_files_meet(monkeypatch):
-    """Who rewrites 30 files to ten mixes the rows of three in each, which begin with a row of one of the others: of 610 rows a third at most are yielded."""
+    """Who rewrites 30 files to ten mixes the rows of three in each, which begin with a row of one of the others: few are yielded, and few held."""
     monkeypatch.setattr(partition, "HELD", 20_000)
     monkeypatch.setattr(cancellation, "FEWEST", 16)
-    draw = chance("moved")
+    draw = random.Random("0 moved")  # how many meet depends on the order: the same one each time
     gone = [[(at * 10 + row, None, "a", None) for row in range(10)] for at in range(30)]
     new = [[row for part in gone[at : at + 3] for row in part] for at in range(0, 30, 3)]
     for at, part in enumerate(new):
@@ -176,7 +177,7 @@ def test_rows_that_were_moved_between_files_meet(monkeypatch):
         draw.shuffle(part)
     new[4][5] = (1, 1.5, "new", None)
     found = list(remainder(*([piece(part) for part in side] for side in (gone, new))))
-    assert sum(frame.height for frame in found) < 200
+    assert sum(frame.height for frame in found) < 10
     assert sum(abs(count) for count in total(found).values()) == 2
 
 

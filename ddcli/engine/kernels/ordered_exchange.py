@@ -168,7 +168,7 @@ def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _is_in_order(source: np.ndarray | PackedRows, lanes: Sequence[int]) -> bool:
-    """Say whether a source's rows are sorted by some lanes."""
+    """Return whether a source's rows are sorted by some lanes."""
     if isinstance(source, PackedRows):
         return is_sorted(source.matrix(lanes), len(lanes))
     return order_of(source, np.array(lanes, np.int64)) != DISORDERED

@@ -62,7 +62,7 @@ def taken_out(deltas: Sequence[Delta]) -> np.ndarray:
 
 
 def is_sole(updates: np.ndarray) -> bool:
-    """Say whether a matrix is in one variable of the caller and nowhere else, nor part of another: nobody else can read it."""
+    """Return whether a matrix is in one variable of the caller and nowhere else, nor part of another: nobody else can read it."""
     return updates.base is None and sys.getrefcount(updates) == SOLE
 
 

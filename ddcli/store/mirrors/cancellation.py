@@ -223,10 +223,13 @@ class _ComparedRows:
 
     def keep(self, frame: pl.DataFrame) -> None:
         """Note what is left of all rows that were read."""
+        self._drop_all()
+        self.leave(frame)
+
+    def _drop_all(self) -> None:
         self._fresh.clear()
         self.rows = self.size = 0
         self.elsewhere = False
-        self.leave(frame)
 
     def leave(self, frame: pl.DataFrame) -> None:
         """Note rows that are left, with texts of their own: few rows would else hold all texts of their file."""
@@ -249,9 +252,8 @@ class _ComparedRows:
         for frame in (*self._left, *self._fresh):
             yield frame.with_columns(pl.lit(self._diff, pl.Int64).alias(DIFF))
         self._left = []
-        self._fresh.clear()
-        self.rows = self.size = self.left = self.kept = 0
-        self.elsewhere = False
+        self.left = self.kept = 0
+        self._drop_all()
 
 
 def _parts(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -84,11 +84,11 @@ def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFA
     return declared
 
 
-def refuse_patterns(path: Path, names: Iterable[str], declared: Schema | None) -> None:
-    """Refuse a file with a column that polars would take for several, unless the declared columns leave it out."""
+def refuse_patterns(place: str, names: Iterable[str], declared: Schema | None = None) -> None:
+    """Refuse columns that polars would take for several, unless the declared columns leave them out."""
     for name in names:
         if is_pattern(name) and (declared is None or name in declared):
-            raise InputError(f"'{name}' can't be a column's name", place=str(path), hint=PATTERN_HINT)
+            raise InputError(f"'{name}' can't be a column's name", place=place, hint=PATTERN_HINT)
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Footers:
             own = self._own(path)
         except OSError as error:
             raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
-        refuse_patterns(path, own, self.declared)
+        refuse_patterns(str(path), own, self.declared)
         structs = [(name, dict(column.fields)) for name, column in own.items() if self.nested]
         fields = {f"{name}.{inner}": column for name, inside in structs for inner, column in inside.items()}
         beside = {name: self._partitioned[name] for name in self.partitions.get(path, {}) if name not in own}

@@ -81,7 +81,7 @@ class Tables:
             raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
         except READ_ERRORS as error:
             raise damaged(kind, path, error) from None
-        refuse_patterns(path, found, self.declared)
+        refuse_patterns(str(path), found, self.declared)
         beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
         fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
         return found | fields | beside
