@@ -89,11 +89,12 @@ class Figure:
         )
 
     def ratio(self) -> str:
-        """Return our seconds in comparison: to those of the load, else to those of a peer."""
+        """Return our seconds in comparison: to those of the load, else to those of the peer that the bound speaks of, else of another."""
         if self.load:
             times = self.load / self.seconds
             return f"1/{times:.3g} of load" if times > 1 else f"{1 / times:.3g}x load"
-        return next((f"{self.seconds / self.peers[name]:.3g}x {name}" for name in PEERS if name in self.peers), "")
+        asked = (self.asked.peer, *PEERS)
+        return next((f"{self.seconds / self.peers[name]:.3g}x {name}" for name in asked if name in self.peers), "")
 
     def to_json(self) -> dict[str, object]:
         """Return the row as plain values."""

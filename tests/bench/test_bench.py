@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from ddcli.spec import parse_spec
@@ -56,7 +58,19 @@ def test_queries_of_tpch_agree_with_duckdb(folder):
     assert [set(figure.peers) for figure in figures] == [set(), set(), {"duckdb"}, {"duckdb"}]
     text = tpch.query("q06", 0.002).replace("sum(", "1 + sum(")
     with pytest.raises(AssertionError, match="q06: dd has 1 records, DuckDB 1"):
-        tpch.compare("q06", text, folder / "work/tpch-some/out/q06", folder / "tpch-0.002/now-300")
+        tpch.compare(
+            "dd", "q06", tpch.records_of(folder / "work/tpch-some/out/q06"), text, folder / "tpch-0.002/now-300"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*tpch.SOME, *tpch.LOADS}))
+def test_polars_computes_the_same_queries_of_tpch(name, folder, tmp_path):
+    tables = tpch.tables(folder, 0.002) / "load"
+    subprocess.run([sys.executable, tpch.POLARS, name, tmp_path / "out.parquet", tables], check=True)
+    records = pl.read_parquet(tmp_path / "out.parquet").rows()
+    assert records or name == "q18"
+    tpch.compare("polars", name, records, tpch.query(name, 0.002), tables)
 
 
 def test_all_queries_of_tpch_are_one_pipeline():

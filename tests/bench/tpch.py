@@ -1,4 +1,4 @@
-"""TPC-H: each of the 22 queries as the standard writes it, kept up to date by `dd run` and computed again by DuckDB.
+"""TPC-H: each of the 22 queries as the standard writes it, kept up to date by `dd run` and computed again by DuckDB, some of them by polars.
 
 The tables are logs: a load without the orders that come later, and a batch in which 3 000 orders come, as many go, with their lines,
 and a thousandth of customers and of parts' prices change; above scale factor 1 also a batch of 30 000. DuckDB reads the tables as they stand
@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
+import polars as pl
 
 from tests.bench.files import FULL, Program, figure, median, side_by_side
-from tests.bench.processes import ROOT, measure, python
+from tests.bench.processes import ROOT, python
 from tests.bench.table import Asked, Figure
 from tests.bench.watched import commit_after, watching
 from tests.bench.workspace import Workspace
@@ -47,10 +48,12 @@ NEW = {
     "customer": "c_acctbal = (c_acctbal - 1)::decimal(15, 2)",
 }
 OF_ORDERS = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
-NOTHING = Asked()
-PEAKS = {"q01": Asked(peak=0.4e9)}
+NOTHING = Asked(peer="duckdb")
+LOADS = {"q01": Asked(times=2, peak=0.4e9), "q06": Asked(times=2), "q14": Asked(times=2)}
 """What is asked of loads at scale factor 1."""
 MEANS = {(1, 3_000): 1.0, (10, 3_000): 0.3, (10, 30_000): 0.6}
+POLARS = ROOT / "tests/bench/peers/polars_tpch.py"
+"""The program that has polars compute one of `SOME` or of `LOADS` from the same files."""
 WATCHED = {1: 0.3, 10: 0.05}
 """What is asked of batch / DuckDB in the geometric mean, by scale factor and orders; and of the smallest batch under `--watch`."""
 PEER = """\
@@ -186,7 +189,13 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
     place = session.place(f"tpch-{title}")
     warehouse = Warehouse(place, pipeline(names, scale))
     warehouse.arrive(made / "load")
-    load = measure(warehouse.command)
+    programs = {"dd": Program(warehouse.command, warehouse.clear)}
+    peers = [name for name in names if [name] == names and name in {*SOME, *LOADS}]
+    for name in peers:
+        programs["polars"] = Program(python(POLARS, name, place / "polars.parquet", made / "load"))
+    first = side_by_side(programs, session.runs if peers else 1)
+    for name in peers:
+        compare("polars", name, pl.read_parquet(place / "polars.parquet").rows(), query(name, scale), made / "load")
     warehouse.save()
     kept = sum(path.stat().st_size for path in (place / ".dd").rglob("*") if path.is_file())
     (place / "peer.py").write_text(PEER % (TABLES,))
@@ -195,7 +204,7 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
         path.write_text(query(name, scale))
     size = f"SF {scale:g}"
     found = [
-        Figure(f"TPC-H {title}, {size}, load", load.wall, loading, peak=load.peak, full=scale == 1, runs=(load.wall,)),
+        figure(f"TPC-H {title}, {size}, load", first, loading, {"polars": "polars"} if peers else {}, full=scale == 1),
         Figure(f"TPC-H {title}, {size}, state", kept / 1e6, full=False, unit="MB"),
     ]
     again = {}
@@ -206,17 +215,21 @@ def one(session: Session, names: Sequence[str], title: str, asked: Asked, loadin
             "dd": Program(warehouse.command, warehouse.restore),
             "duckdb": Program(python(place / "peer.py", now, *texts)),
         }
+        for name in peers:
+            programs["polars"] = Program(python(POLARS, name, place / "polars.parquet", now))
         measured = side_by_side(programs, session.runs)
         again[orders] = median(measured["duckdb"])
         for name in names:
-            compare(name, query(name, scale), place / "out" / name, now)
+            compare("dd", name, records_of(place / "out" / name), query(name, scale), now)
         case = f"TPC-H {title}, {size}, then {orders} orders in and out"
-        found.append(figure(case, measured, asked, {"duckdb": "duckdb"}, full=session.full))
+        found.append(
+            figure(case, measured, asked, {peer: peer for peer in programs if peer != "dd"}, full=session.full)
+        )
         warehouse.leave(batch)
     orders = changed(scale)[0]
     taken = under_watch(warehouse, made / f"batch-{orders}")
     for name in names:
-        compare(name, query(name, scale), place / "out" / name, made / f"now-{orders}")
+        compare("dd", name, records_of(place / "out" / name), query(name, scale), made / f"now-{orders}")
     case = f"TPC-H {title}, {size}, {orders} orders in and out under --watch"
     peers = {"duckdb": again[orders]}
     return [*found, Figure(case, statistics.median(taken), peers=peers, full=session.full, runs=tuple(taken))]
@@ -238,24 +251,25 @@ def under_watch(warehouse: Warehouse, batch: Path) -> list[float]:
     return taken[2:]
 
 
-def compare(name: str, text: str, output: Path, now: Path) -> None:
-    """Refuse figures of a query whose output is not what DuckDB finds."""
+def records_of(output: Path) -> list[tuple[object, ...]]:
+    """Return the records that the log of an output adds up to, each as often as its multiplicity."""
+    log = pl.read_parquet(output / "*.parquet") if any(output.glob("*.parquet")) else pl.DataFrame({"diff": []})
+    found: Counter[tuple[object, ...]] = Counter()
+    for *record, diff in log.select(pl.exclude("time", "diff"), "diff").iter_rows():
+        found[tuple(record)] += diff
+    return list(found.elements())
+
+
+def compare(who: str, name: str, records: Sequence[tuple[object, ...]], text: str, now: Path) -> None:
+    """Refuse figures of a query of which somebody's records are not those that DuckDB finds."""
     con = connection()
     for table in TABLES:
         con.sql(f"create view {table} as select * from '{now}/{table}.parquet'")
-    meant = con.sql(text)
-    found: Counter[tuple[object, ...]] = Counter()
-    if any(output.glob("*.parquet")):
-        columns = ", ".join(f'"{column}"' for column in meant.columns)
-        for *record, count in con.sql(
-            f"select {columns}, sum(diff)::bigint from '{output}/*.parquet' group by all"
-        ).fetchall():
-            found[tuple(record)] += count
-    ours = sorted((repr_of(record) for record, count in found.items() for _ in range(count)), key=repr)
-    theirs = sorted((repr_of(record) for record in meant.fetchall()), key=repr)
+    ours = sorted(map(repr_of, records), key=repr)
+    theirs = sorted(map(repr_of, con.sql(text).fetchall()), key=repr)
     if len(ours) != len(theirs) or not all(alike(a, b) for a, b in zip(ours, theirs, strict=True)):
         differing = [pair for pair in zip(ours, theirs, strict=False) if not alike(*pair)]
-        raise AssertionError(f"{name}: dd has {len(ours)} records, DuckDB {len(theirs)}; {differing[:2]}")
+        raise AssertionError(f"{name}: {who} has {len(ours)} records, DuckDB {len(theirs)}; {differing[:2]}")
 
 
 def repr_of(record: Sequence[object]) -> tuple[object, ...]:
@@ -278,10 +292,10 @@ def each(session: Session) -> list[Figure]:
     ratios: dict[str, list[float]] = {}
     for name in names:
         title = name.upper().replace("Q0", "Q")
-        figures = one(session, [name], title, NOTHING, PEAKS.get(name, NOTHING))
+        figures = one(session, [name], title, NOTHING, LOADS.get(name, NOTHING))
         found += figures
         for made in figures:
-            if made.peers:
+            if "duckdb" in made.peers:
                 ratios.setdefault(made.case.split(", ")[-1], []).append(made.seconds / made.peers["duckdb"])
     full = scale in WATCHED
     asked = [*(MEANS.get((int(scale), orders)) for orders in changed(scale)), WATCHED.get(int(scale))]
