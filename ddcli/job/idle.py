@@ -71,7 +71,7 @@ def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
 
 def _may_lack_keys(manifest: Manifest) -> bool:
     """Return whether an earlier version made the state with joins put first, which may have lost keys: only its plan shows whether any did."""
-    trees = manifest.cache["plan"]["generations"] if manifest.cache else ()
+    trees = manifest.cache["plan"]["generations"]
     return any(not tree.get("keys") and tree.get("joins", {}).get("first") for tree in trees)
 
 

@@ -14,11 +14,15 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
+from ddcli.errors import StateError
 from ddcli.job.paths import unparsed_below
 from ddcli.job.request import error_directory, late_directory
 from ddcli.screen import json_number
+from ddcli.store.files.access import reading, size_of
 from ddcli.store.log.writer import frontier_name, time_column
-from ddcli.store.state.contents import UPDATES
+from ddcli.store.state.contents import UPDATES, ours
+from ddcli.store.state.names import UPDATES as OF_LOG
+from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 DIFF = "diff"
+DAMAGED_LOG = "remove it, and run again: what the log then lacks is written again"
 
 
 def record_text(row: Mapping[str, Any]) -> str:
@@ -120,7 +125,7 @@ class ErrorLog:
             return
         record = ["error", "record"]
         logged = pl.concat(
-            [*(frame.select(*record, DIFF) for frame in _written(directory))] or [self._frames[0].clear()]
+            [*(frame.select(*record, DIFF) for frame in self._written(directory))] or [self._frames[0].clear()]
         )
         held = logged.group_by(record).agg(pl.col(DIFF).sum().alias("held"))
         now = pl.concat(self._frames).group_by([*record, *self.times]).agg(pl.col(DIFF).sum())
@@ -147,23 +152,36 @@ class ErrorLog:
                     for (name, kind), at in times
                 ),
             )
-            for frame in _written(directory)
+            for frame in self._written(directory)
         ]
         if frames := [*before, *self._frames]:
             write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], self.times, interval, called)
 
+    def _written(self, directory: Path) -> list[pl.DataFrame]:
+        return _written(directory, self.times, error=pl.String(), record=pl.String())
 
-def _written(directory: Path) -> list[pl.DataFrame]:
-    """Return the updates of a side log."""
-    return [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in _files(directory)]
+
+def _written(directory: Path, times: Schema, **others: pl.DataType) -> list[pl.DataFrame]:
+    """Return the updates of a side log, whose files no manifest has a checksum of. One without these columns is refused: StateError."""
+    known = {name: time_column(name, np.empty(0, np.int64), kind).dtype for name, kind in times.items()}
+    columns = known | others | {DIFF: pl.Int64()}
+    frames = []
+    for path in _files(directory):
+        damaged = StateError("the file is not one of a log that `dd` writes", place=str(path), hint=DAMAGED_LOG)
+        with reading(path) as file:
+            try:
+                frame = pl.read_parquet(file, glob=False, hive_partitioning=False)
+            except READ_ERRORS:
+                raise damaged from None
+        if any(frame.schema.get(name) != kind for name, kind in columns.items()):
+            raise damaged
+        frames.append(frame)
+    return frames
 
 
 def _files(directory: Path) -> list[Path]:
     """Return the files of a side log."""
-    try:
-        return sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
-    except FileNotFoundError:
-        return []
+    return ours(directory, OF_LOG)
 
 
 def put_aside(
@@ -228,7 +246,7 @@ def replace_side_logs(
     for directory in dict.fromkeys(request.side_logs):
         for path in _files(directory):
             transaction.retire(path)
-            forgetting.note(path, path.stat().st_size, None, 0)
+            forgetting.note(path, size_of(path), None, 0)
 
     def add(directory: Path, frames: Iterable[pl.DataFrame]) -> None:
         if (made := write(transaction, directory, frames, times, (None, upper), called)) is not None:
@@ -264,17 +282,17 @@ class Correction:
     def of_late(self, name: str, reader: LogReader) -> None:
         """Correct the log of an input's late rows."""
         found = (_as_updates(piece, self.times) for piece in reader.put_aside())
-        if (whole := _difference(late_directory(self.request, name), found)) is not None:
-            self._write(late_directory(self.request, name), whole)
+        directory = late_directory(self.request, name)
+        if (whole := _difference(directory, self.times, found)) is not None:
+            self._write(directory, whole)
 
     def of_unparsed(self, name: str, reader: LogReader) -> None:
         """Correct the log of an input's rows that can't be read, at one time."""
         listing, directory = reader.listing, unparsed_below(error_directory(self.request), name)
         paths = {file.path: listing.path(file) for file in listing.to_read}
         found = [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
-        if (
-            whole := _difference(directory, [_unparsed(found, self.times, self.interval)] if found else [])
-        ) is not None:
+        frames = [_unparsed(found, self.times, self.interval)] if found else []
+        if (whole := _difference(directory, self.times, frames)) is not None:
             last = zip(self.times.items(), _last(self.interval, len(self.times)), strict=True)
             at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
             self._write(directory, whole.with_columns(at))
@@ -283,9 +301,9 @@ class Correction:
         write(self.transaction, directory, [whole], self.times, self.interval, self.called)
 
 
-def _difference(directory: Path, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
+def _difference(directory: Path, times: Schema, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
     """Return the updates that turn a side log into the one that was found, None where neither has any."""
-    frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in _written(directory)), *found]
+    frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in _written(directory, times)), *found]
     return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
 

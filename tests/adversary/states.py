@@ -101,6 +101,10 @@ def a_directory(_shop: Shop, path: Path) -> None:
     (path / "mine.txt").write_text("mine")
 
 
+def a_file(_shop: Shop, path: Path) -> None:
+    path.write_text("another's")
+
+
 def a_second_name(shop: Shop, path: Path) -> None:
     path.hardlink_to(shop.canary.tree / ".profile")
 
@@ -132,6 +136,7 @@ THINGS: tuple[Callable[[Shop, Path], None], ...] = (
     a_socket,
     a_device,
     a_directory,
+    a_file,
     a_second_name,
     a_closed_file,
     a_closed_directory,

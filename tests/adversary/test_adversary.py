@@ -43,6 +43,21 @@ FOUND = [
     ("out/totals/_lock is to_itself", ("run", "pipeline.yaml")),
     (".dd/shop/manifest/000000003.json is a_file_of_holes", ("state", "ls", "pipeline.yaml")),
     ("late rows at '../elsewhere/'", ("run", "hostile.yaml")),
+    *(
+        (case, ("run", "pipeline.yaml", "--full-refresh", *refresh))
+        for case in (".dd/shop/errors is a_file", ".dd/shop/errors/updates-3-4.parquet is a_directory")
+        for refresh in (("all",), ("totals", "--memory", "256MiB"))
+    ),
+    *(
+        (
+            f".dd/shop/manifest/000000003.json says '*' at cache.plan.generations.0.{place}.None",
+            ("run", "pipeline.yaml"),
+        )
+        for place in ("read.once", "read.several", "joins.first", "joins.written")
+    ),
+    (".dd/shop/manifest/000000003.json says {} at cache", ("run", "pipeline.yaml", "--dry-run")),
+    (".dd/shop/registers/000000003-0001.json says None at 1.0", ("state", "gc", "--state", ".dd/shop")),
+    (".dd/shop/runs/000000003.json says [] at summary.outputs.totals.inserted", ("explain", "pipeline.yaml")),
     ("another's spill", ("run", "pipeline.yaml")),
     ("another's arrangements/people/0", ("run", "pipeline.yaml")),
 ]

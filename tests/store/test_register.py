@@ -146,7 +146,17 @@ def test_a_damaged_or_missing_segment_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "data", [b"{}", b"[[]]", b"[[1]]", b'[["a",1]]', b"x", b'[["../../x",1,1,"",true]]', b"[" * 10_000]
+    "data",
+    [
+        b"{}",
+        b"[[]]",
+        b"[[1]]",
+        b'[["a",1]]',
+        b"x",
+        b'[["../../x",1,1,"",true]]',
+        b"[" * 10_000,
+        b"[[0],[1],[2],[3],[4]]",
+    ],
 )
 def test_a_segment_that_says_nonsense_is_refused(tmp_path, data, monkeypatch):
     """Its checksum is right: whoever changes a file may compute another."""
@@ -160,6 +170,8 @@ def test_a_segment_that_says_nonsense_is_refused(tmp_path, data, monkeypatch):
     )
     with pytest.raises(StateError):
         list(entry)
+    with pytest.raises(StateError):
+        entry.keys()
 
 
 def test_names_that_lead_elsewhere_are_refused():

@@ -68,6 +68,11 @@ _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
 """The manifest that was read or written last, and its bytes: a run reads the same several times, and the next round what the last one wrote."""
 
 
+def nothing_planned() -> dict[str, Any]:
+    """Return what the driver keeps of a pipeline without inputs and outputs."""
+    return {"time": {}, "seen": None, "plan": {"generations": [], "outline": {"outputs": {}, "nodes": {}}}}
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A state, whole.
@@ -92,7 +97,7 @@ class Manifest:
     exports: dict[str, str] = field(default_factory=dict)
     publish: tuple[tuple[str, str], ...] = ()
     secret: str = ""
-    cache: dict[str, Any] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=nothing_planned)
     identity: str = ""
     file: str = ""
     bundles: dict[str, int] = field(default_factory=dict)
@@ -179,9 +184,7 @@ def check_bundles(entry: ArrangementEntry, bundles: Mapping[str, Any]) -> None:
 
 
 def check_cache(cache: Mapping[str, Any]) -> None:
-    """Look whether what the driver keeps has the form of it, if there is any. Raises as `Manifest.from_json` does."""
-    if not cache:
-        return
+    """Look whether what the driver keeps has the form of it. Raises as `Manifest.from_json` does."""
     time, seen, plan = columns_of(cache["time"]), cache["seen"], cache["plan"]
     if seen is not None and len([integer_of(value) for value in seen]) != len(time):
         raise ValueError("as many times seen as there are coordinates")
@@ -196,11 +199,20 @@ def check_cache(cache: Mapping[str, Any]) -> None:
         text_of(name), integer_of(horizon)
     if cache.get("clock", "event") not in {"arrival", "event"}:
         raise ValueError(f"no clock: {cache['clock']!r:.80}")
+    _check_plan(mapping_of(plan))
+
+
+def _check_plan(plan: Mapping[str, Any]) -> None:
+    """Look whether what is kept of a plan has the form of it. Raises as `Manifest.from_json` does."""
     for generation in plan["generations"]:
         texts_of(generation["once"])
-        for name in ("read", "joins"):
-            for texts in mapping_of(generation.get(name, {})).values():
-                texts_of(texts)
+        for name, words in (("read", ("once", "several")), ("joins", ("first", "written"))):
+            if name in generation:
+                for word in words:
+                    texts_of(mapping_of(generation[name])[word])
+        for joined in mapping_of(generation.get("deltas") or {}).values():
+            if not isinstance(joined, bool):
+                raise ValueError("joins that neither are delta joins nor are not")  # noqa: TRY004 - as in text_of
         for filters in mapping_of(generation.get("wholes") or {}).values():
             if not all(isinstance(above, bool) for above in mapping_of(filters).values()):
                 raise ValueError("filters that are neither asked of joins nor below them")

@@ -198,6 +198,8 @@ class Register(Sequence[T]):
 def _rows_of(data: bytes, count: int) -> dict[str, list[Any]]:
     """Return the rows of a segment by their keys. A run reads the same manifest several times: each segment is parsed once."""
     found = {row[0]: row for row in json.loads(data)}
+    if not {*map(type, found)} <= {str}:
+        raise ValueError("an entry whose key is no text")
     if len(found) != count:
         raise ValueError(f"it has {len(found)} entries, not {count}")
     return found

@@ -71,7 +71,7 @@ class RunRecord:
         found = cls(int(tree["number"]), str(tree["began"]), tree["summary"], operators)
         found.seconds, found.rows, found.state_bytes  # noqa: B018 - what can't be had is no record
         for made in found.summary["outputs"].values():
-            count_of(made["rows"])
+            count_of(made["rows"]), count_of(made["inserted"])
         return found
 
 
