@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +114,8 @@ def orders(folder: Path, rows: int) -> Path:
     """Make `before`, a table of six columns of four types, and `after`, in another order: of 1 000 rows one has another amount,
     one is gone, and one is new.
     """
+    import polars as pl
+
     random = np.random.default_rng(SEED)
     customer = random.integers(0, max(rows // KEYS, 1), rows).astype(np.int32)
     placed = random.integers(1_600_000_000_000_000, 1_700_000_000_000_000, rows)
@@ -151,6 +152,8 @@ def _log(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _make(folder: Path, files: dict[str, Callable[[], dict[str, Any]]]) -> Path:
+    import polars as pl
+
     folder.mkdir(parents=True, exist_ok=True)
     for name, columns in files.items():
         path = folder / f"{name}.parquet"
