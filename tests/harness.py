@@ -132,6 +132,16 @@ def called(arguments):
     return 0
 
 
+def assert_no_time(folder, pipeline, until, problem):
+    """Assert that a run until something that is no time is wrong use, whether there is a state or not."""
+    for _ in range(2):
+        result = folder("run", pipeline, "--until", until)
+        assert result.code == 2
+        assert result.err.startswith(f"error: {problem}")
+        assert "hint: " in result.err
+        folder("run", pipeline, "-q")
+
+
 # Logs.
 
 

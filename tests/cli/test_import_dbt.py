@@ -248,13 +248,36 @@ def test_what_waits_for_files_is_noted(project):
     assert note in project("import", "dbt", "dbt").err
 
 
-def test_an_incremental_compile_is_refused(project):
-    path = project.folder / "dbt/target/run_results.json"
-    path.write_text(path.read_text().replace('"full_refresh": true', '"full_refresh": false'))
+def replace(project, name, old, new):
+    """Write something else into a file that dbt wrote."""
+    path = project.folder / "dbt/target" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+WRONG = {
+    "an incremental compile": (
+        ("run_results.json", '"full_refresh": true', '"full_refresh": false'),
+        "model `fct_orders`: its `is_incremental()` may be true in what dbt compiled",
+        "hint: run `dbt compile --full-refresh`",
+    ),
+    "an input with a wrong key": (
+        ("manifest.json", '"format": "append"', '"format": "parquet"'),
+        "inputs.order_items.format",
+        "hint: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_in_the_project_is_listed(project, case):
+    change, problem, hint = WRONG[case]
+    replace(project, *change)
     result = project("import", "dbt", "dbt")
     assert result.code == 1
-    assert "model `fct_orders`: its `is_incremental()` may be true in what dbt compiled" in result.err
-    assert "hint: run `dbt compile --full-refresh`" in result.err
+    assert problem in result.err
+    assert hint in result.err
 
 
 @pytest.mark.parametrize(
@@ -315,17 +338,8 @@ def test_a_file_that_exists_is_kept(project):
     assert (project.folder / "dbt/dd.yaml").read_text() == "mine"
 
 
-def test_an_input_that_is_wrong_in_the_project_is_listed(project):
-    path = project.folder / "dbt/target/manifest.json"
-    path.write_text(path.read_text().replace('"format": "append"', '"format": "parquet"'))
-    result = project("import", "dbt", "dbt")
-    assert result.code == 1
-    assert "inputs.order_items.format" in result.err
-
-
 def test_a_source_without_a_place_is_a_question(project):
-    path = project.folder / "dbt/target/manifest.json"
-    path.write_text(path.read_text().replace('"dd": {', '"other": {'))
+    replace(project, "manifest.json", '"dd": {', '"other": {')
     result = project("import", "dbt", "dbt")
     assert result.code == 0, result.err
     assert "note: inputs.orders: where its files lie: state it in the source's `meta: {dd: {path: ...}}`" in result.err

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.log.progress import progress_bytes
-from tests.harness import files, read_log, snapshot
+from tests.harness import assert_no_time, files, read_log, snapshot
 
 LENGTHS = """\
 dd: 1
@@ -303,12 +303,7 @@ def test_inspect_shows_the_coordinates(lengths):
 )
 def test_an_until_that_is_no_time_of_the_product(lengths, until, problem):
     lengths.log("words/1.parquet", INPUT, **WORDS)
-    for _ in range(2):  # without a state and with one
-        result = lengths("run", "lengths.yaml", "--until", until)
-        assert result.code == 2
-        assert result.err.startswith(f"error: {problem}")
-        assert "hint: " in result.err
-        lengths("run", "lengths.yaml", "-q")
+    assert_no_time(lengths, "lengths.yaml", until, problem)
 
 
 TIMES = {

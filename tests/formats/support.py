@@ -8,10 +8,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pytest
 import yaml
 from hypothesis import strategies as st
 
 from ddcli.driver.run import run
+from ddcli.errors import InputError
 from tests.draws import many
 from tests.judge.sizes import cut
 
@@ -62,6 +64,13 @@ class Place:
         """Run the pipeline; in shards and passes as chance will have it, if `chance` is set."""
         with nullcontext() if self.chance is None else cut(*self.chance):
             return run(self.spec, **options)
+
+    def refuses(self, path: Path, problem: str) -> str | None:
+        """Assert that a run is refused because of a file; return the hint."""
+        with pytest.raises(InputError) as caught:
+            self.run()
+        assert (caught.value.place, caught.value.problem) == (str(path), problem)
+        return caught.value.hint
 
     def at(self, time: int, *columns: str) -> Counter[tuple[Any, ...]]:
         """Return what the output holds at a time."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
 from ddcli.engine import kernels, loop, rooms, workers
@@ -27,6 +28,12 @@ join_few = sys.modules["ddcli.engine.kernels.join_few"]
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
+
+
+MOST_WALKED = st.sampled_from([AS_THEY_ARE, 0, 5])
+"""What `few` is called with."""
+IN_MEMORY = (MOST_WALKED, st.integers(1, 3), st.booleans())
+"""How a case is judged in memory: what `few` is called with, on how many workers, and whether in many small steps."""
 
 
 def written_over(m, *, owned=False):

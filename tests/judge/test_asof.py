@@ -18,7 +18,7 @@ from tests.judge.logs import cuts, updates
 from tests.judge.memory import judge_in_memory
 from tests.judge.operators import Sketch, asof_join
 from tests.judge.pipelines import _text
-from tests.judge.sizes import AS_THEY_ARE, few
+from tests.judge.sizes import IN_MEMORY, few
 
 KINDS = [kind for kind in VALUES if not kind.startswith(("list", "struct"))]
 ORDERED = [kind for kind in KINDS if kind != "string"]
@@ -69,7 +69,7 @@ def test_asof_joins_are_what_they_mean(case):
 
 
 @settings(max_examples=many(60))
-@given(asof(), st.sampled_from([AS_THEY_ARE, 0, 5]), st.integers(1, 3), st.booleans())
+@given(asof(), *IN_MEMORY)
 def test_asof_joins_in_memory(case, most, shards, finely):
     """On several workers, and in many small steps."""
     with few(most):

@@ -20,7 +20,7 @@ from tests.judge.case import Case
 from tests.judge.harness import judge
 from tests.judge.logs import cuts, updates
 from tests.judge.memory import judge_by_rounds, judge_in_memory
-from tests.judge.sizes import AS_THEY_ARE, cut, few
+from tests.judge.sizes import IN_MEMORY, cut, few
 from tests.judge.test_changes import judge_changes
 from tests.yaml_text import write_yaml
 
@@ -102,7 +102,7 @@ CASES = st.tuples(st.sampled_from([1, 1, 2, 3]), st.booleans()).flatmap(
 
 
 @settings(max_examples=many(24))
-@given(CASES, st.sampled_from([AS_THEY_ARE, 0, 5]), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
+@given(CASES, *IN_MEMORY, st.integers(0, 2**32))
 def test_delta_joins_mean_what_is_written(case, most, shards, finely, seed):
     """In memory on several workers, and as tasks, at times of several coordinates, in loops, with negative multiplicities."""
     with few(most), tempfile.TemporaryDirectory() as folder:

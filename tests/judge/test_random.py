@@ -12,7 +12,7 @@ from tests.draws import many
 from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
-from tests.judge.sizes import AS_THEY_ARE, cut, few
+from tests.judge.sizes import IN_MEMORY, MOST_WALKED, cut, few
 
 SEARCH = settings(max_examples=many(12))
 
@@ -47,9 +47,7 @@ def test_times_of_several_coordinates(case):
 
 
 @settings(SEARCH, max_examples=many(7))
-@given(
-    st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)), st.sampled_from([AS_THEY_ARE, 0, 5])
-)
+@given(st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)), MOST_WALKED)
 def test_loops(case, most):
     """Recursive and mutually recursive, nested two deep, bounded or not, at every time of any number of coordinates."""
     with tempfile.TemporaryDirectory() as folder, few(most):
@@ -59,9 +57,7 @@ def test_loops(case, most):
 @SEARCH
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
-    st.sampled_from([AS_THEY_ARE, 0, 5]),
-    st.integers(1, 3),
-    st.booleans(),
+    *IN_MEMORY,
 )
 def test_loops_in_memory(case, most, shards, finely):
     """On several workers, and in many small steps."""

@@ -82,14 +82,14 @@ def wanted(table):
     """Return what the outputs hold where the first one holds a table."""
     table = {row: count for row, count in table.items() if count}
     counts, pairs = Counter(), Counter()
-    for (_, v), count in table.items():
+    for (k, v), count in table.items():
         counts[v] += count
         for w in OTHERS.get(v, []):
-            pairs[v, w] += count
+            pairs[k, v, w] += count
     return table, {(v, n): 1 for v, n in counts.items() if n}, {pair: count for pair, count in pairs.items() if count}
 
 
-COLUMNS = {"c": ["k", "v", "diff"], "n": ["v", "n", "diff"], "p": ["v", "w", "diff"]}
+COLUMNS = {"c": ["k", "v", "diff"], "n": ["v", "n", "diff"], "p": ["k", "v", "w", "diff"]}
 
 
 class Shop:
@@ -116,7 +116,7 @@ class Shop:
             "collections": {
                 "c": {"from": "a", "apply": [{"project": ["k", "v"]}]},
                 "n": {"from": "c", "apply": [count]},
-                "p": {"from": "c", "apply": [{"join": {"with": "b", "on": ["v"]}}, {"project": ["v", "w"]}]},
+                "p": {"from": "c", "apply": [{"join": {"with": "b", "on": ["v"]}}]},
             },
             "outputs": {"c": "c/", "n": "n/", "p": "p/"},
         }

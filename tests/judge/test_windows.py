@@ -18,7 +18,7 @@ from tests.judge.logs import cuts, updates
 from tests.judge.memory import judge_in_memory
 from tests.judge.operators import Sketch
 from tests.judge.pipelines import _text
-from tests.judge.sizes import AS_THEY_ARE, few
+from tests.judge.sizes import AS_THEY_ARE, IN_MEMORY, few
 from tests.judge.windows import window
 
 KEYS = ["int64", "int64?", "int32?", "string?", "date?", "uint64?", "float64?", "decimal(6, 2)?", "decimal(30, 1)?"]
@@ -75,7 +75,7 @@ def test_windows_are_what_they_mean(case, most):
 
 
 @settings(max_examples=many(40))
-@given(windowed(), st.sampled_from([AS_THEY_ARE, 0, 5]), st.integers(1, 3), st.booleans())
+@given(windowed(), *IN_MEMORY)
 def test_windows_in_memory(case, most, shards, finely):
     """On several workers, and in many small steps."""
     with few(most):

@@ -25,11 +25,10 @@ from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge import test_arrival as arrival
 from tests.judge.sizes import cut
+from tests.judge.test_reopening import OTHERS, wanted
 from tests.store.support import Dead, Faulty
 
-OTHERS = {"x": ["one", "two"], "y": ["two"]}
-"""What the other input has, by the column on which the two are joined."""
-COLUMNS = {"c": ["k", "v", "diff"], "n": ["v", "n", "diff"], "p": ["v", "k", "w", "diff"]}
+COLUMNS = {"c": ["k", "v", "diff"], "n": ["v", "n", "diff"], "p": ["k", "v", "w", "diff"]}
 EVENTS = pl.Schema(
     {
         "before": pl.Struct({"k": pl.Int64, "v": pl.String}),
@@ -105,17 +104,6 @@ def held(folder, output, time):
         for *record, diff in frame.iter_rows():
             found[tuple(record)] += diff
     return {each: count for each, count in found.items() if count}
-
-
-def wanted(table):
-    """Return what the outputs hold where the first one holds a table."""
-    table = {row: count for row, count in table.items() if count}
-    counts, pairs = Counter(), Counter()
-    for (k, v), count in table.items():
-        counts[v] += count
-        for w in OTHERS.get(v, []):
-            pairs[v, k, w] += count
-    return table, {(v, n): 1 for v, n in counts.items() if n}, {pair: count for pair, count in pairs.items() if count}
 
 
 class Shop:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from inspect import getsource
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +18,8 @@ from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import collect_garbage
 from tests.harness import ROOT
-from tests.spark.servers import SMALL, parent, standalone
+from tests.spark.deadly import DEADLY_HEAD, PIPELINE
+from tests.spark.servers import SMALL, standalone
 
 pytestmark = [
     pytest.mark.spark,
@@ -27,38 +27,15 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="the tests find processes in /proc"),
 ]
 
-PIPELINE = """
-dd: 1
-name: doomed
-inputs: {a: {path: in/, columns: {k: int64}}}
-collections:
-  b:
-    from: a
-    apply:
-      - map: {function: deadly:early, columns: {k: int64}}
-      - count: {by: [k], as: n}
-      - map: {function: deadly:late, columns: {k: int64, n: int64}}
-      - distinct
-outputs: {b: out/b/}
-"""
 DEADLY = (
-    getsource(parent)
+    DEADLY_HEAD
     + """
-import ctypes, os, resource, signal, sys, time
-from pathlib import Path
+import ctypes, resource, sys
 
-HERE = Path(__file__).parent
 if (HERE / "lacking").exists():
     from pyspark import TaskContext
     if TaskContext.get() is not None:
         import no_such_package
-
-def once(name):
-    try:
-        (HERE / name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 def early(record):
     return when("early", record)

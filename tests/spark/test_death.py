@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from inspect import getsource
 from pathlib import Path
 
 import polars as pl
@@ -15,38 +14,20 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
-from tests.spark.servers import SMALL, parent
+from tests.spark.deadly import DEADLY_HEAD, PIPELINE
+from tests.spark.servers import SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PIPELINE = """
-dd: 1
-name: doomed
-inputs: {a: {path: in/, columns: {k: int64}}}
-collections:
-  b:
-    from: a
-    apply:
-      - count: {by: [k], as: n}
-      - map: {function: deadly:deadly, columns: {k: int64, n: int64}}
-      - distinct
-outputs: {b: out/b/}
-"""
 DEADLY = (
-    getsource(parent)
+    DEADLY_HEAD
     + """
-import os, signal, time
-from pathlib import Path
+def early(record):
+    return record
 
-HERE = Path(__file__).parent
-
-def deadly(record):
+def late(record):
     \"\"\"Kill the driver, which started the JVM that started what started this process. Once.\"\"\"
-    if record["k"] == 7:
-        try:
-            (HERE / "killed").touch(exist_ok=False)
-        except FileExistsError:
-            return record
+    if record["k"] == 7 and once("killed"):
         while not any((HERE / ".dd").rglob("*.dd-tmp")):  # until the other task has written something
             time.sleep(0.01)
         os.kill(parent(parent(os.getppid())), signal.SIGKILL)

@@ -153,21 +153,20 @@ def test_an_edited_order_holds_from_the_next_commit(shop):
         assert found.rows() == ordered(sales, TOTALS, ["s", "a", "n"], keys).rows()
 
 
-@pytest.mark.parametrize(
-    ("query", "rest", "note"),
-    [
-        ("select a, b from sales order by b desc, a", "", "is that in which `dd log --as-of` shows outputs of it"),
-        ("select a, b from sales order by sales.s", "", "only `dd sql` can show rows so"),
-        ("select a as b from sales order by sales.b", "", "only `dd sql` can show rows so"),
-        ("select a, b from sales order by b desc, a + 1", "", "only `dd sql` can show rows so"),
-        ("select a, b from sales order by b", "    apply: [distinct]\n", "changes nothing here"),
-        ("select a, b from (select * from sales order by a)", "", "changes nothing here"),
-    ],
-)
-def test_check_notes_what_becomes_of_an_order(shop, query, rest, note):
+NOTES = {
+    "select a, b from sales order by b desc, a": "is that in which `dd log --as-of` shows outputs of it",
+    "select a, b from sales order by sales.s": "only `dd sql` can show rows so",
+    "select a as b from sales order by sales.b": "only `dd sql` can show rows so",
+    "select a, b from sales order by b desc, a + 1": "only `dd sql` can show rows so",
+    "select a, b from sales order by b\n    apply: [distinct]": "changes nothing here",
+    "select a, b from (select * from sales order by a)": "changes nothing here",
+}
+
+
+@pytest.mark.parametrize(("query", "note"), NOTES.items())
+def test_check_notes_what_becomes_of_an_order(shop, query, note):
     """And only where the note says so are rows shown in it."""
-    text = PIPELINE.replace("QUERY\n", f"{query}\n{rest}").replace("OUTPUT", "out/")
-    shop.write("p.yaml", text)
+    shop.write("p.yaml", PIPELINE.replace("QUERY", query).replace("OUTPUT", "out/"))
     sales = supply(shop, chance("notes"), 0)
     (line,) = [line for line in shop("check", "p.yaml").err.splitlines() if "note:" in line]
     assert line.startswith("p.yaml:7:")

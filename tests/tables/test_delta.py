@@ -374,18 +374,18 @@ def test_commands_about_a_table(shop):
     assert "inputs.orders: " in shop("run", "p.yaml").err
 
 
-@pytest.mark.parametrize(
-    ("inputs", "head", "problem"),
-    [
-        ("{delta: table/}", "clock: event\n", "the rows of a table have no time of their own"),
-        ("{delta: table/, time: version}", "clock: arrival\n", "under `clock: arrival` the time of a row is the run"),
-        ("{delta: table/, time: day}", "", "unknown time 'day'"),
-        ("{delta: table/, key: k}", "", "unknown key 'key'"),
-    ],
-)
-def test_a_file_that_names_a_table_wrongly(tmp_path, inputs, head, problem):
+WRONG = {
+    ("{delta: table/}", "clock: event\n"): "the rows of a table have no time of their own",
+    ("{delta: table/, time: version}", "clock: arrival\n"): "under `clock: arrival` the time of a row is the run",
+    ("{delta: table/, time: day}",): "unknown time 'day'",
+    ("{delta: table/, key: k}",): "unknown key 'key'",
+}
+
+
+@pytest.mark.parametrize(("given", "problem"), WRONG.items())
+def test_a_file_that_names_a_table_wrongly(tmp_path, given, problem):
     with pytest.raises(SpecErrors) as caught:
-        run(pipeline(tmp_path, inputs, head))
+        run(pipeline(tmp_path, *given))
     assert problem in caught.value.errors[0].problem
 
 
