@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.columns import NULL, POOLED
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.lanes import Layout, decode
-from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparison, Linear, Permute, Plus, Select
+from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparison, Linear, Logic, Permute, Plus, Select
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
@@ -116,21 +116,24 @@ def _linear(
     comparisons = None if computed.width else _comparisons(given, node.steps)
     if comparisons is not None:
         return Select(comparisons, lanes, nt)
-    run = stage.FusedSteps(given, (*node.steps, only))
+    run, every = stage.FusedSteps(given, (*node.steps, only)), stage.FusedSteps(given, tuple(node.steps))
 
-    def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]:
-        result = run.run(frame)
-        return result.frame, result.rows, result.weights
+    def logic(steps: stage.FusedSteps, layout: Layout) -> Logic:
+        def result(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]:
+            found = steps.run(frame)
+            return found.frame, found.rows, found.weights
 
-    def sift(frame: pl.DataFrame, updates: np.ndarray) -> np.ndarray:
+        return Logic(result, tuple(sorted(steps.needs)), layout)
+
+    def sift(frame: pl.DataFrame, updates: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         assert failed is not None
-        sound = np.ones(len(updates), np.bool_)
+        sound = np.ones(frame.height, np.bool_)
         errors = dict(run.failing(frame))
         sound[list(errors)] = False
-        failed(updates[~sound], [error.problem for _, error in sorted(errors.items())])
+        failed(updates(~sound), [error.problem for _, error in sorted(errors.items())])
         return sound
 
-    operator = Linear(logic, sorted(run.needs), source, computed, lanes, pool, nt)
+    operator = Linear(logic(run, computed), logic(every, Layout(node.schema)), source, lanes, pool, nt)
     if failed is not None:
         operator.sift = sift
     return operator

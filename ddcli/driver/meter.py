@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.lanes import Columns
 from ddcli.sources.slices import Fed
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.lanes import Decoded, Layout
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.progress import Progress
     from ddcli.sources.readers import Reader
@@ -61,8 +62,17 @@ class WatchedSlice:
     width: float
     watching: Watching
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         began = clock.perf_counter()
-        found = self.part.matrix(layout, pool, decoded)
-        self.watching.note(self.name, len(found), len(found) * self.width, clock.perf_counter() - began)
+        found = self.part.matrix(layout, pool)
+        self._note(len(found), began)
         return found
+
+    def updates(self, layout: Layout, pool: Pool) -> np.ndarray | Columns:
+        began = clock.perf_counter()
+        found = self.part.updates(layout, pool)
+        self._note(len(found.tail if isinstance(found, Columns) else found), began)
+        return found
+
+    def _note(self, rows: int, began: float) -> None:
+        self.watching.note(self.name, rows, rows * self.width, clock.perf_counter() - began)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.graph import Assembled
     from ddcli.circuit.traces import StateTraces
     from ddcli.engine.counts import Counts
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.rounds import Interval
     from ddcli.engine.scope import Part
     from ddcli.engine.trace.spine import Trace
@@ -137,7 +137,7 @@ class Stepping:
         assembled, pool = self.assembled, self.pools[0]
         first = {index for stage in assembled.nest.scope.stages if stage.first for index in stage.places}
         return {
-            name: [partial(part.matrix, layout, pool) for part in self.taken[name].slices]
+            name: [partial(part.updates, layout, pool) for part in self.taken[name].slices]
             for name, layout in assembled.layouts.items()
             if assembled.sources[name].index in first
         }
@@ -202,8 +202,8 @@ class Stepping:
             if self.transaction is not None:
                 self.traces.write(trace, self.transaction, self.interval.upper)
 
-        def part(piece: Slice, layout: Layout) -> Callable[[Pool], np.ndarray]:
-            return lambda pool: piece.matrix(layout, pool)
+        def part(piece: Slice, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
+            return lambda pool: piece.updates(layout, pool)
 
         fed = {
             assembled.sources[name].index: [part(piece, layout) for piece in self.taken[name].slices]

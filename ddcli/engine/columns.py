@@ -83,24 +83,14 @@ def encode_column(series: pl.Series, column: Type, pool: HashedValues, out: Lane
 
     Raises NullInRequired, InputError outside the years 1 to 9999; HashCollision from the pool. The dtype must be `column.to_polars()`.
     """
-    nulls = series.null_count()
-    if nulls and not column.nullable:
-        raise NullInRequired(series.name, _first_null(series))
-    kind = column.kind
-    if column.inner is not None:
-        _check_elements(series, column.inner)
-    if column.fields:
-        _check_fields(series, column)
+    check_column(series, column)
+    nulls, kind = series.null_count(), column.kind
     if kind == "null":
         out[:, 0] = NULL
     elif kind in POOLED:
         out[:, 0] = pool.intern(series, column)
     elif kind == "decimal":
         _encode_decimal(series, column, out)
-    elif leaves_years(series):
-        row = next(row for row in range(len(series)) if leaves_years(series[row : row + 1]))
-        year = year_of(series[row : row + 1])
-        raise InputError(f"column '{series.name}' has a {kind} in the year {year}, in row {row}", hint=RANGE)
     elif not nulls:
         out[:, -1] = _physical(series, kind)
         if out.shape[1] == 2:
@@ -113,6 +103,20 @@ def encode_column(series: pl.Series, column: Type, pool: HashedValues, out: Lane
             out[:, 0] = mask
         else:
             np.copyto(out[:, 0], NULL, where=mask)
+
+
+def check_column(series: pl.Series, column: Type) -> None:
+    """Raise NullInRequired, or InputError outside the years 1 to 9999, where a column has a value that no lanes stand for."""
+    if not column.nullable and series.null_count():
+        raise NullInRequired(series.name, _first_null(series))
+    if column.inner is not None:
+        _check_elements(series, column.inner)
+    if column.fields:
+        _check_fields(series, column)
+    if column.kind in ("date", "datetime") and leaves_years(series):
+        row = next(row for row in range(len(series)) if leaves_years(series[row : row + 1]))
+        year = year_of(series[row : row + 1])
+        raise InputError(f"column '{series.name}' has a {column.kind} in the year {year}, in row {row}", hint=RANGE)
 
 
 def decode_column(lanes: Lanes, column: Type, pool: HashedValues, name: str) -> pl.Series:

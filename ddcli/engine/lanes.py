@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.columns import POOLED, NullInRequired, decode_column, encode_column
+from ddcli.engine.columns import POOLED, NullInRequired, check_column, decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS
+from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import polars as pl
 
@@ -79,20 +80,27 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
     if out is None:
         out = np.empty((frame.height, at + layout.width), np.int64)
     assert len(out) == frame.height, f"{len(out)} rows of room for {frame.height}"
+
+    def write(rows: slice, values: pl.Series, kind: Type, lanes: range) -> None:
+        encode_column(values, kind, pool, out[rows, at + lanes.start : at + lanes.stop])
+
+    _each_block(frame, layout, write)
+    return out
+
+
+def _each_block(frame: pl.DataFrame, layout: Layout, do: Callable[[slice, pl.Series, Type, range], object]) -> None:
+    """Go through a layout's columns of a frame by blocks of rows; a null that is refused has its row among all."""
     dtypes = frame.schema  # asked for once: each time it is made of all columns
     for name, column in layout.schema.items():
         dtype = dtypes[name]
         assert dtype == column.to_polars(), f"column '{name}' is {dtype}, not {column}"
     for start in range(0, frame.height, BLOCK):
-        rows = out[start : start + BLOCK]
-        block = frame if len(rows) == frame.height else frame.slice(start, BLOCK)
+        block = frame if frame.height <= BLOCK else frame.slice(start, BLOCK)
         for name, column in layout.schema.items():
-            lanes = layout.lanes(name)
             try:
-                encode_column(block.get_column(name), column, pool, rows[:, at + lanes.start : at + lanes.stop])
+                do(slice(start, start + BLOCK), block.get_column(name), column, layout.lanes(name))
             except NullInRequired as error:
                 raise NullInRequired(error.column, error.row + start, error.what) from None
-    return out
 
 
 def decode(
@@ -131,13 +139,47 @@ def decode(
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))
 
 
-def decoded_columns(frame: pl.DataFrame, layout: Layout) -> Decoded:
-    """Return the columns of a frame that `decode` would make of its lanes once more."""
-    return {
-        (layout.lanes(name).start, kind): frame.get_column(name)
-        for name, kind in layout.schema.items()
-        if kind.kind in EXACT
-    }
+class Columns(NamedTuple):
+    """Updates as they were read, their data not in lanes yet: a frame with the columns of a layout, and `[time lanes | diff]`."""
+
+    frame: pl.DataFrame
+    layout: Layout
+    pool: Pool
+    tail: Lanes
+
+    def check(self) -> None:
+        """Raise what `encode` would where a column has a value that no lanes stand for: so a row is refused whoever drops it."""
+        _each_block(self.frame, self.layout, lambda _rows, values, kind, _lanes: check_column(values, kind))
+
+    def decoded(self, names: Sequence[str]) -> pl.DataFrame:
+        """Return columns as `decode` would make them of the lanes."""
+        inexact = Layout({n: kind for n in names if (kind := self.layout.schema[n]).kind not in EXACT})
+        found = self.frame.select(names)
+        return (
+            found.with_columns(decode(encode(found, inexact, self.pool), inexact, self.pool))
+            if inexact.names
+            else found
+        )
+
+    def exact(self) -> Decoded:
+        """Return those columns of the frame that `decode` would make of their lanes once more."""
+        return {
+            (self.layout.lanes(name).start, kind): self.frame.get_column(name)
+            for name, kind in self.layout.schema.items()
+            if kind.kind in EXACT
+        }
+
+    def chosen(self, mask: np.ndarray) -> Columns:
+        """Return the updates for which a mask is true."""
+        return self._replace(frame=self.frame.filter(mask), tail=self.tail[mask])
+
+    def matrix(self) -> Lanes:
+        """Return `[data lanes | time lanes | diff]`."""
+        width = self.layout.width
+        matrix = np.empty((self.frame.height, width + self.tail.shape[1]), np.int64)
+        encode(self.frame, self.layout, self.pool, matrix)
+        matrix[:, width:] = self.tail
+        return matrix
 
 
 def hashed_lanes(layout: Layout) -> list[int]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ddcli.engine.lanes import Columns
     from ddcli.engine.places import Pass
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval, Rounds
@@ -39,7 +40,7 @@ class OutOfCore(Transit):
 
     def step(
         self,
-        fed: Mapping[int, Iterable[Callable[[Pool], np.ndarray]]],
+        fed: Mapping[int, Iterable[Callable[[Pool], np.ndarray | Columns]]],
         shared: Mapping[int, Callable[[int, Pool], np.ndarray]],
         interval: Interval,
     ) -> None:
@@ -65,14 +66,17 @@ class OutOfCore(Transit):
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def step_first(
-        self, stage: Stage, shard: int, parts: Iterable[tuple[int, Callable[[Pool], np.ndarray]]], interval: Interval
+        self,
+        stage: Stage,
+        shard: int,
+        parts: Iterable[tuple[int, Callable[[Pool], np.ndarray | Columns]]],
+        interval: Interval,
     ) -> None:
         """Take parts of what is fed, by place, through the first stage. Its operators keep nothing, so any shard's will do."""
         for index, part in parts:
-            updates = part(self.pools[shard])
-            result = self.scope.through(stage, shard, {index: Delta(updates)}, {}, (), interval)
+            result = self.scope.through_first(stage, shard, index, part(self.pools[shard]), interval)
             self._put_away((), stage, shard, result, ())
-            del updates, result
+            del result
             self.forget(shard)
 
     def step_shard(

@@ -106,7 +106,7 @@ class Place:
             count.inserted += inserted
         count.seconds += seconds
         inserts = inserted == rows
-        return found if inserts == found.inserts else Delta(found.updates, found.distinct, inserts, found.decoded)
+        return found if inserts == found.inserts else found._replace(inserts=inserts)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
+from ddcli.engine.lanes import Columns
 from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.lanes import Decoded, Layout
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.trace.spine import Trace
 
 
-Part = Callable[["Decoded"], "np.ndarray"]
-"""Some updates of a source, not read yet; the columns in which they were read are put to what is decoded of them."""
+Part = Callable[[], "np.ndarray | Columns"]
+"""Some updates of a source, not read yet."""
 
 
 class Scope:
@@ -391,11 +392,30 @@ class Scope:
             return [dealing(shard, through(shard, index, part)) for index, part in own]
 
         def through(shard: int, index: int, part: Part) -> Pass:
-            decoded: Decoded = {}
-            updates = part(decoded)
-            return self.through(stage, shard, {index: Delta(updates, decoded=decoded)}, {}, (), interval)
+            return self.through_first(stage, shard, index, part(), interval)
 
         return self.workers.each(go, range(count), LARGE)
+
+    def through_first(
+        self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval
+    ) -> Pass:
+        """Take a part of what a place is fed through a stage whose operators keep nothing; in columns where all that read it take these."""
+        if not isinstance(found, Columns):
+            delta = Delta(found)
+        elif self._takes_columns(stage, shard, index):
+            found.check()
+            delta = Delta(found.tail, columns=found)
+        else:
+            delta = Delta(found.matrix(), decoded=found.exact())
+        del found
+        return self.through(stage, shard, {index: delta}, {}, (), interval)
+
+    def _takes_columns(self, stage: Stage, shard: int, index: int) -> bool:
+        """Return whether all that read a place take columns."""
+        if index in self.kept or index in stage.exports:
+            return False
+        readers = (self.places[i] for i in stage.places if index in self.places[i].inputs)
+        return all(place.shards and place.shards[shard].takes_columns for place in readers)
 
     def _ways(self, stage: Stage) -> dict[int, dict[int, Routing]]:
         """Return the places of a stage that others read only where groups are whole, each with its readers: a part is dealt as soon as it is read."""

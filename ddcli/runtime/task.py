@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.context import Failed
     from ddcli.circuit.graph import Assembled
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
@@ -283,12 +283,12 @@ class _Doing:
             step.perform(leg, task.shards, exchange.incoming, self.job.interval)
         self.result.wakes, self.result.memos = step.wakes, step.memos
 
-    def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray]:
+    def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
         """Return what reads a slice of an input."""
 
-        def read(pool: Pool) -> np.ndarray:
+        def read(pool: Pool) -> np.ndarray | Columns:
             began = clock.perf_counter()
-            found = self.job.taken[name].slices[at].matrix(layout, pool)
+            found = self.job.taken[name].slices[at].updates(layout, pool)
             self.seconds[self.scans[name]] += clock.perf_counter() - began
             return found
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.engine.lanes import Decoded
     from ddcli.job.input_files import InputFiles
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
@@ -73,7 +72,7 @@ class SharedSlice:
         """How many updates there are, at most."""
         return sum(self.reader.rows(at) for at in self.batches)
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         """Return the updates as `[data lanes | time lanes | diff]`."""
         record = self.reader.layout.record
         take = [*record.take(layout.names), *range(record.width, self.reader.layout.width)]
@@ -82,6 +81,8 @@ class SharedSlice:
             rows = self.reader.due(self.reader.batch(at, pool), self.lower, self.upper)
             parts.append(kernels.take(rows, take))
         return kernels.concat(parts)
+
+    updates = matrix
 
 
 class SharedReader:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ddcli.engine.lanes import Decoded, Layout
+    from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.store.batch.layout import BatchLayout
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 class Slice(Protocol):
     """Some updates, not read yet."""
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
-        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once.
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once."""
 
-        Columns that were read, row for row, as `decode` would make them of the matrix, may be put to what is `decoded`.
-        """
+    def updates(self, layout: Layout, pool: Pool) -> np.ndarray | Columns:
+        """Return them so, or in the columns in which they were read."""
 
 
 class Feed(Protocol):
@@ -66,8 +66,10 @@ class Settled:
     frontier: Frontier
     nt: int
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         return as_of(self.part.matrix(layout, pool), self.frontier, self.nt)
+
+    updates = matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,11 @@ class ArrangementFile:
     file: FileEntry
     layout: BatchLayout
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         found: np.ndarray = StoredBatch(self.path, self.file, self.layout, pool).matrix()
         return found
+
+    updates = matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class LoggedRows:
     rows: int
     times: tuple[str, ...]
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> np.ndarray:
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
         with reading(self.path) as file:
             scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
             frame = scan.slice(self.start, self.rows).collect()
@@ -101,3 +105,5 @@ class LoggedRows:
         for at, column in enumerate((*self.times, "diff"), start=layout.width):
             matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
         return matrix
+
+    updates = matrix

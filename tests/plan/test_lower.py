@@ -103,9 +103,9 @@ def test_renaming_dropping_and_reordering_run_no_expression(chain_):
 def test_a_column_that_passes_through_is_not_decoded():
     (operator,) = operators(planned("map: {s: s, x: v * 2, k: k}"))
     assert isinstance(operator, Linear)
-    assert operator.needs == ("v",)
+    assert operator.computed.needs == ("v",)
     assert operator.lanes[0] == operator.source.lanes("s").start
-    assert operator.computed.names == ("x",)
+    assert operator.computed.layout.names == ("x",)
 
 
 def test_a_projection_after_a_join_is_the_choice_of_its_lanes():
@@ -283,7 +283,7 @@ def test_the_plan_of_a_frame_runs_in_polars():
     """A fused chain is one run: what it needs in, what it computes out."""
     graph = planned("filter: v > 1", "map: {k: k, x: v * 2}")
     (linear,) = operators(graph)
-    frame, rows, weights = linear.logic(pl.DataFrame({"v": [1, 2, 3]}))
+    frame, rows, weights = linear.computed.run(pl.DataFrame({"v": [1, 2, 3]}))
     assert frame["x"].to_list() == [4, 6]
     assert rows.tolist() == [1, 2]
     assert weights is None

@@ -13,7 +13,7 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.lanes import Decoded
+    from ddcli.engine.lanes import Columns, Decoded
     from ddcli.engine.operators.reduce_replay import SumOverflow
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Interval, Rounds
@@ -29,13 +29,14 @@ class Delta(NamedTuple):
 
     `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
     that no row retracts, so that counting needs no look at the rows. A part of what is read has, in `decoded`, the columns that one of
-    its readers has decoded, for the others. What was brought to a shard may be `taken`: in the lanes that its reader asked for.
+    its readers has decoded, for the others; or its data are in `columns` still, and `updates` have none. What was brought to a shard may be `taken`: in the lanes that its reader asked for.
     """
 
     updates: np.ndarray
     distinct: bool = False
     inserts: bool = False
     decoded: Decoded | None = None
+    columns: Columns | None = None
     taken: bool = False
 
     @property
@@ -76,6 +77,10 @@ class Operator(Protocol):
     @property
     def wakes(self) -> list[Rounds]:
         """Where a step schedules something for later rounds it adds them here; the scope takes them out."""
+
+    @property
+    def takes_columns(self) -> bool:
+        """Return whether its deltas may have their data in columns still."""
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the rounds in which something waits since earlier intervals. Called before the interval's first step."""
@@ -129,6 +134,7 @@ class Stateless:
     traces: Sequence[Trace] = ()
     shared = False
     seals = False
+    takes_columns = False
     revisiting: Revisiting | None = None
     report: Callable[[SumOverflow], Exception] | None = None
 

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.engine.lanes import Layout
+    from ddcli.engine.lanes import Columns, Layout
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Interval
 
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
+NESTED = frozenset({"list", "struct"})
+"""Kinds of types whose values take much longer to make of lanes than to leave in them."""
 CACHED = 1 << 14
 """Rows of which a few lanes fit beside each other into a processor's cache."""
 
@@ -112,6 +114,8 @@ class Permute(Stateless):
         kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
         self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
+        # Of constants it looks at times and diffs alone.
+        self.takes_columns = bool(lanes) and len(self._record) == len(lanes)
         self._source = kept if len(kept) == len(lanes) else None
         numbers = [lane.number if isinstance(lane, Plus) else 0 for lane in lanes]
         self._numbers = np.array([*numbers, *[0] * self.tail], np.int64) if any(numbers) else None
@@ -192,54 +196,58 @@ class Select(Stateless):
         return Delta(permute(delta.updates, self.lanes, self.tail, every), delta.distinct and keeps_all)
 
 
-class Linear(Stateless):
-    """Run `logic` over the columns it needs.
+class Logic(NamedTuple):
+    """What a chain makes of a frame with the columns that it needs: a frame of a layout, the rows it is of (None: all), and their weights."""
 
-    `source` lays out the input, `computed` the columns that the logic returns, and `lanes` says where each lane of the
-    result comes from: a lane of the input, or, counted on from the input's width, a lane of `computed`. Where the logic fails
-    and there is a `sift`, that one returns the rows it does not fail on, having seen to the others.
+    run: Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]]
+    needs: tuple[str, ...]
+    layout: Layout
+
+
+class Linear(Stateless):
+    """Run logic over the columns it needs.
+
+    `source` lays out the input, `computed` returns the columns that must be computed, and `lanes` says where each lane of the result
+    comes from: a lane of the input, or, counted on from the input's width, one of those columns. `whole` returns all columns of the
+    result: of updates whose data are in columns still, only what it leaves becomes lanes. Where the logic fails and there is a `sift`,
+    that one returns the rows it does not fail on, having seen to the others, whose updates it asks for by a mask.
     """
 
-    sift: Callable[[pl.DataFrame, np.ndarray], np.ndarray] | None = None
+    sift: Callable[[pl.DataFrame, Callable[[np.ndarray], np.ndarray]], np.ndarray] | None = None
 
     def __init__(
-        self,
-        logic: Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]],
-        needs: Sequence[str],
-        source: Layout,
-        computed: Layout,
-        lanes: Sequence[Lane],
-        pool: Pool,
-        nt: int,
-    ):
-        self.logic = logic
-        self.needs = tuple(needs)
-        self.source = source
+        self, computed: Logic, whole: Logic, source: Layout, lanes: Sequence[Lane], pool: Pool, nt: int
+    ) -> None:
         self.computed = computed
+        self.whole = whole
+        self.source = source
         self.lanes = tuple(lanes)
         self.pool = pool
         self.tail = nt + 1
+        self.takes_columns = not any(source.schema[name].kind in NESTED for name in whole.needs)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        updates = deltas[0].updates
+        updates, columns = deltas[0].updates, deltas[0].columns
         if not len(updates):
             return Delta(empty(len(self.lanes) + self.tail), distinct=True)
-        frame = decode(updates, self.source, self.pool, self.needs, decoded=deltas[0].decoded)
+        if columns is not None:
+            return self._of_columns(columns)
+        frame = decode(updates, self.source, self.pool, self.computed.needs, decoded=deltas[0].decoded)
         try:
-            computed, rows, weights = self.logic(frame)
+            computed, rows, weights = self.computed.run(frame)
         except InputError:
             if self.sift is None:
                 raise
-            sound = self.sift(frame, updates)
+            sound = self.sift(frame, updates.__getitem__)
             updates = updates[sound]
-            computed, rows, weights = self.logic(frame.filter(sound))
+            computed, rows, weights = self.computed.run(frame.filter(sound))
         data = updates.shape[1] - self.tail
-        if not self.computed.width:
+        if not self.computed.layout.width:
             out = permute(updates, self.lanes, self.tail, rows)
             return Delta(
                 weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None
             )
-        fresh = encode(computed, self.computed, self.pool)
+        fresh = encode(computed, self.computed.layout, self.pool)
         plain = [lane if isinstance(lane, int) and lane < data else data for lane in self.lanes]
         out = kernels.take(updates, [*plain, *range(data, data + self.tail)], rows)
         for at, lane in enumerate(self.lanes):
@@ -247,6 +255,23 @@ class Linear(Stateless):
                 out[:, at] = fresh[:, lane - data]
             elif not isinstance(lane, int):
                 fill(out[:, at : at + 1], [lane], updates if rows is None else updates[rows])
+        return Delta(weigh(out, weights))
+
+    def _of_columns(self, given: Columns) -> Delta:
+        """Return the result of updates whose data are in columns."""
+        frame = given.decoded(self.whole.needs)
+        try:
+            found, rows, weights = self.whole.run(frame)
+        except InputError:
+            if self.sift is None:
+                raise
+            sound = self.sift(frame, lambda mask: given.chosen(mask).matrix())
+            given = given.chosen(sound)
+            found, rows, weights = self.whole.run(frame.filter(sound))
+        tail, layout = given.tail if rows is None else given.tail[rows], self.whole.layout
+        out = np.empty((len(tail), layout.width + self.tail), np.int64)
+        encode(found, layout, self.pool, out)
+        out[:, layout.width :] = tail
         return Delta(weigh(out, weights))
 
 

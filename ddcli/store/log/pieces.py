@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
-
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.lanes import decoded_columns
+from ddcli.engine.lanes import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ddcli.engine.lanes import Decoded, Layout
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.store.log.rows import Matrix, Rows
     from ddcli.store.log.schema import LogSchema
@@ -74,15 +72,15 @@ class LogSlice:
         """Return the updates, their data in the columns that were asked for."""
         return self.reader.read(self)
 
-    def matrix(self, layout: Layout, pool: Pool, decoded: Decoded | None = None) -> Matrix:
-        """Return the updates as `[data lanes | time lanes | diff]`; the columns that were read, as far as they are those of the matrix, are put to what is `decoded`."""
-        rows = self.read()
-        matrix = rows.matrix(layout, pool)
-        if self.sums and _repeats(matrix):
-            return kernels.consolidate(matrix)
-        if decoded is not None:
-            decoded |= decoded_columns(rows.frame, layout)
-        return matrix
+    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
+        """Return the updates as `[data lanes | time lanes | diff]`."""
+        found = self.updates(layout, pool)
+        return found.matrix() if isinstance(found, Columns) else found
+
+    def updates(self, layout: Layout, pool: Pool) -> Matrix | Columns:
+        """Return the updates in the columns that were read, or in lanes where equal ones were made one."""
+        found = self.read().columns(layout, pool)
+        return kernels.consolidate(found.matrix()) if self.sums and _repeat(found) else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +103,13 @@ class Taken:
         return sum(each.rows for each in self.slices)
 
 
-def _repeats(matrix: Matrix) -> bool:
+def _repeat(updates: Columns) -> bool:
     """Return whether most updates are there more than once, as some of them look."""
-    if len(matrix) <= SAMPLE:
+    if len(updates.tail) <= SAMPLE:
         return False
-    some, lanes = np.ascontiguousarray(matrix[:: len(matrix) // SAMPLE]), matrix.shape[1]
+    step = len(updates.tail) // SAMPLE
+    some = updates._replace(frame=updates.frame.gather_every(step), tail=updates.tail[::step]).matrix()
+    lanes = some.shape[1]
     # That is `np.unique`, which imports masked arrays.
     return 2 * len(kernels.distinct_keys(kernels.sort_by(some, range(lanes)), lanes)) < len(some)
 
