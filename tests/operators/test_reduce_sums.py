@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.kernels.reduce_rows import number_groups
+from ddcli.engine.kernels.reduce_sums import BLOCK
+from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators import reduce
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
@@ -24,6 +27,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     minimum,
 )
 from ddcli.engine.operators.reduce_replay import SumOverflow
+from tests.draws import chance, many
 from tests.operators.support import FakeTrace, float_lane, lane_float, lanes_of, matrix, run
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -161,6 +165,67 @@ def test_parts_that_were_combined_sum_to_the_same(parts, earlier, chunk):
     assert outcome(reduction, plain, output, sums) == outcome(reduction, whole, output)
 
 
+@pytest.mark.parametrize("seed", range(many(4)))
+def test_many_rows_in_any_order_are_combined_to_their_sums(seed):
+    """Of keys of several lanes; in blocks with diffs of 1 and others, with nulls and without, of each kind of number."""
+    draw = chance("combine", seed)
+    nk, n = draw.choice([0, 1, 2]), draw.randrange(2 * BLOCK, 5 * BLOCK)
+    numbers = {"signed": (LEAST, GREATEST), "unsigned": (0, 2**64 - 1), "wide": (1 - 10**38, 10**38 - 1)}
+    kinds = [draw.choice([*numbers]) for _ in range(draw.randrange(1, 4))]
+    flags, first, aggregates, rows, meant = [draw.random() < 0.5 for _ in kinds], 0, [Count()], [], {}
+    for kind, flag in zip(kinds, flags, strict=True):
+        null = ("in_band" if kind == "wide" else "flag") if flag else "none"
+        column = LaneRun(first, len(lanes_of(0, kind)) + (null == "flag"), null)
+        aggregates += [Count(column), ExactSum(column, kind, kind)]
+        first += column.width
+    keys = [tuple(draw.randrange(3) - 1 for _ in range(nk)) for _ in range(4)]
+    for at in range(n):
+        key, time = draw.choice(keys), draw.randrange(2)
+        diff = 1 if at < BLOCK or draw.random() < 0.5 else draw.choice([-(2**63), -1, 2, 2**31, 2**40 + 1, 2**63 - 1])
+        lanes, added = [], [diff]
+        for kind, flag in zip(kinds, flags, strict=True):
+            null = flag and draw.random() < 0.3
+            value = 0 if null else draw.choice([*numbers[kind], 0 if draw.random() < 0.5 else 1, 2**32 - 1])
+            if kind == "wide":
+                lanes += [GREATEST, 0] if null else lanes_of(value, kind)
+            else:
+                lanes += [int(null)] * flag + [*lanes_of(value, kind)]
+            added += [0 if null else diff, 0 if null else value * diff]
+        rows.append([*key, *lanes, time, diff])
+        meant[key, time] = [a + b for a, b in zip(meant.get((key, time), [0] * len(added)), added, strict=True)]
+    reduction = Reduce(nk, first, 1, aggregates[1:])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reduce, "LEAST", 1)
+        found = reduction.combine(np.array(rows, np.int64))
+    assert len(found) == len(meant)
+    for row in found.tolist():
+        sums, at = [], nk
+        for size in [4, *(size for kind in kinds for size in (4, 6 if kind == "wide" else 4))]:
+            sums.append(sum(limb << 32 * place for place, limb in enumerate(row[at : at + size])))
+            at += size
+        assert sums == meant[tuple(row[:nk]), row[-2]]
+        assert row[-1] == 1
+
+
+@pytest.mark.parametrize("seed", range(many(10)))
+def test_instances_are_numbered_as_they_first_come(seed):
+    """In a table in which most of them meet."""
+    draw = chance("instances", seed)
+    nk, most = draw.choice([0, 1, 2]), draw.choice([3, 7, 15])
+    rows = [[*(draw.randrange(3) for _ in range(nk)), 8, draw.randrange(3), 1] for _ in range(40)]
+    numbers: dict[tuple[int, ...], int] = {}
+    meant = [numbers.setdefault((*row[:nk], row[-2]), len(numbers)) for row in rows]
+    heads, instances = np.empty(most, np.int64), np.empty(len(rows), np.int64)
+    slots = np.zeros(most + 1, np.int64)
+    found = number_groups(np.array(rows, np.int64), nk, nk + 1, slots, heads, instances)
+    if len(numbers) > most:
+        assert found == NO_ROOM
+    else:
+        assert found == len(numbers)
+        assert instances.tolist() == meant
+        assert heads[:found].tolist() == [meant.index(number) for number in range(found)]
+
+
 def test_few_rows_and_rows_of_many_groups_are_not_combined():
     reduction = Reduce(1, 2, 1, [Count(COLUMN)])
     rows = [(at, 1, 0, 1) for at in range(reduce.LEAST)]
@@ -168,4 +233,13 @@ def test_few_rows_and_rows_of_many_groups_are_not_combined():
     assert reduction.combine(matrix_of((0, *row[1:]) for row in rows[1:])) is None
     sums = reduction.combine(matrix_of((at % 3, *row) for at, (_, *row) in enumerate(rows)))
     assert sums[:, 0].tolist() == [0, 1, 2]
+    turned = reduction.combine(
+        np.ascontiguousarray(matrix_of((at % 3, *row) for at, (_, *row) in enumerate(rows))[::-1])
+    )
+    assert kernels.sort_by(turned, [0]).tolist() == sums.tolist()
+    # A sample that misses most groups is found out.
+    step = -(-(4 * reduce.SAMPLE) // reduce.SAMPLE)
+    hidden = [(0 if at % step == 0 else at, 1, 0, 1) for at in range(4 * reduce.SAMPLE)]
+    unsorted = np.array([(key, 0, value, time, diff) for key, value, time, diff in hidden], np.int64)
+    assert reduction.combine(unsorted) is None
     assert sums[:, -2:].tolist() == [[0, 1]] * 3

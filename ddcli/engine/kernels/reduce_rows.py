@@ -7,15 +7,13 @@ instance counts as happening there; otherwise each instance is a group of its ow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_times import NO_ROOM, not_after, sort_rows
 from ddcli.engine.kernels.rows import same, sum_overflows
-
-if TYPE_CHECKING:
-    import numpy as np
+from ddcli.engine.kernels.shards import SEED, mixed
 
 OVERFLOW = -2
 
@@ -41,6 +39,35 @@ def assign(m: np.ndarray, at: int, rows: np.ndarray, first: np.ndarray, times: n
         for r in range(rows[g], rows[g + 1]):
             out[r] = place(times, first[g], first[g + 1], m[r, at])
     return 0
+
+
+@kernel("MiiVVV")
+def number_groups(m: np.ndarray, nk: int, at: int, slots: np.ndarray, heads: np.ndarray, instances: np.ndarray) -> int:
+    """Give each row, by its `nk` key lanes and its time in lane `at`, the number of its instance, counted as they first come.
+
+    Writes the first row of each instance to `heads`. `slots` is an open addressing table of zeros, a power of two larger than `heads`.
+    Returns how many instances there are, or NO_ROOM where more than `heads` holds.
+    """
+    mask = slots.shape[0] - 1
+    count = 0
+    for r in range(m.shape[0]):
+        h = mixed(SEED, m[r, at])
+        for c in range(nk):
+            h = mixed(h, m[r, c])
+        slot = np.int64(h >> np.uint64(1)) & mask
+        while slots[slot] != 0:
+            head = heads[slots[slot] - 1]
+            if m[head, at] == m[r, at] and same(m, head, m, r, nk):
+                break
+            slot = (slot + 1) & mask
+        if slots[slot] == 0:
+            if count == heads.shape[0]:
+                return NO_ROOM
+            heads[count] = r
+            count += 1
+            slots[slot] = count
+        instances[r] = slots[slot] - 1
+    return count
 
 
 @kernel("LMiiiiVMM")

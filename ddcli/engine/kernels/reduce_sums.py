@@ -21,6 +21,8 @@ UNSIGNED = 2
 WIDE = 3
 LOW = 0xFFFFFFFF
 HALF = 1 << 31
+BLOCK = 1 << 8
+"""Rows that stay in a processor's cache while all their numbers are added."""
 # 10**38 as two 64-bit halves (the lower one as a signed integer after flipping its sign bit): decimals stay below it.
 WIDE_HIGH = 10**38 >> 64
 WIDE_LOW = (10**38 & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
@@ -38,48 +40,76 @@ def add_product(limbs: np.ndarray, i: int, at: int, digit: int, low: int, high: 
         limbs[i, at + 2] += product >> 32
 
 
-@kernel("MiiiiVMi")
-def add_rows(
-    m: np.ndarray,
-    lane: int,
-    number: int,
-    null_lane: int,
-    null: int,
-    instances: np.ndarray,
-    limbs: np.ndarray,
-    at: int,
-) -> int:
-    """Add each row's number, times its diff, to the limbs from lane `at` of the row's instance.
+@inline
+def add_number(limbs: np.ndarray, i: int, at: int, m: np.ndarray, r: int, lane: int, number: int) -> None:
+    """Add the number of row r to the limbs of row i from lane `at`, once: what `add_times` does for a diff of 1."""
+    if number == ONE:
+        limbs[i, at] += 1
+        return
+    x = m[r, lane]
+    if number == WIDE:
+        limbs[i, at + 2] += x & LOW
+        limbs[i, at + 3] += x >> 32
+        x = m[r, lane + 1]
+        limbs[i, at] += x & LOW
+        limbs[i, at + 1] += (x >> 32) + HALF
+    else:
+        limbs[i, at] += x & LOW
+        limbs[i, at + 1] += (x >> 32) + (HALF if number == UNSIGNED else 0)
 
-    A row whose lane `null_lane` holds `null` adds nothing; `null_lane` is -1 where there are no nulls. Uses 6 limbs
-    for WIDE, else 4.
+
+@inline
+def add_times(limbs: np.ndarray, i: int, at: int, m: np.ndarray, r: int, lane: int, number: int) -> None:
+    """Add the number of row r, times its diff, to the limbs of row i from lane `at`."""
+    diff = m[r, m.shape[1] - 1]
+    low = diff
+    high = 0
+    if diff < -HALF or diff >= HALF:
+        low = ((diff + HALF) & LOW) - HALF  # right even where the addition wraps
+        high = (diff >> 32) + (1 if low < 0 else 0)
+    if number == ONE:
+        limbs[i, at] += low & LOW
+        limbs[i, at + 1] += (low >> 32) + high
+        return
+    x = m[r, lane]
+    if number == WIDE:
+        add_product(limbs, i, at + 2, x & LOW, low, high)
+        add_product(limbs, i, at + 3, x >> 32, low, high)
+        x = m[r, lane + 1]
+        add_product(limbs, i, at, x & LOW, low, high)
+        add_product(limbs, i, at + 1, (x >> 32) + HALF, low, high)
+    else:
+        add_product(limbs, i, at, x & LOW, low, high)
+        add_product(limbs, i, at + 1, (x >> 32) + (HALF if number == UNSIGNED else 0), low, high)
+
+
+@kernel("MMVM")
+def add_rows(m: np.ndarray, numbers: np.ndarray, instances: np.ndarray, limbs: np.ndarray) -> int:
+    """Add numbers of each row, times its diff, to the limbs of the row's instance.
+
+    Each of `numbers` is (lane, what it holds, null lane, null, first limb): a row whose null lane holds null adds nothing; that lane is
+    -1 where there are no nulls. Uses 6 limbs for WIDE, else 4. Rows are gone through by blocks, which stay in the cache for all numbers.
     """
+    n = m.shape[0]
     last = m.shape[1] - 1
-    for r in range(m.shape[0]):
-        if null_lane >= 0 and m[r, null_lane] == null:
-            continue
-        diff = m[r, last]
-        i = instances[r]
-        low = diff
-        high = 0
-        if diff < -HALF or diff >= HALF:
-            low = ((diff + HALF) & LOW) - HALF  # right even where the addition wraps
-            high = (diff >> 32) + (1 if low < 0 else 0)
-        if number == ONE:
-            limbs[i, at] += low & LOW
-            limbs[i, at + 1] += (low >> 32) + high
-            continue
-        x = m[r, lane]
-        if number == WIDE:
-            x = m[r, lane + 1]
-            add_product(limbs, i, at, x & LOW, low, high)
-            add_product(limbs, i, at + 1, (x >> 32) + HALF, low, high)
-            x = m[r, lane]
-            add_product(limbs, i, at + 2, x & LOW, low, high)
-            add_product(limbs, i, at + 3, x >> 32, low, high)
-        else:
-            add_product(limbs, i, at, x & LOW, low, high)
-            add_product(limbs, i, at + 1, (x >> 32) + (HALF if number == UNSIGNED else 0), low, high)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        once = True
+        for r in range(start, stop):
+            once &= m[r, last] == 1
+        for a in range(numbers.shape[0]):
+            lane = numbers[a, 0]
+            number = numbers[a, 1]
+            null_lane = numbers[a, 2]
+            null = numbers[a, 3]
+            at = numbers[a, 4]
+            for r in range(start, stop):
+                if null_lane >= 0 and m[r, null_lane] == null:
+                    continue
+                if once:
+                    add_number(limbs, instances[r], at, m, r, lane, number)
+                else:
+                    add_times(limbs, instances[r], at, m, r, lane, number)
     return 0
 
 

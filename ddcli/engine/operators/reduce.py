@@ -20,6 +20,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered
 from ddcli.engine.operators.reduce_difference import FormerOutput, Single, collect, difference
 from ddcli.engine.operators.reduce_evaluate import Sums, evaluate, in_order_of_instances, several
@@ -53,6 +54,14 @@ SAMPLE = 1 << 13
 """Rows by which it is judged whether many are of few groups."""
 FEWER = 8
 """Rows for each group and time from which they are combined: digits of sums are wider than rows."""
+
+
+def few_instances(updates: Lanes, nk: int, at: int) -> tuple[Lanes, Lanes] | None:
+    """Return a row of each key and time, which is in lane `at`, and the number of each row's; None where they are not far fewer than rows."""
+    heads, instances = np.empty(len(updates) // max(FEWER, 1), np.int64), np.empty(len(updates), np.int64)
+    slots = np.zeros(1 << (2 * len(heads)).bit_length(), np.int64)
+    count = reduce_rows.number_groups(updates, nk, at, slots, heads, instances)
+    return None if count == NO_ROOM else (heads[:count], instances)
 
 
 class Reader(Protocol):
@@ -259,19 +268,16 @@ class Reduce:
         assert self.accumulable
         assert self.nt == 1
         nk, nv, n = self.nk, self.nv, len(updates)
-        if n < LEAST:
+        if n < LEAST or few_instances(np.ascontiguousarray(updates[:: -(-n // SAMPLE)]), nk, nk + nv) is None:
             return None
-        some = kernels.sort_by(np.ascontiguousarray(updates[:: -(-n // SAMPLE)]), range(nk))
-        if FEWER * len(new_instances(some, nk, nk + nv, 1)) > len(some):
+        found = few_instances(updates, nk, nk + nv)
+        if found is None:
             return None
-        updates = kernels.sort_by(updates, range(nk))
-        instances = new_instances(updates, nk, nk + nv, 1)
-        bounds, _ = kernels.locate(instances.keys, [updates])
-        sums = Sums(len(instances), (Count(), *self.sums))
-        rows, at = self._placed(instances, updates, bounds, nv)
-        sums.add(rows, nk, at)
-        ones = np.ones((len(instances), 1), np.int64)
-        return np.concatenate([instances.keys[instances.groups()], sums.limbs(), instances.times, ones], axis=1)
+        heads, instances = found
+        sums = Sums(len(heads), (Count(), *self.sums))
+        sums.add(updates, nk, instances)
+        first, ones = updates[heads], np.ones((len(heads), 1), np.int64)
+        return np.concatenate([first[:, :nk], sums.limbs(), first[:, nk + nv : nk + nv + 1], ones], axis=1)
 
     def _placed(self, instances: Instances, rows: Lanes, bounds: Lanes, nv: int) -> tuple[Lanes, Lanes]:
         """Return those of the `rows` that are of the instances' keys, where `bounds` says, and the instance of each; time is one lane."""

@@ -104,23 +104,24 @@ class Sums:
 
     def add(self, rows: Lanes, offset: int, instances: Lanes) -> None:
         """Add rows whose value lanes begin at `offset` and whose last lane is the diff, each to its instance."""
-        at = 0
+        numbers, at = [], 0
         for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
-            null = null_test(aggregate.column, offset)
             lane, number = 0, reduce_sums.ONE
             if isinstance(aggregate, ExactSum):
                 lane, number = offset + aggregate.column.number, NUMBERS[aggregate.number]
-            reduce_sums.add_rows(rows, lane, number, null.lane, null.value, instances, self._limbs, at)
+            numbers.append((lane, number, *null_test(aggregate.column, offset), at))
             at += size
+        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
 
     def add_totals(self, rows: Lanes, offset: int, instances: Lanes) -> None:
         """Add what was settled before: rows with the lanes of all aggregates from `offset` on, times their diff."""
-        at, lane = 0, offset
+        numbers, at, lane = [], 0, offset
         for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
             number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
-            reduce_sums.add_rows(rows, lane, number, -1, 0, instances, self._limbs, at)
+            numbers.append((lane, number, -1, 0, at))
             at += size
             lane += aggregate.width
+        reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
 
     def limbs(self) -> Lanes:
         """Return what was added to each instance as digits, which never leave their range: those of all aggregates side by side."""
