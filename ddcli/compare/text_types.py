@@ -6,8 +6,7 @@ floats, different ones would be equal.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -46,15 +45,8 @@ TOGETHER = 20
 
 
 def read(name: str, kind: Type) -> pl.Expr:
-    """Return a column of text in a type, null where it can't be read: as pipelines read it, but with zones, which these don't."""
-    if kind.zone is None:
-        return Lowering().value(Cast(Column(name, TEXT), kind, try_=True))
-    text = pl.col(name).str.replace(" ", "T", literal=True).str.replace("Z$", "+00:00")
-    text = text.str.replace("([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
-    unit: Any = kind.unit
-    zoned = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_unit=unit, strict=False)
-    plain = read(name, replace(kind, zone=None)).dt.replace_time_zone("UTC")
-    return pl.coalesce(zoned, plain).dt.convert_time_zone(kind.zone)
+    """Return a column of text in a type, as pipelines read it, null where it can't be read."""
+    return Lowering().value(Cast(Column(name, TEXT), kind, try_=True))
 
 
 def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:

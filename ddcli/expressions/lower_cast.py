@@ -6,7 +6,7 @@ the type (spaces around it are passed over), and a value that doesn't fit fails 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -162,13 +162,19 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
     full = (
         day.when(size == len("2013-01-01 00:00")).then(bare + ":00").otherwise(bare).str.replace("T", " ", literal=True)
     )
-    unit = target.unit or "us"
-    moment = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)  # type: ignore[arg-type]
+    digits = offset.str.replace(":", "", literal=True)
+    hours, minutes = (digits.str.slice(at, 2).cast(pl.Int64, strict=False) for at in (1, 3))
+    later = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1) * (60 * hours + minutes)
+
+    def read(unit: Any) -> pl.Expr:
+        found = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)
+        return (found - pl.duration(minutes=later.fill_null(0))).dt.cast_time_unit(unit) if target.zone else found
+
+    moment = read(target.unit or "us")
+    if target.unit == "ns":
+        # polars wraps nanoseconds before 1677 and after 2262 around, but no microseconds in the years 1 to 9999.
+        moment = pl.when(moment.to_physical() // 1000 == read("us").to_physical()).then(moment)
     if target.zone:
-        digits = offset.str.replace(":", "", literal=True)
-        hours, minutes = (digits.str.slice(at, 2).cast(pl.Int64, strict=False) for at in (1, 3))
-        sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
-        moment = (moment - pl.duration(minutes=(sign * (60 * hours + minutes)).fill_null(0))).dt.cast_time_unit(unit)  # type: ignore[arg-type]
         moment = moment.dt.replace_time_zone("UTC").dt.convert_time_zone(target.zone)
     return pl.when(bare.str.contains(TIMESTAMP)).then(moment)
 

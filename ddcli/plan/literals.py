@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import re
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from ddcli.errors import SpecError
+from ddcli.expressions.casts import FLOAT32_END
+from ddcli.expressions.coerce import fits_decimal, rescaled
+from ddcli.expressions.years import PER_DAY, limits
 from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
 
@@ -26,6 +31,9 @@ WRITTEN = {
     "string": "a text",
 }
 NUMBERS = ("int", "float")
+FRACTION = re.compile(r"[.,](\d+)")
+"""The digits of a second behind its point, in a time of day, a timestamp or a length of time."""
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 INFINITE = ("NaN", "Infinity", "-Infinity")
 """Floats that every command writes as these texts."""
 
@@ -89,7 +97,7 @@ def _read(node: Scalar, kind: Type) -> Any:
     if kind.is_float:
         if node.kind not in NUMBERS and text not in INFINITE:
             raise ValueError(text)
-        return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf").replace(".NaN", "nan"))
+        return _float(text, kind)
     if kind.kind == "decimal":
         return _decimal(node, kind)
     if kind.kind == "bool":
@@ -99,14 +107,22 @@ def _read(node: Scalar, kind: Type) -> Any:
     return _read_text(node, kind)
 
 
+def _float(text: str, kind: Type) -> float:
+    """Return a float; ValueError if its digits are beyond the largest of the type."""
+    value = float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf").replace(".NaN", "nan"))
+    written = any(character.isdigit() for character in text)
+    if written and (math.isinf(value) or (kind.kind == "float32" and abs(value) >= FLOAT32_END)):
+        raise ValueError(text)
+    return value
+
+
 def _decimal(node: Scalar, kind: Type) -> Decimal:
     value = Decimal(node.text.value)
     if node.kind not in (*NUMBERS, "str") or not value.is_finite():
         raise ValueError(node.text.value)
-    scaled = value.scaleb(kind.scale)
-    if scaled != scaled.to_integral_value() or abs(scaled) >= 10**kind.precision:
+    if not fits_decimal(value, kind) or rescaled(value, kind) != value:
         raise ValueError(node.text.value)
-    return value
+    return rescaled(value, kind)
 
 
 def _read_text(node: Scalar, kind: Type) -> Any:
@@ -121,24 +137,53 @@ def _read_text(node: Scalar, kind: Type) -> Any:
         case "date":
             return dt.date.fromisoformat(text)
         case "time":
-            return dt.time.fromisoformat(text)
+            _check_digits(text, "us")
+            clock = dt.time.fromisoformat(text)
+            if clock.tzinfo is not None:
+                raise ValueError(text)
+            return clock
         case "datetime":
             return _moment(text, kind)
         case "duration":
-            return _duration(text)
+            return _duration(text, kind)
     raise ValueError(text)
+
+
+def _check_digits(text: str, unit: str) -> None:
+    """Raise ValueError if a second has digits that the column lacks, or beyond microseconds, which Python would cut."""
+    fraction = FRACTION.search(text)
+    if fraction and fraction[1][3 if unit == "ms" else 6 :].strip("0"):
+        raise ValueError(text)
 
 
 def _moment(text: str, kind: Type) -> dt.datetime:
     """Return a timestamp. One with a zone is in UTC unless it has an offset, as `--until` reads it."""
+    unit = kind.unit or "us"
+    _check_digits(text, unit)
     moment = dt.datetime.fromisoformat(text)
-    if kind.zone is None:
-        return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(ZoneInfo(kind.zone))
+    instant = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+    first, last = limits(kind)
+    if not first <= _count(instant - EPOCH, unit) <= last:
+        raise ValueError(text)
+    return instant.replace(tzinfo=None) if kind.zone is None else instant.astimezone(ZoneInfo(kind.zone))
 
 
-def _duration(text: str) -> dt.timedelta:
+def _duration(text: str, kind: Type) -> dt.timedelta:
     """Return a length of time, [days ]hours:minutes:seconds."""
+    unit = kind.unit or "us"
+    _check_digits(text, unit)
     days, _, clock = text.rpartition(" ")
     hours, minutes, seconds = clock.split(":")
-    return dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=float(seconds))
+    length = dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=float(seconds))
+    if not -(2**63) <= _count(length, unit) < 2**63:
+        raise ValueError(text)
+    return length
+
+
+def _count(length: dt.timedelta, unit: str) -> int:
+    """Return how many units a length of time has; it has no smaller parts.
+
+    >>> _count(dt.timedelta(seconds=1.5), "ns")
+    1500000000
+    """
+    return length // dt.timedelta(microseconds=1) * PER_DAY[unit] // PER_DAY["us"]

@@ -21,7 +21,8 @@ UNWRITTEN = ("list", "struct", "binary", "duration")
 def parse_keys(texts: Iterable[str], schema: Schema) -> dict[str, Any]:
     """Return the values of columns that conditions state, as Python has them: see `parse_condition`.
 
-    A value is read as `cast(text as type)` reads it; a timestamp with a zone is in UTC. Raises UsageError.
+    A value is read as `cast(text as type)` reads it; a timestamp of a type with a zone is in UTC
+    unless an offset follows it, as commands print it. Raises UsageError.
 
     >>> from ddcli.expressions.types import Type
     >>> parse_keys(["id=7", "region is null"], {"id": Type("int64"), "region": Type("string", nullable=True)})
@@ -90,10 +91,7 @@ def _value(name: str, text: str, kind: Type) -> Any:
         return text
     if kind.kind in UNWRITTEN:
         raise UsageError(f"column '{name}' is {kind.required()}, of which no value can be written here")
-    naive = Type(kind.kind, nullable=True, unit=kind.unit, precision=kind.precision, scale=kind.scale)
-    value = pl.select(Lowering().value(Cast(Literal(text, Type("string", nullable=True)), naive, try_=True)))
-    if kind.zone is not None:
-        value = value.select(pl.all().dt.replace_time_zone("UTC").dt.convert_time_zone(kind.zone))
+    value = pl.select(Lowering().value(Cast(Literal(text, Type("string", nullable=True)), kind.or_null(), try_=True)))
     if value.item() is None:
         raise UsageError(f"'{text}' is no {kind.required()}, as the column '{name}' is")
     return value.item()
