@@ -20,7 +20,7 @@ from ddcli.store.mirrors import column_chunks, row_pairs
 from ddcli.store.mirrors.iceberg import IcebergSource
 from tests.draws import SEED, many
 from tests.harness import imported_by
-from tests.tables.histories import IcebergHistory, properties_of
+from tests.tables.histories import IcebergHistory, delete_positions, properties_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
 
@@ -266,3 +266,41 @@ def test_a_table_of_a_catalog_with_another_name_is_not_found(tmp_path, table):
     with pytest.raises(InputError, match=r"the catalog 'prod' has no table 'shop\.orders'") as caught:
         run(file)
     assert "the catalog's `name`" in caught.value.hint
+
+
+LISTS = [
+    None,
+    [],
+    [{"a": 1, "b": None}],
+    [None, {"a": None, "b": [None, []]}],
+    None,
+    [{"a": 2, "b": [[{"c": None}], None]}],
+]
+
+
+def test_null_lists_of_structs_stay_null(tmp_path):
+    """Also those inside of each other, in a file of which rows are deleted, and in one that a later column is not in."""
+    kind = pl.List(pl.Struct({"a": pl.Int64, "b": pl.List(pl.List(pl.Struct({"c": pl.Int64})))}))
+    frame = pl.DataFrame({"k": range(len(LISTS)), "v": pl.Series(LISTS, dtype=kind)}, schema_overrides={"k": pl.Int64})
+    catalog = load_catalog("default", **properties_of(tmp_path))
+    catalog.create_namespace("shop")
+    table = catalog.create_table("shop.orders", frame.to_arrow().schema)
+    path = tmp_path / "warehouse/shop/orders/data/given.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(frame.to_arrow().cast(table.schema().as_arrow()), path)
+    table.add_files([f"file://{path}"])
+    file, wanted = pipeline(tmp_path), frame
+    run(file)
+    assert read_log(tmp_path / "out", as_of="latest").select("k", "v").sort("k").equals(wanted)
+    delete_positions(table, f"file://{path}", [1, 4])
+    run(file)
+    wanted = wanted.filter(~pl.col("k").is_in([1, 4]))
+    assert read_log(tmp_path / "out", as_of="latest").select("k", "v").sort("k").equals(wanted)
+    with catalog.load_table("shop.orders").update_schema() as schema:
+        schema.add_column("w", LongType())
+    (tmp_path / "more").mkdir()
+    path = tmp_path / "more/p.yaml"
+    path.write_text(file.read_text())
+    run(path)
+    found = read_log(tmp_path / "more/out", as_of="latest").select("k", "v", "w").sort("k")
+    assert found.equals(wanted.with_columns(w=pl.lit(None, pl.Int64)))

@@ -14,6 +14,7 @@
 * joint_updates: small files of a mirror that become one
 * mirror: the files of a mirror, and how far it goes
 * mysql_reader: what a query of MySQL returns
+* null_lists: null lists of structs in tables of Iceberg
 * partition: rows in parts that are compared one by one
 * postgres_reader: what a query of Postgres returns
 * postgres_types: how the columns of a query of Postgres are read

@@ -20,6 +20,7 @@ from ddcli.store.mirrors.cancellation import remainder
 from ddcli.store.mirrors.column_chunks import PieceColumns, chunks_of
 from ddcli.store.mirrors.file_order import FileRows
 from ddcli.store.mirrors.mirror import UnknownChange
+from ddcli.store.mirrors.null_lists import keep_null_lists
 from ddcli.store.mirrors.source import BEGIN, MICRO, TableSource
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ class IcebergSource(TableSource):
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
+        keep_null_lists()
         with self._errors():
             schema = self._table.schema().select(*self.columns)
             scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
