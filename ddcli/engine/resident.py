@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.heap import Heap
+from ddcli.engine.heap import Heap, give_back
 from ddcli.engine.loans import take_back
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.operators.base import Delta
@@ -98,6 +98,10 @@ def _alone(waiting: dict[int, list[Delta]]) -> dict[int, Delta]:
     return found
 
 
+MANY = 1 << 16
+"""Updates of rounds and stages after which freed memory is given back: to take it again costs a few hundredths of their time."""
+
+
 class WaitingRound(NamedTuple):
     """What waits for a round of a loop of one shard, by place: updates, those that the places gave earlier, and who is called."""
 
@@ -124,6 +128,8 @@ class Resident:
         self.leave = leave
         # Looking what is resident takes longer than a step of few rows does.
         self._heap = Heap() if hand_over else None
+        self._emitted = 0
+        """The updates emitted since memory was given back."""
         from ddcli.engine.schedule import Schedule  # a step of one stage needs none
 
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
@@ -156,7 +162,16 @@ class Resident:
                 self._enter(path, rounds, found)
             else:
                 self._end(path, rounds)
+            if self._emitted >= MANY:
+                self._give_back()
         return {index: joined(found) for index, found in self._outputs.items()}
+
+    def _give_back(self) -> None:
+        """Return the memory that many updates were in to the system, but in a run that measures what it keeps."""
+        self._emitted = 0
+        if self._heap is None:
+            take_back()
+            give_back()
 
     def seal(self, path: Path, rounds: Rounds) -> None:
         """Have the traces of operators that have stepped take in what they gave: all have read it."""
@@ -223,6 +238,7 @@ class Resident:
             for each in passes:
                 delta = each.found.pop(index, none)
                 deltas.append(delta)
+                self._emitted += len(delta.updates)
                 filled = filled or delta is not none
             if not filled:
                 continue
@@ -308,32 +324,40 @@ class Resident:
 
     def _rounds(self, path: Path, outer: Rounds) -> None:
         """Do all rounds of a loop of one stage and one shard. Most are of few rows, which take less time than legs for them would."""
-        scope, bound = self.nest.scopes[path], self.nest.loop(path).limit.bound
-        (stage,) = scope.stages
+        bound = self.nest.loop(path).limit.bound
         waiting = self._waiting(path, outer)
         while waiting:
             now = min(waiting)
             if bound is not None and now >= bound:
                 break
-            given, late, due = waiting.pop(now)
-            interval = self.interval.at((*outer, now))
-            found = scope.through(stage, 0, _alone(given), _alone(late) if late else {}, due, interval)
-            for index, delta in found.found.items():
-                for place, (back,) in self._turned(path, index, [delta], interval.rounds):
-                    waiting[now + 1].given[place].append(back)
-            for index, rounds in found.wakes:
-                if rounds[:-1] == outer:
-                    waiting[rounds[-1]].due.add(index)
-                else:
-                    self.schedule.wake(Wake((*path, index), rounds, 0))
-            for index, rounds, delta in found.later:
-                if rounds[:-1] == outer:
-                    waiting[rounds[-1]].late[index].append(delta)
-                else:
-                    self.schedule.add(Address((*path, index), LATE, 0, rounds), [delta])
-            scope.seal(found.stepped, interval)
-            if scope.counted:
-                scope.turns.turn(now, found.rows)
+            self._round(path, (*outer, now), waiting)
+            if self._emitted >= MANY:
+                self._give_back()
+
+    def _round(self, path: Path, rounds: Rounds, waiting: defaultdict[int, WaitingRound]) -> None:
+        """Do a round of a loop of one stage and one shard with what waits for it."""
+        scope, outer, now = self.nest.scopes[path], rounds[:-1], rounds[-1]
+        (stage,) = scope.stages
+        given, late, due = waiting.pop(now)
+        interval = self.interval.at(rounds)
+        found = scope.through(stage, 0, _alone(given), _alone(late) if late else {}, due, interval)
+        for index, delta in found.found.items():
+            self._emitted += len(delta.updates)
+            for place, (back,) in self._turned(path, index, [delta], rounds):
+                waiting[now + 1].given[place].append(back)
+        for index, then in found.wakes:
+            if then[:-1] == outer:
+                waiting[then[-1]].due.add(index)
+            else:
+                self.schedule.wake(Wake((*path, index), then, 0))
+        for index, then, delta in found.later:
+            if then[:-1] == outer:
+                waiting[then[-1]].late[index].append(delta)
+            else:
+                self.schedule.add(Address((*path, index), LATE, 0, then), [delta])
+        scope.seal(found.stepped, interval)
+        if scope.counted:
+            scope.turns.turn(now, found.rows)
 
     def _waiting(self, path: Path, outer: Rounds) -> defaultdict[int, WaitingRound]:
         """Return what waits in a loop of one shard in some rounds around, by its own round: the schedule has it no more."""
@@ -358,9 +382,11 @@ class Resident:
         place, left = self._place(path), self._left.pop(path, {})
         rows = inserted = 0
         counted = self.nest.scopes[path].counted
+        # Equal collections leave by several ports: they are of one place.
+        sums = {index: [shard.delta() for shard in shards] for index, shards in left.items()}
         for index, port in zip(self.nest.loop(path).leaving, place.ports, strict=True):
-            if index in left:
-                deltas = [shard.delta() for shard in left[index]]
+            if index in sums:
+                deltas = [*sums[index]]
                 self.schedule.add(Address((*path[:-1], port), HERE, 0, outer), deltas)
                 if counted:
                     rows += sum(len(delta.updates) for delta in deltas)

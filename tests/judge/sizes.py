@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
-from ddcli.engine import kernels, loop, rooms, workers
+from ddcli.engine import kernels, loop, resident, rooms, workers
 from ddcli.engine.kernels import ordered_exchange, sort
 from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
 from ddcli.engine.operators.reduce import Reduce
@@ -59,7 +59,10 @@ def few(rows: int):
             patch.setattr(reduce_instances, "FEW", rows)
             patch.setattr(join_few, "FEW", rows)
             patch.setattr(kernels, "FEW", rows)
+            patch.setattr(kernels, "LARGE", 0)
             patch.setattr(kernels, "consolidate", written_over)
+            patch.setattr(sort, "CUT", 0)
+            patch.setattr(resident, "MANY", rows)
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)

@@ -47,6 +47,32 @@ def test_take_picks_rows(m, lanes, data):
     assert result.shape == (len(rows), len(lanes))
 
 
+@given(matrices(3), st.lists(st.integers(0, 2), min_size=1, max_size=4), st.data())
+def test_numbers_are_added_to_lanes_elsewhere_or_where_they_are(m, lanes, data):
+    """A sum that leaves 64 bits leaves everything as it was."""
+    if data.draw(st.booleans()):
+        lanes = data.draw(st.permutations(range(3)))
+    numbers = data.draw(st.lists(LANES, min_size=len(lanes), max_size=len(lanes)))
+    expected = [[row[lane] + number for lane, number in zip(lanes, numbers, strict=True)] for row in m.tolist()]
+    fits = all(EXTREME[0] <= each <= EXTREME[1] for row in expected for each in row)
+    for owned in (False, True):
+        given_m = m.copy()
+        found = kernels.take_sums(given_m, np.array(lanes), np.array(numbers), owned=owned)
+        in_place = owned and sorted(lanes) == [0, 1, 2]
+        assert (found is given_m) == (fits and in_place)
+        assert (found is not None) == fits
+        assert found is None or found.tolist() == expected
+        assert found is given_m or given_m.tolist() == m.tolist()
+
+
+@given(st.lists(matrices(3), min_size=1, max_size=4))
+def test_matrices_are_put_together_out_of_a_list(batches):
+    """It is empty then; their rows are in the order of its matrices."""
+    expected = [row for batch in batches for row in batch.tolist()]
+    assert kernels.concat_out_of(batches).tolist() == expected
+    assert not batches
+
+
 @given(st.integers(0, 1 << 30), st.sampled_from([1, 255, 256, 257, 700]), st.sampled_from([1, 30, 20_000]))
 def test_many_keys_are_located_in_sources_of_any_size(seed, count, most):
     """Near each other and far apart, some in no source."""

@@ -5,6 +5,7 @@ from operator import eq, ge, gt, le, lt, ne
 import numpy as np
 import pytest
 
+from ddcli.engine import kernels
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.operators.base import Delta
@@ -86,6 +87,39 @@ def test_a_number_is_added_to_a_lane_and_a_sum_out_of_range_is_left_to_the_expre
         add.step([Delta(np.array([[2**63 - 2, 7, 0, 1]]))], INTERVAL)
     with pytest.raises(InputError):
         Permute([Plus(0, -2), 1], 1, Refuse()).step([Delta(np.array([[1 - 2**63, 7, 0, 1]]))], INTERVAL)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_number_is_added_where_large_updates_lie_unless_others_read_them(monkeypatch, shared, fits):
+    monkeypatch.setattr(kernels, "LARGE", 0)
+    refused = []
+
+    class Refuse:
+        def step(self, deltas, interval):
+            refused.extend(deltas[0].updates.tolist())
+            raise InputError("told in the words of the file")
+
+    rows = [[5, 7, 0, 1], [-3, 8, 0, 1], [2 if fits else 2**63 - 1, 9, 0, 1]]
+    address = []
+
+    def given():
+        updates = np.array(rows)
+        address.append(updates.ctypes.data)
+        return updates
+
+    deltas = [Delta(given())]
+    others = [*deltas] if shared else []
+    add = Permute([1, Plus(0, 2)], 1, Refuse())
+    if fits:
+        found = add.step(deltas, INTERVAL).updates
+        assert found.tolist() == [[row[1], row[0] + 2, *row[2:]] for row in rows]
+        assert (found.ctypes.data == address[0]) != shared
+    else:
+        with pytest.raises(InputError):
+            add.step(deltas, INTERVAL)
+        assert refused == rows
+    assert all(delta.updates.tolist() == rows for delta in others)
 
 
 @pytest.mark.parametrize("lanes", range(2, 8))

@@ -44,7 +44,9 @@ How kernels are written, compiled and kept is in `engine.jit`.
 from ddcli.engine.jit.errors import DiffOverflow, KernelError
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.gather import (
+    LARGE,
     concat,
+    concat_out_of,
     distinct_keys,
     gather,
     gather_bounds,
@@ -69,6 +71,7 @@ from ddcli.engine.kernels.walk import Histories, walk
 
 __all__ = [
     "FEW",
+    "LARGE",
     "DiffOverflow",
     "Histories",
     "JoinOfFew",
@@ -78,6 +81,7 @@ __all__ = [
     "advance",
     "arranged",
     "concat",
+    "concat_out_of",
     "consolidate",
     "dealt_packed",
     "distinct_keys",

@@ -19,6 +19,8 @@ EQUAL: Final = 2
 GREATER: Final = 4
 TURNED: Final = 128
 """Rows whose lanes are written elsewhere lane by lane, while they are in the processor's first cache."""
+LARGE: Final = 1 << 20
+"""Bytes from which on a matrix that nobody else reads is written over: a copy of it would need as much memory again."""
 
 
 @kernel("MMV")
@@ -169,6 +171,27 @@ def add_to_lanes(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, out: np.
             if sum_overflows(m[i, lanes[c]], numbers[c], total):
                 return -2
             out[i, c] = total
+    return 0
+
+
+@kernel("MVVV")
+def add_in_place(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, row: np.ndarray) -> int:
+    """Do so within `m`, of which all lanes are given, each once; where a sum leaves 64 bits, `m` is as it was. `row` is scratch."""
+    width = m.shape[1]
+    for i in range(m.shape[0]):
+        overflows = False
+        for c in range(width):
+            row[c] = m[i, lanes[c]]
+            overflows = overflows or sum_overflows(row[c], numbers[c], 0)
+        if overflows:
+            for j in range(i):
+                for c in range(width):
+                    row[lanes[c]] = m[j, c] - numbers[c]
+                for c in range(width):
+                    m[j, c] = row[c]
+            return -2
+        for c in range(width):
+            m[i, c] = row[c] + numbers[c]
     return 0
 
 
@@ -331,12 +354,16 @@ def turned(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     return out
 
 
-def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
+def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, *, owned: bool = False) -> np.ndarray | None:
     """Return the given lanes of every row, with a number added to each; None where a sum leaves 64 bits.
+
+    Where all lanes are given, each once, a matrix that is `owned`, which nobody else reads, becomes the result.
 
     >>> take_sums(np.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0]), np.array([1, 0])).tolist()
     [[4, 1], [7, 4]]
     """
+    if owned and sorted(lanes.tolist()) == list(range(m.shape[1])):
+        return None if add_in_place(m, lanes, numbers, np.empty(lanes.size, np.int64)) else m
     out = np.empty((m.shape[0], lanes.size), np.int64)
     code = add_to_lanes(m, lanes, numbers, out)
     if code == -1:
@@ -350,3 +377,20 @@ def concat(batches: Sequence[np.ndarray]) -> np.ndarray:
     if len(filled) > 1:
         return np.concatenate(filled)
     return filled[0] if filled else batches[0]
+
+
+def concat_out_of(batches: list[np.ndarray]) -> np.ndarray:
+    """Do so, and take each out of the list as soon as its rows are copied: who has them nowhere else needs little more memory than for them once.
+
+    >>> concat_out_of(batches := [np.array([[1, 1]]), np.array([[2, 1]])]).tolist(), batches
+    ([[1, 1], [2, 1]], [])
+    """
+    rows = sum(map(len, batches))
+    if len(batches) == 1:
+        return batches.pop()
+    out = np.empty((rows, batches[0].shape[1]), np.int64)
+    while batches:
+        batch = batches.pop()
+        out[rows - len(batch) : rows] = batch
+        rows -= len(batch)
+    return out

@@ -27,6 +27,7 @@ from ddcli.engine.kernels.rows import (
     seek_by,
     sum_overflows,
 )
+from ddcli.engine.kernels.sort import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -363,7 +364,7 @@ def join_chunks(
         if code == OVERFLOW:
             left, right, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
             raise overflow("x", lefts[left][p], rights[right][q])
-        yield out[: int(state[COUNT])]
+        yield fitted(out, int(state[COUNT]))
         room = max(4 * room, int(state[NEED]))
 
 

@@ -14,7 +14,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
-from ddcli.engine.operators.base import Delta, Stateless, empty
+from ddcli.engine.operators.base import Delta, Stateless, empty, is_sole, taken_out
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 
@@ -135,19 +135,26 @@ class Permute(Stateless):
                 if self._order is None:
                     self._order = np.array([*self._source, *range(width - self.tail, width)], np.int64)
                     self._same = self.lanes == tuple(range(width - self.tail))
-                taken = delta.updates if self._same else self._taken(delta.updates, self._order)
-                return Delta(taken, delta.distinct and keeps_all)
+                distinct = delta.distinct and keeps_all
+                if self._numbers is not None:
+                    large = delta.updates.nbytes >= kernels.LARGE
+                    del delta
+                    return Delta(self._summed(deltas, self._order, self._numbers, large=large), distinct)
+                return Delta(delta.updates if self._same else kernels.take(delta.updates, self._order), distinct)
             return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
         except OutOfRangeError:
             assert self.refuse is not None
             return self.refuse.step(deltas, interval)
 
-    def _taken(self, updates: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """Return lanes of the updates, none of them constant or inverted."""
-        if self._numbers is None:
-            return kernels.take(updates, order)
-        sums = kernels.take_sums(updates, order, self._numbers)
+    @staticmethod
+    def _summed(deltas: Sequence[Delta], order: np.ndarray, numbers: np.ndarray, *, large: bool) -> np.ndarray:
+        """Return lanes of the updates, a number added to each; large ones that nobody else has are written over."""
+        updates = taken_out(deltas) if large else deltas[0].updates
+        sole = large and is_sole(updates)
+        sums = kernels.take_sums(updates, order, numbers, owned=sole)
         if sums is None:
+            if large and isinstance(deltas, list):  # whoever refuses them reads them
+                deltas.append(Delta(updates))
             raise OutOfRangeError
         return sums
 

@@ -156,8 +156,10 @@ class Reduce:
         for start in range(0, len(keys), some):
             part = instances.slice(start, min(start + some, len(keys)))
             found.append(self._of_groups(part, sources, past, upper, ahead=ahead, combined=combined))
+        updates, pending = ([*parts] for parts in zip(*found, strict=True))
+        found.clear()
         # Cut between keys, so they follow each other in order.
-        return Reduced(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        return Reduced(kernels.concat_out_of(updates), kernels.concat_out_of(pending))
 
     def _of_groups(
         self,
@@ -200,7 +202,7 @@ class Reduce:
             else:
                 parts.append(self._difference(some, sources, bounds[start:stop], part, combined))
         # Chunks are cut between keys, so their results follow each other in order.
-        return Reduced(np.concatenate(parts), pending)
+        return Reduced(kernels.concat_out_of(parts), pending)
 
     def _none(self) -> Lanes:
         """Return a matrix of no updates of the output."""
