@@ -251,6 +251,24 @@ FIRST = {
 }
 
 
+@pytest.mark.parametrize("name", ["p.yaml", "rows.txt", "rows"])
+@pytest.mark.parametrize("command", ["log", "diff", "convert", "sql"])
+def test_a_file_of_no_known_ending_is_said_to_be_read_as_parquet(shop, name, command):
+    """A pipeline file is taken for a log, or text for a table: to write it again would not help."""
+    shop.write("p.yaml", f"{HEAD}      - distinct\noutputs: {{c: out/}}\n")
+    shop.write("rows.txt", "a,b\n1,2\n")
+    shop.write("rows", "a,b\n1,2\n")
+    shop.log("in/1.parquet", GOOD, **LOG)
+    given = {"log": [name], "diff": ["in", name], "convert": [name, "into"], "sql": [f"select * from '{name}'"]}
+    result = shop(command, *given[command])
+    if (command, name) == ("diff", "p.yaml"):
+        assert "a pipeline file can only be compared with another one" in result.err
+        return
+    assert result.code == 3
+    assert "the file is not whole Parquet" in result.err
+    assert "\nhint: it is read as Parquet, as its name has none of the endings of other kinds: .arrow," in result.err
+
+
 @pytest.mark.parametrize("case", FIRST)
 def test_a_first_run_that_fails_leaves_no_output(place, shop, case):
     spoil, where, problem = FIRST[case]

@@ -6,12 +6,14 @@ A run asks polars, which reads the rows afterwards. Both must say the same of a 
 from __future__ import annotations
 
 from dataclasses import field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import INTEGERS, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.wholeness import PARQUET_ENDINGS
 from ddcli.store.tables.compression import DAMAGED, bare
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.partitions import types_of_partitions
@@ -63,6 +65,14 @@ def name_of_kind(path: Path) -> str:
     """Return what kind of file it is, by the ending of its name: Parquet if nothing else."""
     ending = bare(path.name)
     return NAMES.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
+
+
+def hint_of(path: Path) -> str:
+    """Return what a person can do about a file that is none of its kind: another kind, if the name left it open, needs an ending."""
+    ending = PurePath(bare(path.name)).suffix
+    if ending in NAMES or ending in PARQUET_ENDINGS:
+        return DAMAGED
+    return f"it is read as Parquet, as its name has none of the endings of other kinds: {', '.join(sorted(NAMES))}"
 
 
 def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFAULT) -> Schema:
@@ -181,7 +191,9 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
         else:
             schema = pa.ipc.open_file(file).schema
     except pa.ArrowException as error:
-        raise InputError(f"the file is not whole {kind}: {first_line(error)}", place=str(path), hint=DAMAGED) from None
+        raise InputError(
+            f"the file is not whole {kind}: {first_line(error)}", place=str(path), hint=hint_of(path)
+        ) from None
     return {column.name: _from_arrow(column.type) for column in schema}
 
 

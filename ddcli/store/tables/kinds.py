@@ -102,7 +102,7 @@ class Parquet:
         return None
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path))
+        return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path), footers.hint_of(path))
 
 
 class Ipc(Parquet):
