@@ -7,17 +7,21 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
 import ddcli.store.log.joint_file
+from ddcli.engine.kernels.page_headers import DEPTH, largest_group
 from ddcli.errors import EngineError
 from ddcli.store.files.gate import Files, Written, checksum
 from ddcli.store.log.joint_file import JointFile
-from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of, group_sizes
+from ddcli.store.parquet.pages import PageReader
+from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of
 from ddcli.store.parquet.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
 from tests.draws import many
+from tests.kernels.support import interpreted
 
 VALUES = {
     "i": (pl.Int64, [None, 0, -1, 2**63 - 1]),
@@ -195,12 +199,27 @@ def test_sizes_of_row_groups_are_those_that_pyarrow_reads(tmp_path, seed):
     path.write_bytes(data)
     footer = pq.read_metadata(path)
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
-    expected = [
-        (group.num_rows, sum(group.column(at).total_compressed_size for at in range(group.num_columns)))
-        for group in groups
-    ]
-    large = len(footer_of(len(data), lambda start, end: data[start:end])) > 128 << 10
-    assert group_sizes(path) == (None if large else expected)
+    sizes = [sum(group.column(at).total_compressed_size for at in range(group.num_columns)) for group in groups]
+    assert PageReader().groups(path) == (max((group.num_rows for group in groups), default=0), max(sizes, default=0))
+    footer = footer_of(len(data), lambda start, end: data[start:end])
+    with interpreted():
+        assert largest_group(np.frombuffer(footer, np.uint8), np.zeros((DEPTH + 1, 3), np.int64)) == len(groups)
+
+
+@pytest.mark.parametrize("seed", range(many(40)))
+def test_no_damage_of_a_footer_is_read_beyond_it(seed):
+    """What is read of a damaged footer is refused, or some number; interpreted, a byte from outside would be an IndexError."""
+    draw = random.Random(seed)
+    _, data, _ = part(draw, {name: VALUES[name][0] for name in draw.sample(list(VALUES), 2)}, 20)
+    footer = bytearray(footer_of(len(data), lambda start, end: data[start:end]))
+    out = np.zeros((DEPTH + 1, 3), np.int64)
+    with interpreted():
+        for _ in range(20):
+            damaged = footer[: draw.choice([len(footer), draw.randrange(1, len(footer))])]
+            for _ in range(draw.randrange(3)):
+                damaged[draw.randrange(len(damaged))] = draw.choice([0, 0x15, 0x19, 0xFC, 0xFF, draw.randrange(256)])
+            largest_group(np.frombuffer(damaged, np.uint8), out)
+            assert out[0].min() >= 0
 
 
 def test_what_is_no_file_of_parquet_has_no_row_groups(tmp_path):
@@ -213,5 +232,20 @@ def test_what_is_no_file_of_parquet_has_no_row_groups(tmp_path):
         b"PAR1" + bytes(100) + (99).to_bytes(4, "little") + MAGIC,
     ):
         path.write_bytes(data)
-        assert not group_sizes(path)
-    assert group_sizes(tmp_path / "none") is None
+        assert PageReader().groups(path) == (0, 0)
+    assert PageReader().groups(tmp_path / "none") == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        b"",
+        b"\x49\x1c",  # row groups, of which one is to come
+        b"\x49\x1c\x36\x01\x00\x00",  # one of -1 rows
+        b"\x49\xfc\xff\xff\xff\xff\x0f",  # four billion row groups
+        bytes([0x1C] * 20),  # too deep
+        b"\x1d\x00",  # a type that there is none of
+    ],
+)
+def test_a_footer_that_can_not_be_is_refused(footer):
+    assert largest_group(np.frombuffer(footer, np.uint8), np.zeros((DEPTH + 1, 3), np.int64)) == -1

@@ -13,7 +13,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * ordered_exchange: deal rows to shards and into the pieces in which they are sorted
 * packed_pages: values packed for pages of Parquet
 * packed_rows: rows that wait, in less memory
-* page_headers: where pages of Parquet lie
+* page_headers: where pages of Parquet lie, and how large row groups are
 * page_values: values of a page of Parquet, read in place
 * page_writer: integers as pages of Parquet
 * pages: rows of pages of Parquet, looked up and read in place

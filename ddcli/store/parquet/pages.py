@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from ddcli.engine.kernels.page_headers import DEPTH, largest_group
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.parquet.row_groups import group_sizes
+from ddcli.store.parquet.row_groups import tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +32,10 @@ BATCH = 1 << 16
 """Rows that are decoded together."""
 BUFFER = 1 << 20
 """Bytes of a column that are fetched together."""
+
+
+LARGEST = 1 << 28
+"""Bytes that a footer may have: what takes more is no footer."""
 
 
 class GroupSizes(NamedTuple):
@@ -57,9 +63,9 @@ class PageReader:
         self.__init__()  # type: ignore[misc]
 
     def groups(self, path: Path) -> GroupSizes:
-        """Return how large the row groups of a file are; of one that pyarrow doesn't read, that they have no rows."""
+        """Return how large the row groups of a file are; of one that can't be read, that they have no rows."""
         if path not in self._known:
-            self._known[path] = _groups(path)
+            self._known[path] = _sizes(path)
         return self._known[path]
 
     def suits(self, path: Path, rows: int) -> bool:
@@ -99,26 +105,16 @@ class PageReader:
         return nearest
 
 
-def _groups(path: Path) -> GroupSizes:
-    found = group_sizes(path)
-    found = _sizes_by_pyarrow(path) if found is None else found
-    return GroupSizes(max((rows for rows, _ in found), default=0), max((size for _, size in found), default=0))
-
-
-def _sizes_by_pyarrow(path: Path) -> list[tuple[int, int]]:
-    """Return the rows and the compressed bytes of each row group; none of a file that pyarrow doesn't read."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
+def _sizes(path: Path) -> GroupSizes:
+    """Return how large the row groups of a file are; that they have no rows where its footer can't be read: others report why."""
     try:
-        with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
-            footer = parquet.read_metadata(file)
-    except (OSError, pa.ArrowException):
-        return []
-    found = [footer.row_group(at) for at in range(footer.num_row_groups)]
-    return [
-        (each.num_rows, sum(each.column(at).total_compressed_size for at in range(each.num_columns))) for each in found
-    ]
+        footer = np.frombuffer(tail_of(path, LARGEST), np.uint8)
+    except (OSError, ValueError):
+        return GroupSizes(0, 0)
+    found = np.zeros((DEPTH + 1, 3), np.int64)
+    if largest_group(footer, found) < 0:
+        return GroupSizes(0, 0)
+    return GroupSizes(*found[0, :2].tolist())
 
 
 class _Cursor:

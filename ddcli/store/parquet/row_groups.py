@@ -33,14 +33,8 @@ END = 8
 # Numbers of fields in Parquet's footer: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 SCHEMA, ROWS, GROUPS, METADATA, ORDERS = 2, 3, 4, 5, 7
 LAST_ORDINAL = 2**15 - 1
-CHUNKS, GROUP_ROWS = 1, 3
-"""The fields of a row group that have its columns, and how many rows it has."""
-META, COMPRESSED = 3, 7
-"""The field of a column's chunk that describes it, and the field of that which has its bytes in the file."""
 SMALL = 16 << 10
 """Bytes of a footer that is quickly gone through here."""
-MIDDLING = 8 * SMALL
-"""Bytes of a footer that is gone through as a whole, value by value, before pyarrow is imported."""
 
 
 class RowGroups:
@@ -137,36 +131,19 @@ def footer_in(data: bytes | memoryview) -> bytes:
 
 
 def row_count(path: Path) -> int | None:
-    """Return how many rows the footer of a file says that there are; None where it is large, or can't be read: others read it then."""
+    """Return how many rows the footer of a file says that there are; None where it is large or far, or can't be read: others read it then."""
+    if isinstance(path, ObjectPath):
+        return None
     try:
-        kind, value = fields(_tail(path, SMALL))[ROWS]
+        kind, value = fields(tail_of(path, SMALL))[ROWS]
         return number(value) if kind == I64 else None
     except (OSError, IndexError, ValueError, KeyError):
         return None
 
 
-def group_sizes(path: Path) -> list[tuple[int, int]] | None:
-    """Return the rows and the compressed bytes of each row group, as the footer of a file says; None as for `row_count`."""
-    try:
-        groups = [fields(group) for group in structs(fields(_tail(path, MIDDLING))[GROUPS][1])]
-        return [(number(group[GROUP_ROWS][1]), sum(map(_chunk_size, structs(group[CHUNKS][1])))) for group in groups]
-    except (OSError, IndexError, ValueError, KeyError):
-        return None
-
-
-def _chunk_size(chunk: bytes) -> int:
-    """Return the compressed bytes of a column of a row group."""
-    return number(fields(fields(chunk)[META][1])[COMPRESSED][1])
-
-
-def _tail(path: Path, most: int) -> bytes:
-    """Return the footer of a file with the bytes after it; none for a file in an object store.
-
-    Raises OSError, or ValueError where it has more bytes than `most`, or is none.
-    """
-    if isinstance(path, ObjectPath):
-        return b""
-    with path.open("rb", buffering=0) as file:
+def tail_of(path: Path, most: int) -> bytes:
+    """Return the footer of a file with the bytes after it; raises OSError, or ValueError where it has more bytes than `most`, or is none."""
+    with path.reader() if isinstance(path, ObjectPath) else path.open("rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - SMALL))
         tail = file.read(SMALL)
