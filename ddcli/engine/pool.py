@@ -19,7 +19,7 @@ import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, series_of, to_series
 from ddcli.engine.columns import NULL, POOLED, decode_column, encode_column
-from ddcli.engine.kernels.pool_table import WINDOW, PoolTable, view_ranges
+from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views, take_lanes
 from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
 from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.engine.secret import PUBLIC
@@ -87,7 +87,7 @@ class Pool:
         if column.kind == "struct":
             return self._intern_structs(series, kind)
         lanes = np.empty(len(series), np.int64)
-        row = 0
+        row, none = 0, np.empty(0, np.uint8)
         for chunk in chunks(series):
             views, nulls = chunk.words(2), chunk.nulls()
             if not len(views):
@@ -101,11 +101,17 @@ class Pool:
             bases = np.array([at - base for at, _ in buffers], np.int64)
             for at in range(0, len(views), BLOCK):
                 block = views[at : at + BLOCK]
+                numbers = lanes[row + at : row + at + len(block)]
                 starts, lengths = np.empty((2, len(block)), np.int64)
-                view_ranges(block, bases, own - base + 16 * at, starts, lengths)
-                if nulls is not None:
-                    lengths[nulls[at : at + BLOCK]] = -1
-                self._insert(kind, starts, lengths, data, lanes[row + at : row + at + len(block)])
+                there = none if nulls is None else nulls[at : at + BLOCK].view(np.uint8)
+                memo = np.zeros((1 << MEMO_BITS, 3), np.int64)
+                count = different_views(block, there, bases, own - base + 16 * at, memo, numbers, starts, lengths)
+                if count == len(block):
+                    self._insert(kind, starts, lengths, data, numbers)
+                    continue
+                found = np.empty(count, np.int64)
+                self._insert(kind, starts[:count], lengths[:count], data, found)
+                take_lanes(found, numbers)
             row += len(views)
         return lanes
 

@@ -28,6 +28,7 @@ from ddcli.engine.pool import HashCollision, Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
+from tests.draws import chance, many
 from tests.flooding import meeting, meeting_anyhow
 from tests.reference.siphash import siphash
 from tests.reference.xxhash64 import xxhash64
@@ -270,6 +271,23 @@ def test_bytes_go_the_quick_way_to_the_same_lanes(values: list[bytes | None]) ->
     lanes = pool.intern_bytes(values, BINARY)
     assert lanes.tolist() == pool.intern(pl.Series(values, dtype=pl.Binary)).tolist()
     assert pool.bytes_of(lanes, BINARY) == values
+
+
+@pytest.mark.parametrize("seed", range(many(6)))
+def test_repeated_values_have_the_lanes_of_each_by_itself(seed: int) -> None:
+    """However many differ, in one buffer or several, alike in length and beginning, in one chunk or more."""
+    draw = chance("repeated", seed)
+    values: list[bytes | None] = [None, b"", b"\0", b"\0\0"] if draw.random() < 0.5 else [b""]
+    for _ in range(draw.choice([1, 5, 300, 4000])):
+        head = draw.choice([b"", b"abcd", b"abcdefghijkl"])
+        values.append(head + bytes(draw.choice(b"xyz") for _ in range(draw.randrange(24))))
+    parts = [pl.Series(draw.choices(values, k=draw.randrange(1, 3000)), dtype=pl.Binary) for _ in range(3)]
+    whole = pl.concat(parts, rechunk=draw.random() < 0.5).gather(draw.choices(range(sum(map(len, parts))), k=5000))
+    whole = pl.concat([whole, parts[0]], rechunk=False)
+    pool = Pool(SECRET)
+    found = pool.intern(whole)
+    assert found.tolist() == Pool(SECRET).intern_bytes(whole.to_list(), BINARY).tolist()
+    assert_series_equal(pool.values(found, BINARY), whole)
 
 
 def test_many_buffers_are_one() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.shards import FIRST, SECOND
 from ddcli.engine.kernels.xxhash import NULL, U32, whole
 
 INLINE: Final = 12  # bytes that a view itself has room for
@@ -27,6 +28,7 @@ WINDOW_BITS: Final = 30
 WINDOW: Final = 1 << WINDOW_BITS
 LOW: Final = 0xFFFFFFFF
 ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+MEMO_BITS: Final = 10  # of the views that were last seen: as many as the nearest cache has room for
 # Words of a table's state: how many entries, how many bytes of memory in use.
 COUNT, USED = 0, 1
 
@@ -87,20 +89,50 @@ def slot_of(slots: np.ndarray, lane: int) -> int:
     return slot
 
 
-@kernel("MViVV")
-def view_ranges(views: np.ndarray, bases: np.ndarray, own: int, starts: np.ndarray, lengths: np.ndarray) -> int:
-    """Write where the bytes of each view lie: in buffer b at bases[b], or in the views themselves, which lie at `own`.
+@kernel("MBViMVVV")
+def different_views(
+    views: np.ndarray,
+    nulls: np.ndarray,
+    bases: np.ndarray,
+    own: int,
+    memo: np.ndarray,
+    numbers: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+) -> int:
+    """Give each view the number of its value, -1 for `nulls` (where that is empty, none is); return how many numbers there are.
 
-    The view of a null may be anything, also one of a buffer that is not there.
+    Writes where the bytes of each number's value lie: in buffer b at bases[b], or in the views themselves, which lie at `own`.
+    Equal views have one value, and mostly one number: `memo`, zeros of (2**MEMO_BITS, 3), holds one of those that share a place.
     """
+    count = 0
     for i in range(views.shape[0]):
-        length = views[i, 0] & LOW
-        buffer = views[i, 1] & LOW
-        lengths[i] = length
-        if length <= INLINE or buffer >= bases.size:
-            starts[i] = own + 16 * i + 4
-        else:
-            starts[i] = bases[buffer] + ((views[i, 1] >> 32) & LOW)
+        if nulls.size > 0 and nulls[i]:
+            numbers[i] = -1
+            continue
+        head = views[i, 0]
+        word = views[i, 1]
+        place = (np.uint64(head) ^ np.uint64(word) * FIRST) * SECOND
+        at = np.int64(place >> np.uint64(64 - MEMO_BITS))
+        if memo[at, 2] > 0 and memo[at, 0] == head and memo[at, 1] == word:
+            numbers[i] = memo[at, 2] - 1
+            continue
+        length = head & LOW
+        lengths[count] = length
+        starts[count] = own + 16 * i + 4 if length <= INLINE else bases[word & LOW] + ((word >> 32) & LOW)
+        numbers[i] = count
+        count += 1
+        memo[at, 0] = head
+        memo[at, 1] = word
+        memo[at, 2] = count
+    return count
+
+
+@kernel("VV")
+def take_lanes(lanes: np.ndarray, numbers: np.ndarray) -> int:
+    """Put the lane of each number where that is, null where it is -1."""
+    for i in range(numbers.shape[0]):
+        numbers[i] = lanes[numbers[i]] if numbers[i] >= 0 else NULL
     return 0
 
 
