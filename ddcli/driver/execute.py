@@ -83,6 +83,9 @@ def _execute(
         return _execute(amended, manifest, state, choosing, secret, opened)
     readers, time = ready.readers, ready.bound.time
     opened |= readers
+    for reader in readers.values():
+        if isinstance(reader, LogReader):
+            reader.read_ahead()
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
     planning.check_work()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import groupby
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
@@ -105,6 +106,7 @@ class LogFiles:
             self.unparsed = find_unparsed(self._rows, self._paths, self._found)
             self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}
         self._surveyed: list[FileTimes] | None = None
+        self._ahead: Thread | None = None
         self.without: RowCondition | None = None
         """Rows for which this holds are passed over, as if no file had them."""
 
@@ -221,12 +223,30 @@ class LogFiles:
     def _kinds(self) -> list[Type]:
         return list(self.schema.time.values())
 
+    def read_ahead(self) -> None:
+        """Have a thread read the times of files of Parquet that are not small, which lets other Python code run meanwhile."""
+        if self.seeks and self._surveyed is None and sum(file.size for file in self.listing.to_read) > SMALL:
+            self._ahead = Thread(target=self._survey_ahead, name="dd-times", daemon=True)
+            self._ahead.start()
+
+    def _survey_ahead(self) -> None:
+        try:
+            self._surveyed = self._survey()
+        except Exception:  # noqa: BLE001 - whoever asks for the times finds it again, at its place
+            return
+
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once."""
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
         if self._surveyed is None:
-            limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
-            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most, limits)
+            self._surveyed = self._survey()
         return self._surveyed
+
+    def _survey(self) -> list[FileTimes]:
+        limits = {self.listing.root / name: count for name, count in self.listing.limits.items()}
+        return survey(self._tables, self._paths, self.schema.time, self.most, limits)
 
     @cached_property
     def _growing(self) -> frozenset[int]:
