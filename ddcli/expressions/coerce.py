@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.tree import Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, Type
+from ddcli.expressions.years import within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,7 +193,10 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
         if type_.kind == "date":
             return dt.date.fromisoformat(text.strip())
         if type_.kind == "time":
-            return dt.time.fromisoformat(text.strip())
+            clock = dt.time.fromisoformat(text.strip())
+            if clock.tzinfo:
+                raise Mismatch(f"'{text}' has an offset from UTC", literal)
+            return clock
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError:
         name = "timestamp" if type_.kind == "datetime" else type_.kind
@@ -204,4 +208,8 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
             moment.astimezone(dt.UTC)
     except (OverflowError, ValueError):
         raise Mismatch(f"'{text}' is in no year from 1 to 9999 in UTC", literal) from None
+    if type_.unit == "ns" and not within(moment, type_):
+        raise Mismatch(
+            f"'{text}' is out of range for {type_}", literal, f"cast what it is beside to {replace(type_, unit='us')}"
+        )
     return moment

@@ -168,7 +168,8 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
 
     def read(unit: Any) -> pl.Expr:
         found = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)
-        return (found - pl.duration(minutes=later.fill_null(0))).dt.cast_time_unit(unit) if target.zone else found
+        # In the same unit: microseconds would cut nanoseconds.
+        return found - pl.duration(minutes=later.fill_null(0), time_unit=unit) if target.zone else found
 
     moment = read(target.unit or "us")
     if target.unit == "ns":

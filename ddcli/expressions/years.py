@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, counted from 1970-01-01."""
 PER_DAY = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 RANGE = "dates and timestamps lie in the years 1 to 9999"
 
 
@@ -34,6 +35,27 @@ def limits(type_: Type) -> tuple[int, int]:
     per_day = PER_DAY[type_.unit or "us"]
     # Nanoseconds reach from 1677 to 2262 only.
     return max(FIRST_DAY * per_day, -(2**63)), min((LAST_DAY + 1) * per_day, 2**63) - 1
+
+
+def within(moment: dt.datetime, type_: Type) -> bool:
+    """Return whether a type has a timestamp; without a zone it is one of UTC.
+
+    >>> from ddcli.expressions.types import Type
+    >>> [within(dt.datetime(year, 1, 1, tzinfo=dt.UTC), Type("datetime", unit="ns")) for year in (1677, 1678, 2262, 2263)]
+    [False, True, True, False]
+    """
+    first, last = limits(type_)
+    return first <= counted((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - EPOCH, type_) <= last
+
+
+def counted(length: dt.timedelta, type_: Type) -> int:
+    """Return how many of the type's units a length of time has; smaller parts are cut.
+
+    >>> from ddcli.expressions.types import Type
+    >>> counted(dt.timedelta(seconds=1.5), Type("duration", unit="ns"))
+    1500000000
+    """
+    return length // dt.timedelta(microseconds=1) * PER_DAY[type_.unit or "us"] // PER_DAY["us"]
 
 
 def outside(physical: pl.Expr, type_: Type) -> pl.Expr:

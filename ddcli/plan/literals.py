@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from ddcli.errors import SpecError
 from ddcli.expressions.casts import FLOAT32_END
 from ddcli.expressions.coerce import fits_decimal, rescaled
-from ddcli.expressions.years import PER_DAY, limits
+from ddcli.expressions.years import counted, within
 from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
 
@@ -33,7 +33,6 @@ WRITTEN = {
 NUMBERS = ("int", "float")
 FRACTION = re.compile(r"[.,](\d+)")
 """The digits of a second behind its point, in a time of day, a timestamp or a length of time."""
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 INFINITE = ("NaN", "Infinity", "-Infinity")
 """Floats that every command writes as these texts."""
 
@@ -158,32 +157,20 @@ def _check_digits(text: str, unit: str) -> None:
 
 def _moment(text: str, kind: Type) -> dt.datetime:
     """Return a timestamp. One with a zone is in UTC unless it has an offset, as `--until` reads it."""
-    unit = kind.unit or "us"
-    _check_digits(text, unit)
+    _check_digits(text, kind.unit or "us")
     moment = dt.datetime.fromisoformat(text)
     instant = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
-    first, last = limits(kind)
-    if not first <= _count(instant - EPOCH, unit) <= last:
+    if not within(instant, kind):
         raise ValueError(text)
     return instant.replace(tzinfo=None) if kind.zone is None else instant.astimezone(ZoneInfo(kind.zone))
 
 
 def _duration(text: str, kind: Type) -> dt.timedelta:
     """Return a length of time, [days ]hours:minutes:seconds."""
-    unit = kind.unit or "us"
-    _check_digits(text, unit)
+    _check_digits(text, kind.unit or "us")
     days, _, clock = text.rpartition(" ")
     hours, minutes, seconds = clock.split(":")
     length = dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=float(seconds))
-    if not -(2**63) <= _count(length, unit) < 2**63:
+    if not -(2**63) <= counted(length, kind) < 2**63:
         raise ValueError(text)
     return length
-
-
-def _count(length: dt.timedelta, unit: str) -> int:
-    """Return how many units a length of time has; it has no smaller parts.
-
-    >>> _count(dt.timedelta(seconds=1.5), "ns")
-    1500000000
-    """
-    return length // dt.timedelta(microseconds=1) * PER_DAY[unit] // PER_DAY["us"]

@@ -114,6 +114,23 @@ def test_columns_from_elsewhere(series: pl.Series) -> None:
         encode_column(series, type_, Pool(SECRET), np.empty((len(series), type_.lanes), np.int64))
 
 
+@pytest.mark.parametrize("zone", ["", ", UTC"])
+@pytest.mark.parametrize("form", ["x < {}", "x between {} and x", "x in (x, {})", "coalesce(x, {}) = x"])
+def test_a_constant_beyond_nanoseconds(zone: str, form: str) -> None:
+    """A constant beside nanoseconds, which reach from 1677 to 2262, is one of them."""
+    columns, offset = {"x": f"datetime[ns{zone}]?"}, "Z" if zone else ""
+    for written in ("1000-01-01T00:00:00", "9999-01-01T00:00:00"):
+        with pytest.raises(SpecError, match="is out of range for datetime"):
+            values(form.format(f"'{written}{offset}'"), columns, x=[None])
+    assert values(form.format(f"'2262-01-01T00:00:00{offset}'"), columns, x=[None]) != [False]
+
+
+def test_an_offset_of_a_time_of_day_is_refused() -> None:
+    with pytest.raises(SpecError, match="has an offset from UTC"):
+        value("time '10:00:00+02:00'")
+    assert value("time '10:00:00'") == dt.time(10)
+
+
 def test_zones() -> None:
     """A constant beside a timestamp with a zone has its year in UTC."""
     columns = {"x": "datetime[us, UTC]"}
