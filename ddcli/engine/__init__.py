@@ -14,17 +14,17 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * out_of_core: a step stage by stage, shard by shard, on disk in between
 * places: where operators stand in a scope, and what they read
 * pool: the value that each 64-bit hash stands for
-* progress: what gets notified while a run works
+* progress: the receiver of notifications while a run works
 * records: Python records to lanes and back
 * resident: executes a schedule in memory
 * rooms: memory of large matrices, used again
 * rounds: time lanes against frontiers; rounds of loops as time lanes
-* schedule: which operator steps when, in which round; pure
+* schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together
 * scope_tree: a scope and those within it, by path
 * secret: the key of the hashes of a state
-* shards: updates brought to where their keys are whole, spread evenly, put together
-* stages: operators a shard passes between two exchanges
+* shards: updates exchanged by key, spread evenly, or put together
+* stages: the operators that a shard passes between two exchanges
 * times: times and frontiers: the lattice of updates
 * transit: the updates between the stages of a step out of core
 * updates: updates as frames and records

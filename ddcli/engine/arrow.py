@@ -1,8 +1,8 @@
 """Series to memory and back through the Arrow C data interface, without pyarrow (whose import costs 0.15 s).
 
 polars hands out a series as a stream of chunks and takes one back as an array, both in PyCapsules. Nothing is copied
-in either direction. Who reads memory it does not own keeps the owner alive: `Chunk` for what polars lent us, `loans`
-for what we lent to polars. See https://arrow.apache.org/docs/format/CDataInterface.html.
+in either direction. A reader of memory that it does not own keeps the owner alive: `Chunk` for memory that polars lends us, `loans`
+for memory that we lend to polars. See https://arrow.apache.org/docs/format/CDataInterface.html.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def _release(
     callback: Callable[[int], Callable[[int], None]] = _RELEASE,
     address: Callable[[Structure], int] = ctypes.addressof,
 ) -> None:
-    """Give a struct back to polars. Bound to what it needs, because at the end of the process this module is gone."""
+    """Return a struct to polars. Its arguments are bound, because at the end of the process this module is gone."""
     if struct.release:
         callback(struct.release)(address(struct))
 
 
 class Memory:
-    """Foreign memory as numpy sees it: an address, a shape and whoever must stay alive meanwhile."""
+    """Foreign memory as numpy sees it: an address, a shape and the owner, which must stay alive."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -159,7 +159,7 @@ class _Offer:
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         """Return the two capsules. polars reads the schema and moves the array out at once, so they need no destructor."""
-        del requested_schema  # a wish that a producer may leave aside
+        del requested_schema  # a wish that a producer may ignore
         return (
             _new_capsule(ctypes.addressof(self.schema), b"arrow_schema", None),
             _new_capsule(ctypes.addressof(self.array), b"arrow_array", None),

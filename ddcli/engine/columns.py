@@ -1,8 +1,7 @@
-"""Columns to lanes and back: what 64 bits stand for in each kind of type.
+"""Columns to lanes and back: the meaning of 64 bits in each kind of type.
 
-The order of lanes is the order of values wherever values have an order that a reader cares about (all kinds but the
-hashed ones), with null last; and two values are equal exactly when their lanes are. Kernels compare lanes and
-nothing else, so those two sentences are what makes sorting and joining of matrices right.
+The order of lanes is the order of values in all kinds but the hashed ones, with null last; and two values are equal exactly when
+their lanes are. Kernels compare lanes and nothing else, so these two invariants make sorting and joining of matrices right.
 
 A kind that leaves the pattern `NULL` (the largest int64) free uses it for null. A nullable column of a kind that needs
 all 64 bits (`FLAGGED`) has a lane in front instead: 0 = present, 1 = null.
@@ -106,7 +105,7 @@ def encode_column(series: pl.Series, column: Type, pool: HashedValues, out: Lane
 
 
 def check_column(series: pl.Series, column: Type) -> None:
-    """Raise NullInRequired, or InputError outside the years 1 to 9999, where a column has a value that no lanes stand for."""
+    """Raise NullInRequired, or InputError outside the years 1 to 9999, where a column has a value without a representation in lanes."""
     if not column.nullable and series.null_count():
         raise NullInRequired(series.name, _first_null(series))
     if column.inner is not None:

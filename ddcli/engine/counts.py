@@ -1,6 +1,6 @@
 """The counts of each operator: rows in and out, insertions among them, seconds. All are sums, so those of shards, rounds and tasks add up.
 
-Counting is the reading of one lane of an operator's updates, and two looks at the clock a step: it is always done where a
+Counting reads one lane of an operator's updates, and the clock twice a step: it is always on where a
 run is recorded. Counts have the operator's name, the same wherever a shard of the operator is stepped.
 """
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 OUTPUT = "output:"
-"""How the names begin of what brings an output's equal records together, and writes them."""
+"""The prefix of the names of the places that consolidate an output's records and write them."""
 ROUNDS = 64
-"""Rounds of a loop whose rows are counted one by one; what later ones give is counted with the last of these."""
+"""Rounds of a loop whose rows are counted one by one; the rows of later rounds are counted with the last of these."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class RowCounts:
 
     @property
     def rows(self) -> int:
-        """The rows that went through its hands: those in, those out, and those read."""
+        """The rows in, the rows out and the rows read, together."""
         return self.rows_in + self.rows_out + self.rows_read
 
     def add(self, other: RowCounts) -> None:
@@ -68,7 +68,7 @@ class RowCounts:
         self.add_round(number, rows)
 
     def add_round(self, number: int, rows: int) -> None:
-        """Note rows that the body's operators gave in a round."""
+        """Note rows that the body's operators emitted in a round."""
         at = min(number, ROUNDS - 1)
         if at >= len(self.rounds):
             self.rounds += [0] * (at + 1 - len(self.rounds))
@@ -115,6 +115,6 @@ class Counts(dict[str, RowCounts]):
         )
 
     def add(self, other: Counts) -> None:
-        """Add what was counted elsewhere."""
+        """Add counts that were taken elsewhere."""
         for name, count in other.items():
             self.note(name, count)

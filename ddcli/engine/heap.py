@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLACK = 128 << 20
-"""Bytes that may be resident more than when memory was last given back, beside a quarter of what was then."""
+"""Memory is returned once so many bytes, and a quarter of what was resident then, have been added since the last time."""
 STATM = Path("/proc/self/statm")
 
 
@@ -31,7 +31,7 @@ def give_back() -> None:
 class Heap:
     """Measures the resident memory, and returns free memory to the system once much more is resident than before.
 
-    That takes some 30 ms a GB, and memory that is taken again has to be cleared again. Does nothing with another library than glibc.
+    That takes some 30 ms a GB, and memory that is allocated again has to be cleared again. Does nothing with a C library other than glibc.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Heap:
         self._kept = self._resident()
 
     def give_back(self) -> None:
-        """Give back what is free, if that may be much."""
+        """Return free memory, if it may be much."""
         if self._trim is not None and self._resident() > self._kept + self._kept // 4 + SLACK:
             self._trim(0)
             self._kept = self._resident()

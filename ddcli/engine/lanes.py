@@ -2,7 +2,7 @@
 
 A batch of updates is one C-contiguous int64 matrix `[data lanes | time lanes | diff]`. The lanes of a column are
 adjacent and the columns are in the order of the schema, so whatever only renames, drops or reorders columns, or
-splits a record into key and value, permutes lanes and never looks at a value. See `columns` for the lanes of each type.
+splits a record into key and value, permutes lanes and never reads a value. See `columns` for the lanes of each type.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 INTEGER = {int}
 EXACT = frozenset({*INTEGERS, "bool", "date", "time", "datetime", "duration", "decimal", "string", "binary"})
-"""Kinds of types of whose values `decode` returns what `encode` was given, bit for bit: floats have one NaN and one zero afterwards."""
+"""The kinds of types whose values `decode` returns bit for bit as `encode` took them; floats, for one, have a single NaN and a single zero afterwards."""
 MANY = 1 << 10
-"""Rows from which lanes are made into columns by a kernel."""
+"""Rows from which on a kernel turns lanes into columns."""
 BLOCK = 1 << 16
 """Rows encoded together, so that a row's lanes are in cache until the last of them is written."""
 
 
 class Layout:
-    """The columns of a record, in order, and which lanes are theirs. Never changed after it is made."""
+    """The columns of a record, in order, and their lanes. Immutable."""
 
     __slots__ = ("_first", "names", "only_int64", "schema", "width")
 
@@ -74,7 +74,7 @@ class Layout:
 def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = None, at: int = 0) -> Lanes:
     """Write the layout's columns of a frame into lanes [at, at + width) of `out`, or of a fresh matrix; return it.
 
-    Other columns of the frame are not looked at. A column's dtype must be that of its type: casts are the caller's.
+    Other columns of the frame are ignored. A column's dtype must be that of its type: the caller casts.
     Raises NullInRequired with the column and its first row.
     """
     if out is None:
@@ -89,8 +89,8 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
 
 
 def _each_block(frame: pl.DataFrame, layout: Layout, do: Callable[[slice, pl.Series, Type, range], object]) -> None:
-    """Go through a layout's columns of a frame by blocks of rows; a null that is refused has its row among all."""
-    dtypes = frame.schema  # asked for once: each time it is made of all columns
+    """Apply `do` to a layout's columns of a frame by blocks of rows; the error for a refused null has its row in the whole frame."""
+    dtypes = frame.schema  # read once: each access builds it from all columns
     for name, column in layout.schema.items():
         dtype = dtypes[name]
         assert dtype == column.to_polars(), f"column '{name}' is {dtype}, not {column}"
@@ -113,8 +113,8 @@ def decode(
 ) -> pl.DataFrame:
     """Return the columns `names` (all, when None) of a matrix whose data lanes begin at `at`.
 
-    The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix. What is among the
-    columns `decoded` of this matrix is taken from there, the rest is put there.
+    The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix. Columns that are among
+    `decoded`, those of this matrix decoded so far, are taken from there; the others are added to it.
     """
     import polars as pl
 
@@ -125,7 +125,7 @@ def decode(
     if len(matrix) >= MANY and matrix.flags.c_contiguous:
         from ddcli.engine import kernels
 
-        # Each column would be picked from all of the matrix, more than once where there may be nulls.
+        # Otherwise each column would be read from the whole matrix, more than once where there may be nulls.
         turned = kernels.turned(matrix, [at + lane for _, _, lanes in unknown for lane in lanes])
     first = 0
     for name, kind, lanes in unknown:
@@ -140,7 +140,7 @@ def decode(
 
 
 class Columns(NamedTuple):
-    """Updates as they were read, their data not in lanes yet: a frame with the columns of a layout, and `[time lanes | diff]`."""
+    """Updates as they were read, before their data are in lanes: a frame with the columns of a layout, and `[time lanes | diff]`."""
 
     frame: pl.DataFrame
     layout: Layout
@@ -148,11 +148,11 @@ class Columns(NamedTuple):
     tail: Lanes
 
     def check(self) -> None:
-        """Raise what `encode` would where a column has a value that no lanes stand for: so a row is refused whoever drops it."""
+        """Raise the errors of `encode` for values without a representation in lanes: so a row is refused even where a later operator drops it."""
         _each_block(self.frame, self.layout, lambda _rows, values, kind, _lanes: check_column(values, kind))
 
     def decoded(self, names: Sequence[str]) -> pl.DataFrame:
-        """Return columns as `decode` would make them of the lanes."""
+        """Return columns as `decode` would return them from the lanes."""
         inexact = Layout({n: kind for n in names if (kind := self.layout.schema[n]).kind not in EXACT})
         found = self.frame.select(names)
         return (
@@ -162,7 +162,7 @@ class Columns(NamedTuple):
         )
 
     def exact(self) -> Decoded:
-        """Return those columns of the frame that `decode` would make of their lanes once more."""
+        """Return the columns of the frame that `decode` would return unchanged from their lanes."""
         return {
             (self.layout.lanes(name).start, kind): self.frame.get_column(name)
             for name, kind in self.layout.schema.items()
@@ -188,7 +188,7 @@ def hashed_lanes(layout: Layout) -> list[int]:
 
 
 def ranks(matrix: Lanes, layout: Layout, pool: Pool, at: int = 0) -> Lanes:
-    """Return the data lanes of a matrix with ranks in place of hashes: an order in which no secret has a say."""
+    """Return the data lanes of a matrix with ranks in place of hashes: an order that does not depend on the secret."""
     ranked = matrix[:, at : at + layout.width].copy()
     for name, kind in layout.schema.items():
         if kind.kind in POOLED:
@@ -211,7 +211,7 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
         try:
             return np.array(records, np.int64).reshape(-1, count)
         except OverflowError:
-            pass  # the way below says in which column
+            pass  # the general way below reports the column
     out = np.empty((len(records), layout.width), np.int64)
     for position, (name, column) in enumerate(layout.schema.items()):
         lanes = layout.lanes(name)
@@ -221,7 +221,7 @@ def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Poo
 
 
 def are_integers(records: Sequence[tuple[Any, ...]], layout: Layout) -> bool:
-    """Return whether a layout has nothing but int64 columns and each record is as many Python integers, of whatever size."""
+    """Return whether a layout has only int64 columns and each record is as many Python integers, of any size."""
     count = len(layout.names)
     if not layout.only_int64 or not count or {*map(len, records)} != {count}:
         return False
@@ -229,7 +229,7 @@ def are_integers(records: Sequence[tuple[Any, ...]], layout: Layout) -> bool:
 
 
 def decode_records(matrix: Lanes, layout: Layout, pool: Pool) -> list[tuple[Any, ...]]:
-    """Return the Python records of a matrix that begins with a layout's lanes; lanes after them are not looked at."""
+    """Return the Python records of a matrix that begins with a layout's lanes; lanes after them are ignored."""
     if layout.only_int64:
         return list(map(tuple, matrix[:, : layout.width].tolist()))
     columns = []

@@ -1,8 +1,8 @@
 """Memory lent to polars, kept until it comes back.
 
-polars returns memory in any thread and at any moment, also while Python releases a series because an exception passes. Python code that
-ran then would lose the exception, and CPython 3.11 would continue with one that does not exist: it reads through a null pointer, or takes a generator that failed
-for one that has ended. So polars calls machine code that only records the returned memory. The next loan, or the end of an interval, releases it.
+polars returns memory in any thread and at any moment, even while Python releases a series because an exception passes. Python code that
+ran then would lose the exception, and CPython 3.11 would continue with one that does not exist: it reads through a null pointer, or takes a failed generator
+for an ended one. So polars calls machine code that only records the returned memory. The next loan, or the end of an interval, releases it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import ctypes
 import threading
 from typing import NamedTuple, Protocol
 
-# A note is a word that is `private_data` of a lent array, and once that came back the address of the note before it: a stack that
-# threads add to, and that is taken as a whole. Both functions leave a released struct as Arrow wants it.
+# A note is a word, the `private_data` of a lent array. Once the array came back, it has the address of the note before it: a stack to which
+# threads push, and which is taken as a whole. Both functions leave a released struct as Arrow wants it.
 CODE = """
 @last = internal global ptr null
 
@@ -51,7 +51,7 @@ class _Function(Protocol):
 
 
 class Functions(NamedTuple):
-    """Addresses of what polars calls, and what returns the last of the notes of all that came back since it was last asked."""
+    """The addresses of the functions that polars calls, and the function that returns the last note of the arrays that came back since its last call."""
 
     array_came_back: int
     schema_came_back: int
@@ -75,7 +75,7 @@ def functions() -> Functions:
 def _make() -> Functions:
     from ddcli.engine.jit.cache import addresses
 
-    # At the end of the process, too, polars may give something back: when Python has taken itself apart.
+    # polars may return memory even at the end of the process, when Python is finalised.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lent))
     found = addresses(__name__)
     notes = ctypes.PYFUNCTYPE(ctypes.c_void_p)(found["all_notes"])
@@ -92,7 +92,7 @@ def lend(kept: object) -> int:
 
 
 def take_back() -> None:
-    """Let go of what came back."""
+    """Release the objects whose arrays came back."""
     address = _made[0].all_notes() if _made else None
     while address:
         note, _ = _lent.pop(address)
@@ -100,7 +100,7 @@ def take_back() -> None:
 
 
 def withdraw(address: int) -> None:
-    """Let go of what nobody took."""
+    """Release an object whose array was not taken."""
     del _lent[address]
 
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
 
 LITTLE = 1_000_000
-"""Rows that leave a loop before what has left is summed up."""
+"""Rows that leave a loop before they are consolidated."""
 
 GATHERING = 64
-"""Rounds after which updates are looked at across shards for whether they cancel; within a shard it is done in each round."""
+"""Rounds after which updates are consolidated across shards; within a shard that is done in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopEntry:
-    """Where a collection from outside comes in. `arranged` are the shards of one that stays arranged; its times get no round."""
+    """The place at which a collection enters from outside. `arranged` are the shards of one that stays arranged; its times get no round."""
 
     place: Handle
     arranged: Sequence[Entered] = ()
@@ -47,7 +47,7 @@ class LoopEntry:
 
 @dataclass(frozen=True, slots=True)
 class VariablePlaces:
-    """Where a variable is read, and the place of its result. Its initial is the entry of the same position."""
+    """The place at which a variable is read, and that of its result. Its initial is the entry of the same position."""
 
     place: Handle
     result: Handle
@@ -56,7 +56,7 @@ class VariablePlaces:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """After how many rounds the loop ends, or after how many its variables must change no more."""
+    """The number of rounds after which the loop ends, or after which its variables must not change any more."""
 
     bound: int | None
     guard: int
@@ -65,7 +65,7 @@ class Limit:
 class LoopScope:
     """A loop as an inner scope. Its inputs are the variables' initials, then what else enters.
 
-    `show` returns the text of a few changes [data | diff] of the i-th variable, for the message that it doesn't settle: EngineError.
+    `show` returns the text of a few changes [data | diff] of the i-th variable, for the message of the EngineError that the loop doesn't settle.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class LoopScope:
 
     @property
     def turns(self) -> RowCounts:
-        """Return what was counted of its rounds."""
+        """Return the counts of its rounds."""
         return self.scope.turns
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
-        """Yield what was counted of each of its places that has a name."""
+        """Yield the counts of each of its named places."""
         return self.scope.counts()
 
     def traces(self) -> Iterator[Trace]:
@@ -101,7 +101,7 @@ class LoopScope:
         return self.scope.traces()
 
     def enter(self, given: Sequence[Deltas | None]) -> Iterator[tuple[int, int, Deltas]]:
-        """Yield what is fed in which round to which place, as all but what is arranged enters: initials are taken back in the second."""
+        """Yield (round, place, updates) of everything that enters but arrangements: initials enter in round 0 and are retracted in round 1."""
         for at, (handle, deltas) in enumerate(zip(self.fed, given, strict=True)):
             if not deltas or (at >= len(self.variables) and self.entries[at - len(self.variables)].arranged):
                 continue
@@ -110,13 +110,13 @@ class LoopScope:
                 yield handle.index, 1, [Delta(taken_back(d.updates), d.distinct) for d in deltas]
 
     def restart(self) -> None:
-        """Have what enters arranged be as before its new updates."""
+        """Reset entered arrangements to before their new updates."""
         for entry in self.entries:
             for shard in entry.arranged:
                 shard.restart()
 
     def fed_back(self, deltas: Deltas, number: int) -> Deltas | None:
-        """Return what a variable's result is to it in the next round, of this number. What cancels is dropped: else it might go round for ever."""
+        """Return the variable's updates in the next round, whose number is given, from those of its result. Updates that cancel are dropped: else they might circulate for ever."""
         if number % GATHERING == 0:
             deltas = self.scope.gathered(deltas)
         later, rows = [], 0
@@ -127,7 +127,7 @@ class LoopScope:
         return later if rows else None
 
     def check_settled(self, found: Mapping[int, Deltas]) -> None:
-        """Refuse to go on where a variable still changes."""
+        """Raise EngineError where a variable still changes."""
         for at, variable in enumerate(self.variables):
             for delta in found.get(variable.result.index, ()):
                 changes = kernels.consolidate(delta.updates)
@@ -144,7 +144,7 @@ class LoopScope:
 
 
 def taken_back(updates: np.ndarray) -> np.ndarray:
-    """Return an initial's updates as they are taken back in the second round."""
+    """Return the retractions of an initial's updates, for round 1."""
     back = with_rounds(updates, (1,), 1)
     np.multiply(back[:, -1], -1, out=back[:, -1])
     return back
@@ -159,7 +159,7 @@ def advanced(delta: Delta) -> np.ndarray:
 
 
 class LeavingUpdates:
-    """What leaves a shard, without its rounds: much of it cancels, so that what has gathered is summed up now and then."""
+    """The updates that leave a shard, without their rounds. Many cancel, so they are consolidated from time to time."""
 
     def __init__(self) -> None:
         self.parts: list[np.ndarray] = []
@@ -167,7 +167,7 @@ class LeavingUpdates:
         self.room = LITTLE
 
     def add(self, updates: np.ndarray) -> None:
-        """Take in a round's updates."""
+        """Add a round's updates."""
         self.parts.append(without_rounds(updates, 1))
         self.rows += len(updates)
         if self.rows > self.room:

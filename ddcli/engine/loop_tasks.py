@@ -1,8 +1,8 @@
-"""The body of a loop as tasks: the work of a shard before, between and after the rounds, and the data that one task hands to the next.
+"""The body of a loop as tasks: the work of a shard before, between and after the rounds, and the data that one task passes to the next.
 
-In memory an operator goes from round to round as it is. As tasks each round has operators of its own. What they must know of the rounds
-before is put off as updates: what their traces took in, which groups are to be looked at and when, what a variable is
-in the next round, what has left. A loop, or the rest of it, can as well be gone through in memory, from what was put off.
+In memory an operator lives through all rounds. As tasks each round has operators of its own. Their knowledge of the rounds
+before is stored as updates: those that their traces took in, the groups to evaluate in later rounds, the updates of variables
+for the next round, those that have left. A loop, or the rest of it, can also run in memory, from the stored updates.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
-    """Begin a loop, in the interval's rounds of those around: have its initials and what else enters come to a shard.
+    """Begin a loop, in the interval's rounds of the loops around it: bring its initials and the other entries to a shard.
 
-    Where none is around, find out as well in which rounds something waits since earlier intervals.
+    For an outermost loop, also find the rounds in which updates wait since earlier intervals.
     """
     loop, outer = step.nest.loop(path), interval.rounds
     if len(path) == 1:
@@ -42,7 +42,7 @@ def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
                     step.wakes += [Wake((*inner, index), rounds, shard) for rounds in operator.begin(interval)]
     for at, (source, place) in enumerate(zip(step.nest.fed(path), step.nest.inputs(path), strict=True)):
         to = (*path, source.index)
-        if to in step.nest.origins:  # it is read where it is
+        if to in step.nest.origins:  # it is read in place
             continue
         updates = step.exchange.take(
             Address(place, HERE, shard, outer), step.layout(place), step.pools[shard], last=False
@@ -55,11 +55,11 @@ def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
 
 
 def leave(step: Transit, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
-    """Have what a place of a loop gave in a round leave the loop, and come back in the next one, as far as it does."""
+    """Send a place's updates of a round out of the loop, and to the next round, as far as they go there."""
     path, index = place[:-1], place[-1]
     loop = step.nest.loop(path)
     ports = step.nest.scopes[path[:-1]].places[path[-1]].ports
-    # Equal collections of a body are one, which leaves by several ports.
+    # Equal collections of a body are one place, which leaves by several ports.
     for leaving, port in zip(loop.leaving, ports, strict=True):
         if leaving == index:
             step.stays((*path[:-1], port), shard, without_rounds(delta.updates, 1), rounds[:-1])
@@ -80,7 +80,7 @@ def leave(step: Transit, place: Path, shard: int, delta: Delta, rounds: Rounds) 
 
 
 def add_up(step: Transit, path: Path, shard: int, interval: Interval) -> None:
-    """Have variables come to a shard whose updates were dealt by whole records: what cancels would go round for ever."""
+    """Bring to a shard the variables' updates that were dealt by whole records, consolidated: updates that cancel would circulate for ever."""
     for variable in step.nest.loop(path).variables:
         place = (*path, variable.place.index)
         at = Address(place, APART, shard, interval.rounds)
@@ -90,7 +90,7 @@ def add_up(step: Transit, path: Path, shard: int, interval: Interval) -> None:
 
 
 def end(step: Transit, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
-    """End a loop that no other is around: hand its traces over, and those that were read by it last. `stage` is the loop's."""
+    """End an outermost loop: hand over its traces, and the traces outside that it was the last to read. `stage` is the loop's."""
     for inner in step.nest.below(path):
         for index in range(len(step.nest.scopes[inner].places)):
             place = (*inner, index)
@@ -107,9 +107,9 @@ def end(step: Transit, path: Path, stage: Stage, shard: int, interval: Interval)
 
 
 def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
-    """Go through all rounds of a loop that are left in these rounds of those around, in memory. `stage` is the loop's.
+    """Run the remaining rounds of a loop, in these rounds of the loops around it, in memory. `stage` is the loop's.
 
-    Nothing is chosen of what waits when they are done: all of it is for later rounds of the loops around, or has left.
+    All updates that wait afterwards are stored: they are for later rounds of the loops around, or have left.
     """
     path, outer, nest = leg.path, leg.rounds, step.nest
     loop, shards, begun = nest.loop(path), range(step.scope.workers.count), leg.action == "rest"
@@ -147,7 +147,7 @@ def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address]
 
 
 def _given(step: Transit, path: Path, stage: Stage, interval: Interval) -> dict[Path, Deltas]:
-    """Return what a loop is given, of all shards, where it is given something."""
+    """Return the updates of all shards that enter a loop, by place, where there are any."""
     read: dict[Path, Deltas] = {}
     for place in step.nest.given(path):
         none = step.nest.scopes[place[:-1]].places[place[-1]].none
@@ -164,7 +164,7 @@ def _given(step: Transit, path: Path, stage: Stage, interval: Interval) -> dict[
 
 
 def _put_off(step: Transit, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
-    """Have what waits in memory, but for what a loop was `given`, wait where others find it: all of it is for later."""
+    """Store the updates that wait in memory, but for those that the loop was `given`: all of them are for later rounds."""
     moving, wakes = schedule.left()
     for at, parts in moving.items():
         for deltas in parts if at.place not in given else ():
@@ -176,12 +176,12 @@ def _put_off(step: Transit, schedule: Schedule[Deltas], given: Collection[Path],
 
 
 def _within(at: Address, path: Path, rounds: Rounds) -> bool:
-    """Return whether something moves in a loop, in these rounds of those around."""
+    """Return whether an address is in a loop, in these rounds of the loops around it."""
     return at.what != KEPT and at.place[: len(path)] == path != at.place and at.rounds[: len(rounds)] == rounds
 
 
 def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
-    """Have what waits in a loop wait in memory."""
+    """Load the updates that wait in a loop into a schedule in memory."""
     waiting = defaultdict(set)
     for each in pending:
         if each.what == CALLED:
@@ -195,14 +195,14 @@ def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address
         for what in kinds - {BROUGHT}:
             _postpone(step, schedule, Address(place, what, 0, rounds))
         source = (*place[:-1], *step.nest.scopes[place[:-1]].places[place[-1]].inputs[:1])
-        # Each reader of a variable was brought all of it: one reader's copy is taken if the variable itself has none.
+        # Each reader of a variable has a copy of all of it: one reader's copy is taken if the variable itself has none.
         found_there = HERE in waiting.get((source, rounds), ())
         if BROUGHT in kinds and step.readers[source][0] == place[-1] and not found_there:
             _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)
 
 
 def _postpone(step: Transit, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
-    """Have what waits at an address wait in memory, there or at the place that it came from."""
+    """Load the updates that wait at an address into a schedule in memory, there or at the place that they came from."""
     place = source or at.place
     none = step.nest.scopes[place[:-1]].places[place[-1]].none
     deltas = []

@@ -1,10 +1,10 @@
 """A step whose updates don't fit in memory: stage by stage, shard by shard, with the updates between stages in scratch files.
 
-What is fed goes through the first stage slice by slice. From then on one shard after the other (as many at once as there are
-threads) is taken through a stage: what was brought to it is read, its operators step, what they give is put away for the
-stages that read it, their traces take in what is new and are handed over to whoever keeps them. So memory holds what a shard takes in
-one stage, whatever the sizes of input, state and output. A loop takes all shards at once and holds what it works on, or is taken
-through stage by stage in each round (`loop_tasks`).
+The inputs go through the first stage slice by slice. From then on one shard after the other (as many at once as there are
+threads) goes through a stage: its updates are read, its operators step, their updates are stored for the
+stages that read them, and their traces take in the new updates and are handed over to the state. So memory holds only what a shard needs in
+one stage, whatever the sizes of input, state and output. A loop takes all shards at once and holds its working set, or goes
+stage by stage in each round (`loop_tasks`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class OutOfCore(Transit):
     """A scope with more than one shard, stepped once: whole, or a stage and a shard at a time.
 
-    Nothing but what is exchanged goes from one stage to the next: each may have operators of its own, whose traces are as before
-    the step until they are handed over. So stages and shards may be taken by different processes.
+    Only exchanged updates pass from one stage to the next: each stage may have operators of its own, whose traces are as before
+    the step until they are handed over. So different processes may take stages and shards.
     """
 
     def step(
@@ -44,7 +44,7 @@ class OutOfCore(Transit):
         shared: Mapping[int, Callable[[int, Pool], np.ndarray]],
         interval: Interval,
     ) -> None:
-        """Close the interval, without loops. `fed` has the parts of what each source is fed, `shared` what a source that comes by shard is."""
+        """Close the interval of a scope without loops. `fed` has each source's updates in parts, `shared` those of sources that come by shard."""
         scope = self.scope
         shards = range(scope.workers.count)
         parts = [(index, part) for index, given in fed.items() for part in given]
@@ -54,7 +54,7 @@ class OutOfCore(Transit):
 
             def go(shard: int, stage: Stage = stage) -> None:
                 if stage.first:
-                    # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
+                    # Adjacent parts: so a file that is read from its beginning on is read once.
                     first, end = (len(parts) * at // len(shards) for at in (shard, shard + 1))
                     self.step_first(stage, shard, parts[first:end], interval)
                 else:
@@ -72,7 +72,7 @@ class OutOfCore(Transit):
         parts: Iterable[tuple[int, Callable[[Pool], np.ndarray | Columns]]],
         interval: Interval,
     ) -> None:
-        """Take parts of what is fed, by place, through the first stage. Its operators keep nothing, so any shard's will do."""
+        """Take parts of the inputs, by place, through the first stage. Its operators keep nothing, so any shard's operators serve."""
         for index, part in parts:
             result = self.scope.through_first(stage, shard, index, part(self.pools[shard]), interval)
             self._put_away((), stage, shard, result, ())
@@ -88,11 +88,11 @@ class OutOfCore(Transit):
         path: Path = (),
         called: Collection[int] = (),
     ) -> None:
-        """Take a shard through a stage that others were before; in a loop, in the interval's rounds, where `called` places are to step."""
+        """Take a shard through a later stage; in a loop, in the interval's rounds, in which `called` places are to step."""
         scope, pool, rounds = self.nest.scopes[path], self.pools[shard], interval.rounds
         for index in (*stage.reads, *stage.places):
             self.go_on((*path, index), shard, interval)
-        # Each begins, called or not: with it comes what waited for these rounds.
+        # Each operator begins, called or not: it may hold updates that waited for these rounds.
         begun = {i for i in stage.places for each in self.operator((*path, i), shard) if rounds in each.begin(interval)}
         due = begun.union(called).intersection(stage.places)
         deltas, routed, late = {}, {}, {}
@@ -130,7 +130,7 @@ class OutOfCore(Transit):
         self.forget(shard)
 
     def perform(self, leg: Leg, shards: Iterable[int], pending: Iterable[Address], interval: Interval) -> None:
-        """Do a leg of a schedule for some shards; `pending` says where something waits for it."""
+        """Run a leg of a schedule for some shards; its updates wait at the addresses `pending`."""
         interval = interval.at(leg.rounds)
         stage = self.nest.scopes[leg.path[:-1] if leg.action in WITHIN else leg.path].stages[leg.stage]
         if leg.action in ("whole", "rest"):
@@ -150,7 +150,7 @@ class OutOfCore(Transit):
             self.forget(shard)
 
     def _put_away(self, path: Path, stage: Stage, shard: int, result: Pass, rounds: Rounds) -> None:
-        """Send what a shard gave to those who read it."""
+        """Send a shard's updates to the stages that read them."""
         scope = self.nest.scopes[path]
         fed = self.nest.feeds(path)
         for index, delta in list(result.found.items()):
@@ -159,7 +159,7 @@ class OutOfCore(Transit):
                 self.give(index, shard, delta)
             elif index in scope.kept:
                 loop_tasks.leave(self, (*path, index), shard, delta, rounds)
-            # What a loop is fed was sent to all when it came, but for what is read where it is: that is found by one stage only.
+            # A loop's inputs were sent to all readers when they came, but for those that are read in place: only one stage finds these.
             if index in stage.exports and (index not in fed or (*path, index) in self.nest.origins):
                 self.send((*path, index), shard, delta.updates, rounds)
             for operator in self.operator((*path, index), shard):
@@ -171,14 +171,14 @@ class OutOfCore(Transit):
         self.wakes += [Wake((*path, index), when, shard) for index, when in result.wakes]
 
     def _stay(self, place: Path, shard: int, stage: Stage, rounds: Rounds) -> np.ndarray | None:
-        """Return what an earlier stage gave at a place, and this shard finds there; where an arrangement enters a loop, what is new of it."""
+        """Return the updates that an earlier stage stored at a place for this shard; for an arrangement that enters a loop, its new updates."""
         origin = self.nest.origins.get(place)
         if origin is not None and place[-1] in stage.members:
             if rounds[-1]:
                 return None
             at = Address(origin, HERE, shard, rounds[:-1])
             return self.exchange.take(at, self.layout(origin), self.pools[shard], last=False)
-        # What comes to a port is sent on, to stages after this one too.
+        # Updates at a port are sent on, also to stages after this one.
         last = place[-1] in stage.seals or place[-1] in stage.members
         at = Address(place, HERE, shard, rounds)
         return self.exchange.take(at, self.layout(place), self.pools[shard], last=last)

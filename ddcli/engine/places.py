@@ -37,10 +37,10 @@ class Inner(Protocol):
 
     @property
     def turns(self) -> RowCounts:
-        """Return what was counted of its rounds."""
+        """Return the counts of its rounds."""
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
-        """Yield what was counted of each of its places that has a name."""
+        """Yield the counts of each of its named places."""
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of all its operators."""
@@ -48,7 +48,7 @@ class Inner(Protocol):
 
 @dataclass(slots=True)
 class Place:
-    """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
+    """An operator in a scope. `shards` are its operators, none for a place that is fed; `route` are the lanes of the input by which rows find their shard.
 
     `layout` has the types of the lanes, for writers of rows, which need the values behind hashes. `name` identifies the place in counts,
     `label` for people; `counts` are those of each shard, of rows in where it `takes` them, of rows out where it `emits` them. A place that
@@ -76,7 +76,7 @@ class Place:
 
     @property
     def gathers(self) -> bool:
-        """Whether what it reads is brought to the shards that own its keys, or comes by shard from outside."""
+        """Whether its input is exchanged by key, or comes by shard from outside."""
         return bool(self.route) or self.fed
 
     @property
@@ -85,16 +85,16 @@ class Place:
         return self.inner is not None
 
     def count(self, shard: int) -> RowCounts:
-        """Return what is counted of a shard, which one thread steps at a time."""
+        """Return the counts of a shard, which one thread steps at a time."""
         found = self.counts.get(shard)
         if found is None:
             found = self.counts[shard] = RowCounts()
         return found
 
     def counted(self, shard: int, given: Sequence[Delta], found: Delta, seconds: float) -> Delta:
-        """Count a step of a shard; return what it gave, with what is known of its signs: a first load is looked at once."""
+        """Count a step of a shard; return its updates, with what is known of their signs: a first load is read once for that."""
         count, rows, rows_in, known = self.count(shard), len(found.updates), 0, self.keeps_signs
-        for delta in given:  # in a loop, as each round of a loop comes by here
+        for delta in given:  # a loop, as each round of a loop runs this
             if len(delta.updates):
                 rows_in += len(delta.updates)
                 known = known and delta.inserts
@@ -111,7 +111,7 @@ class Place:
 
 @dataclass(slots=True)
 class Pass:
-    """What a shard gave in a stage: updates by place, those of later rounds apart, where it woke, who stepped, how many rows in all."""
+    """The result of a shard in a stage: updates by place, those of later rounds apart, the places that it woke, those that stepped, and the number of rows."""
 
     found: dict[int, Delta] = field(default_factory=dict)
     later: list[tuple[int, Rounds, Delta]] = field(default_factory=list)
@@ -121,4 +121,4 @@ class Pass:
 
 
 NOTHING = Pass()
-"""The result of a shard that has nothing to do."""
+"""The result of a shard without work."""

@@ -1,4 +1,4 @@
-"""The pool: which value each 64-bit hash in a matrix stands for.
+"""The pool: the value that each 64-bit hash in a matrix stands for.
 
 Strings, binaries, lists and structs are hashed into their lane (under a secret, the UTF-8, the raw bytes, the lanes of a list's
 elements, or of a struct's fields). The pool remembers the bytes, so that lanes can be decoded, and refuses a second value with the hash of a
@@ -52,7 +52,7 @@ class HashCollision(EngineError):
 
 
 def hasher(secret: bytes) -> Hasher:
-    """Return what writes the lanes of ranges of bytes."""
+    """Return the function that writes the lanes of ranges of bytes."""
     if secret == PUBLIC:
         return hash_ranges
     words = initial_words(secret)
@@ -60,16 +60,16 @@ def hasher(secret: bytes) -> Hasher:
 
 
 class Pool:
-    """The values behind hashed lanes, a table for each kind of type. Empty and costless while nothing is interned."""
+    """The values behind hashed lanes, a table for each kind of type. Tables are made when values are first interned."""
 
     def __init__(self, secret: bytes) -> None:
-        """Hash under a secret: that of the state whose files are read, if any are."""
+        """Hash under a secret: that of the state whose files are read, if there is one."""
         self.secret = secret
         self._hasher = hasher(secret)
         self._tables: dict[Type, PoolTable] = {}
 
     def forget(self) -> None:
-        """Let go of all values: no lane that was made before can be decoded any more."""
+        """Drop all values: no lane that was made before can be decoded any more."""
         self._tables.clear()
 
     @property
@@ -94,7 +94,7 @@ class Pool:
                 continue
             own, buffers = views.__array_interface__["data"][0], chunk.viewed()
             # One array over everything from the lowest to the highest byte of the chunk: the kernels read in it only
-            # where the views point, and need not know how many buffers there are.
+            # where the views point, and need not know the buffers.
             end = max(own + views.nbytes, *(at + size for at, size in buffers), 0)
             base = min(own, *(at for at, size in buffers if size), own)
             data = np.asarray(Memory(base, (end - base,), "|u1", chunk))
@@ -150,7 +150,7 @@ class Pool:
         return to_series("vu" if column.kind == "string" else "vz", len(lanes), [views, *windows, sizes], nulls)
 
     def has(self, lanes: Lanes, column: Type) -> bool:
-        """Return whether all lanes of a type stand for values that are here, or for null."""
+        """Return whether all lanes of a type stand for values in the pool, or for null."""
         return self._table(_kind(column)).has(np.ascontiguousarray(lanes))
 
     def bytes_of(self, lanes: Lanes, column: Type) -> list[bytes | None]:
@@ -162,13 +162,13 @@ class Pool:
 
     @cached_property
     def mark(self) -> str:
-        """What distinguishes the secret from others without revealing it: the hash of nothing under it, in digits; none without a secret."""
+        """A mark of the secret that does not reveal it: the hash of the empty text under it, in digits; empty without a secret."""
         lane = np.empty(1, np.int64)
         self._hasher(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), lane)
         return lane.tobytes().hex() if self.secret != PUBLIC else ""
 
     def ranks(self, lanes: Lanes, column: Type) -> Lanes:
-        """Return where the values that lanes stand for come in an order that no secret decides: their lanes without one."""
+        """Return ranks of the values that lanes stand for, in an order that does not depend on the secret: that of their lanes without one."""
         lanes = np.ascontiguousarray(lanes)
         if self.secret == PUBLIC:
             return lanes
@@ -282,9 +282,9 @@ class Pool:
 
 
 def _kind(column: Type) -> Type:
-    """Return the type whose table a column's values are in, whatever it says about nulls.
+    """Return the type whose table has a column's values, whether the column is nullable or not.
 
-    Nulls inside of lists and structs are always provided for, so that one has the same hash wherever it is.
+    The type allows nulls inside of lists and structs, so that a value has the same hash in every column.
     """
     if column.fields:
         return Type("struct", fields=tuple((name, _kind(kind).or_null()) for name, kind in column.fields))
@@ -292,7 +292,7 @@ def _kind(column: Type) -> Type:
 
 
 def _parts(kind: Type) -> list[Type]:
-    """Return the types whose lanes a value's bytes are, one after the other: of a list again and again, none of texts."""
+    """Return the types whose lanes make up a value's bytes, in their order: of a list repeated, none of texts."""
     return [part for _, part in kind.fields] or ([kind.inner] if kind.inner else [])
 
 

@@ -1,32 +1,32 @@
-"""The progress of a run: workers, in one thread or several, only notify; the display is above."""
+"""The progress of a run: workers, in one thread or several, only notify; a higher room displays."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Gets notified of a run while it works; this one ignores all of it.
+    """Receives notifications of a run while it works; this one ignores them.
 
-    A run goes from stage to stage, and a stage is done when all of its tasks are. No notification is needed: it may
+    A run goes from stage to stage, and a stage is done when all of its tasks are. Nothing depends on a notification: it may
     come late or not at all, so a call returns at once and raises nothing. Any thread may call.
     """
 
     def begin(self, what: str, tasks: int | None = None) -> None:
-        """Hear that a stage begins, in words for a person, and that it has so many tasks, where that is known; the one before has ended."""
+        """Begin a stage, described for a person, with the number of its tasks where it is known; the previous stage has ended."""
 
     def advance(self, tasks: int = 1) -> None:
-        """Hear that some more tasks of the stage are done."""
+        """Count more finished tasks of the stage."""
 
     def follow(self, done: int, active: int, failed: int) -> None:
-        """Hear how many tasks of the stage are done in all, are being done, and have failed so far: some may be tried again."""
+        """Take the numbers of the stage's tasks that are done, that run, and that have failed so far; some may be tried again."""
 
     def read(self, rows: int, size: int = 0) -> None:
-        """Hear that some more rows of inputs, in so many bytes of files, were read."""
+        """Count more rows of inputs that were read, in so many bytes of files."""
 
     def wrote(self, rows: int, size: int = 0) -> None:
-        """Hear that some more rows of outputs or state, in so many bytes of files, were written."""
+        """Count more rows of outputs or state that were written, in so many bytes of files."""
 
     def end(self) -> None:
-        """Hear that nothing more comes: the run is done, or has failed."""
+        """End: the run is done, or has failed."""
 
 
 SILENT = Progress()

@@ -1,6 +1,6 @@
 """Python values to lanes and back, for the library's records: microseconds where a frame would cost milliseconds.
 
-Integers, floats, booleans and strings are done here; values of the other kinds go through polars, a column at a time.
+Integers, floats, booleans and strings are converted here; values of the other kinds go through polars, a column at a time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def encode_values(values: Sequence[Any], name: str, column: Type, pool: Pool, ou
 
 
 def decode_values(lanes: Lanes, column: Type, pool: Pool) -> list[Any]:
-    """Return the Python values of a column's lanes; of the kinds not done here, as polars returns them in a list."""
+    """Return the Python values of a column's lanes; those of kinds that are not converted here as polars returns them in a list."""
     kind = column.kind
     if kind in ("string", "binary"):
         found = pool.bytes_of(lanes[:, 0], column)

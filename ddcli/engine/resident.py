@@ -1,4 +1,4 @@
-"""A schedule executed in memory: operators stay from leg to leg, each leg runs for all shards, and only deltas wait between legs."""
+"""A schedule executed in memory: operators live from leg to leg, each leg runs for all shards, and only deltas wait between legs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def step_in_memory(
     hand_over: Callable[[Trace], None] | None = None,
     leave: Callable[[int, Delta], bool] | None = None,
 ) -> dict[int, Deltas]:
-    """Close the interval: run what has something to do and return the updates of the places that are kept.
+    """Close the interval: step the operators that have work, and return the updates of the places that are kept.
 
-    Those of a shard may `leave` as soon as they are known, in the thread that has made them: it takes what it returns True for.
+    A shard's updates may `leave` as soon as they are known, in the thread that made them: `leave` returns True for those that it takes.
 
-    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. They are taken out, so that
-    whoever reads them last lets go of their memory. Those of a scope that
-    streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all have read them.
+    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. They are removed from it, so that
+    their last reader releases their memory. Those of a scope that
+    streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all readers are done.
     """
     if nest.is_flat and not nest.scope.streams:
         return step_flat(nest, fed, interval)
@@ -55,14 +55,14 @@ def step_in_memory(
             resident.schedule.add(Address((index,), HERE, 0), deltas)
         del deltas
     found = resident.run(resident.schedule.legs())
-    # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
+    # Nobody reads a time before the upper any more, so sealed updates may be compacted up to there.
     nest.close((), interval)
     resident.seal((), ())
     return found
 
 
 def step_flat(nest: Nest, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
-    """Do so where the nest is one stage of one shard: there is nothing to schedule, and a step of few rows takes less than to do it."""
+    """Close the interval where the nest is one stage of one shard: nothing is scheduled, as scheduling would take longer than a step of few rows."""
     scope = nest.scope
     (stage,) = scope.stages
     scope.announce(stage)
@@ -78,18 +78,18 @@ def step_flat(nest: Nest, fed: dict[int, Delta | Deltas], interval: Interval) ->
 
 
 def _in_one(given: Delta | Deltas) -> Delta:
-    """Return what a place is fed in one."""
+    """Return a place's input as one delta."""
     return given if isinstance(given, Delta) else summed(given)
 
 
 def _by_shard(given: Delta | Deltas, count: int) -> Deltas | None:
-    """Return what a place is fed by shard, of which there are so many; None where that is nothing."""
+    """Return a place's input by shard, of which there are so many; None where it has no updates."""
     deltas = given if isinstance(given, list) else [given] if count == 1 else dealt(given, count)
     return deltas if any(len(delta.updates) for delta in deltas) else None
 
 
 def _alone(waiting: dict[int, list[Delta]]) -> dict[int, Delta]:
-    """Return the sum of what waits for each place, which is taken out."""
+    """Return the sum of the updates that wait for each place, and remove them."""
     found = {}
     while waiting:
         index, parts = waiting.popitem()
@@ -103,7 +103,7 @@ MANY = 1 << 16
 
 
 class WaitingRound(NamedTuple):
-    """What waits for a round of a loop of one shard, by place: updates, those that the places gave earlier, and who is called."""
+    """The work that waits for a round of a loop of one shard, by place: updates, updates that the places emitted earlier for this round, and called places."""
 
     given: dict[int, list[Delta]]
     late: dict[int, list[Delta]]
@@ -111,7 +111,7 @@ class WaitingRound(NamedTuple):
 
 
 class Resident:
-    """A nest that is stepped once, or a loop of it. What it begins with, and what waits when it is done, is in its `schedule`."""
+    """A nest that is stepped once, or a loop of it. Its `schedule` has the updates that it begins with, and those that wait when it is done."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Resident:
         self.parts = parts
         self.hand_over = hand_over
         self.leave = leave
-        # Looking what is resident takes longer than a step of few rows does.
+        # Reading the resident memory takes longer than a step of few rows.
         self._heap = Heap() if hand_over else None
         self._emitted = 0
         """The updates emitted since memory was given back."""
@@ -142,14 +142,14 @@ class Resident:
         """The operators whose traces were handed over, by place and shard."""
 
     def begin(self, path: Path) -> None:
-        """Have operators say in which rounds something waits since earlier intervals."""
+        """Collect from operators the rounds in which updates wait since earlier intervals."""
         for inner in self.nest.below(path):
             for index, operator in self.nest.beginning(inner):
                 for rounds in operator.begin(self.interval):
                     self.schedule.wake(Wake((*inner, index), rounds, 0))
 
     def run(self, legs: Iterable[tuple[Leg, Found[Deltas]]]) -> dict[int, Deltas]:
-        """Do legs; return the updates of the places that the outermost scope keeps."""
+        """Run legs; return the updates of the places that the outermost scope keeps."""
         for leg, found in legs:
             action, path, rounds = leg[:3]
             if action == "stage":
@@ -174,7 +174,7 @@ class Resident:
             give_back()
 
     def seal(self, path: Path, rounds: Rounds) -> None:
-        """Have the traces of operators that have stepped take in what they gave: all have read it."""
+        """Have the traces of operators that have stepped take in their updates: all readers are done."""
         scope = self.nest.scopes[path]
         if stepped := self._stepped[path]:
             scope.seal(stepped, self.interval.at(rounds))
@@ -185,13 +185,13 @@ class Resident:
     # --- stages ---------------------------------------------------------------------------------------------------
 
     def _stage(self, leg: Leg, found: Found[Deltas]) -> None:
-        """Have the shards go through a stage."""
+        """Take the shards through a stage."""
         path, scope = leg.path, self.nest.scopes[leg.path]
         stage = scope.stages[leg.stage]
         if not path:
             scope.announce(stage)
         if self.parts and not path and (parts := [each for each in self.parts if each[0] in stage.members]):
-            # Part after part, as they were read: rows that are in order in a file need not be sorted.
+            # Part after part, in the order of reading: rows that are sorted in a file need not be sorted again.
             for shard, passes in enumerate(scope.through_parts(stage, parts, self.interval)):
                 for found_there in passes:
                     self._take(
@@ -205,7 +205,7 @@ class Resident:
             self._heap.give_back()
 
     def _step(self, leg: Leg, stage: Stage, found: Found[Deltas]) -> None:
-        """Have the shards go through a stage with what waits for it."""
+        """Take the shards through a stage with the updates that wait for it."""
         path, scope = leg.path, self.nest.scopes[leg.path]
         given: dict[int, list[Deltas]] = {}
         late: dict[int, Deltas] = {}
@@ -220,10 +220,10 @@ class Resident:
                     if origin == at.place and place[-1] in stage.members:
                         given[place[-1]] = parts
             del parts
-        # Where an arrangement enters, its updates are all that there is to do.
+        # Where an arrangement enters, only its updates are passed on.
         due = {wake.place[-1] for wake in leg.due if wake.place not in self.nest.origins} if leg.due else set()
         if given or late or due:
-            # A stage that takes parts may give equal updates in several of them.
+            # A stage that takes parts may emit equal updates in several of them.
             leave = self.leave if not path and not stage.first else None
             done = partial(self._hand_over, stage) if not path and self.hand_over is not None else None
             self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds), leave, done))
@@ -242,7 +242,7 @@ class Resident:
                 filled = filled or delta is not none
             if not filled:
                 continue
-            # What a loop is fed waits already where it was fed, but for arrangements: those wait outside.
+            # A loop's inputs wait already at its places, but for arrangements: those wait outside.
             if index in stage.exports and (index not in feeds or (*path, index) in self.nest.origins):
                 self.schedule.add(Address((*path, index), HERE, 0, rounds), deltas)
             if index in scope.kept:
@@ -260,7 +260,7 @@ class Resident:
                 self.schedule.add(Address((*path, index), LATE, 0, when), held)
 
     def _hand_over(self, stage: Stage, shard: int, found: Pass | None = None) -> None:
-        """Hand over the traces of a shard that nobody reads after a stage, which it has just gone through; they have taken in what is new."""
+        """Hand over the traces of a shard that nobody reads after the stage that it has just passed; they have taken in the new updates."""
         scope, stepped = self.nest.scope, self._stepped[()]
         assert self.hand_over is not None
         for index in sorted(stage.members | stage.seals):
@@ -276,7 +276,7 @@ class Resident:
                     self.hand_over(trace)
 
     def _let_go(self, stage: Stage) -> None:
-        """Hand over the traces that nobody reads after a stage, of shards that have nothing to do in it."""
+        """Hand over the traces that nobody reads after a stage, of shards without work in it."""
         scope, stepped = self.nest.scope, self._stepped[()]
         scope.workers.each(partial(self._hand_over, stage), range(scope.workers.count), LARGE)
         for index in stage.members | stage.seals:
@@ -286,7 +286,7 @@ class Resident:
     # --- loops ----------------------------------------------------------------------------------------------------
 
     def _enter(self, path: Path, outer: Rounds, found: Found[Deltas]) -> None:
-        """Begin a loop in some rounds of those around: what enters is fed to its places."""
+        """Begin a loop, in some rounds of the loops around it: feed the entering updates to its places."""
         loop, place = self.nest.loop(path), self._place(path)
         if len(path) == 1:
             around = self.nest.scopes[()]
@@ -301,15 +301,15 @@ class Resident:
             self.schedule.add(Address((*path, index), HERE, 0, (*outer, number)), deltas)
 
     def _leave(self, path: Path, index: int, deltas: Deltas, rounds: Rounds) -> None:
-        """Have what a place gave leave the scope, and come back in the next round, as far as it does."""
+        """Send a place's updates out of the scope, and to the next round, as far as they go there."""
         if not path:
-            self._outputs[index].append([*deltas])  # what waits for others is taken out of their list
+            self._outputs[index].append([*deltas])  # the waiting updates are removed from their list
             return
         for place, back in self._turned(path, index, deltas, rounds):
             self.schedule.add(Address((*path, place), HERE, 0, (*rounds[:-1], rounds[-1] + 1)), back)
 
     def _turned(self, path: Path, index: int, deltas: Deltas, rounds: Rounds) -> Iterator[tuple[int, Deltas]]:
-        """Have what a place of a loop gave leave it; yield what comes back in the next round, with the place where."""
+        """Send the updates of a place of a loop out of it; yield the updates of the next round, each with its place."""
         loop = self.nest.loop(path)
         if index in loop.leaving:
             left = self._left[path].setdefault(index, [])
@@ -323,7 +323,7 @@ class Resident:
                 yield variable.place.index, back
 
     def _rounds(self, path: Path, outer: Rounds) -> None:
-        """Do all rounds of a loop of one stage and one shard. Most are of few rows, which take less time than legs for them would."""
+        """Run all rounds of a loop of one stage and one shard. Most have few rows, which take less time than scheduling legs would."""
         bound = self.nest.loop(path).limit.bound
         waiting = self._waiting(path, outer)
         while waiting:
@@ -360,7 +360,7 @@ class Resident:
             scope.turns.turn(now, found.rows)
 
     def _waiting(self, path: Path, outer: Rounds) -> defaultdict[int, WaitingRound]:
-        """Return what waits in a loop of one shard in some rounds around, by its own round: the schedule has it no more."""
+        """Return the work that waits in a loop of one shard, in some rounds of the loops around it, by its own round, and remove it from the schedule."""
         waiting = defaultdict[int, WaitingRound](lambda: WaitingRound(defaultdict(list), defaultdict(list), set()))
         found, called = self.schedule.taken(path, outer)
         for number, each in found.items():
@@ -373,12 +373,12 @@ class Resident:
                 for index in indices:
                     (round_.late if at.what == LATE else round_.given)[index] += [delta for (delta,) in parts]
         for number, wakes in called.items():
-            # Where an arrangement enters, its updates are all that there is to do.
+            # Where an arrangement enters, only its updates are passed on.
             waiting[number].due.update(wake.place[-1] for wake in wakes if wake.place not in self.nest.origins)
         return waiting
 
     def _end(self, path: Path, outer: Rounds) -> None:
-        """End a loop in some rounds of those around: what has left it comes to its ports."""
+        """End a loop, in some rounds of the loops around it: its leaving updates come to its ports."""
         place, left = self._place(path), self._left.pop(path, {})
         rows = inserted = 0
         counted = self.nest.scopes[path].counted

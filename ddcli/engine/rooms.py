@@ -1,4 +1,4 @@
-"""Memory of large matrices, used again for those that come after them: what is new has to be cleared by the system, which takes as long as to sort it."""
+"""Memory of large matrices, reused for later ones: the system has to clear fresh memory, which takes as long as sorting it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Final
 import numpy as np
 
 LARGE: Final = 4 << 20
-"""Numbers of a matrix from which its memory is worth to be used again: the library of C keeps less than that itself."""
+"""Numbers of a matrix from which on its memory is worth reusing: the C library itself keeps smaller pieces."""
 
 
 def references(rooms: list[np.ndarray]) -> list[int]:
-    """Return how many references there are to each room: those of matrices that lie in it, and of who counts."""
+    """Return how many references there are to each room: those of the matrices in it, and those of the count itself."""
     return [sys.getrefcount(room) for room in rooms]
 
 
 (UNUSED,) = references([np.empty(0)])
-"""References to a room in which no matrix lies: it depends on the version of Python."""
+"""The references to a room without a matrix, which depend on the version of Python."""
 
 
 class Rooms:
-    """Matrices whose memory is that of earlier ones to which nobody refers any more. Threads may ask at once.
+    """Matrices in the memory of earlier ones to which nobody refers any more. Threads may call at once.
 
-    No memory waits beside fresh one: where a matrix fits into none that is unused, all that is unused goes first.
+    Unused memory never stays beside fresh memory: where a matrix fits into no unused room, all unused rooms are released first.
     """
 
     def __init__(self) -> None:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier, Time
 
 Rounds = tuple[int, ...]
-"""The current round of each loop around, outermost first; () outside of all loops."""
+"""The current round of each enclosing loop, outermost first; () outside of all loops."""
 
 
 class Interval(NamedTuple):
-    """The times a step closes: at or after `lower`, not at or after `upper`, and in loops of just these `rounds`.
+    """The times that a step closes: at or after `lower`, not at or after `upper`, and in loops exactly of these `rounds`.
 
-    The frontiers are over the time's input coordinates: those are data to the operators, all processed together. Only rounds
-    are taken one after the other.
+    The frontiers are over the input's coordinates of time: those are data to the operators, which process all of them together. Only rounds
+    run one after the other.
     """
 
     lower: Frontier
@@ -90,7 +90,7 @@ def without_rounds(m: np.ndarray, depth: int) -> np.ndarray:
 
 @cache
 def _others(width: int, depth: int) -> np.ndarray:
-    """Return the lanes of updates that are no rounds."""
+    """Return the lanes of updates that are not rounds."""
     return np.array([*range(width - 1 - depth), width - 1], np.int64)
 
 

@@ -1,11 +1,11 @@
-"""The schedule of a step: which operators begin, run and wait, which data are read for the last time, and in which round. It decides, and executes nothing.
+"""The schedule of a step: the order in which operators begin, run and wait, the rounds, and the last read of each update. It decides, and executes nothing.
 
-Stage after stage: no leg of one begins before all legs of the one before are done. A loop goes round after round, each stage by
-stage, from the first round on in which something waits in it or in a loop within; a loop in a loop is the same again.
+Stages run one after the other: no leg of a stage begins before all legs of the previous stage are done. A loop runs round after round, each stage by
+stage, from the first round on in which updates wait in it or in a loop within; an inner loop runs likewise.
 
-The executor of the legs moves the updates and reports which of them then wait, and where: it reports all that a leg leaves for others, whatever
-its kind. `Resident` does them in memory with operators that stay from leg to leg; tasks do them each with operators of its own, or
-take a loop, or the rest of it, in one leg, which `Resident` does with a schedule that begins with what waits in this one.
+The executor of the legs moves the updates and reports those that then wait, and where: it reports all that a leg leaves for others, of whatever
+kind. `Resident` executes legs in memory with operators that live from leg to leg. A task executes a leg with operators of its own, or
+a loop, or the rest of it, as one leg, which `Resident` executes with a schedule that begins with the updates that wait in this one.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ P = TypeVar("P")
 """Updates that wait somewhere."""
 
 Action = Literal["stage", "enter", "sum", "seal", "rounds", "whole", "rest", "end"]
-"""A stage for some shards; what begins a loop for them, sums up its variables, ends a round, is all of its rounds, ends it; a loop, or its rest, for all."""
+"""A stage for some shards; for a loop: its beginning, the consolidation of its variables, the end of a round, all of its rounds, its end; the whole of a loop, or its rest, for all shards."""
 
 
 WITHIN = ("whole", "rest", "end")
-"""Actions whose stage is the loop's own, in the scope around; else it is one of the scope that the path leads to."""
+"""Actions whose stage is that of the loop in the scope around it; that of the others is a stage of the scope at the path."""
 
 
 class Leg(NamedTuple):
-    """What is done next. `path` leads to the scope in which it is, `size` are the bytes that wait for it."""
+    """The next piece of work. `path` leads to its scope, `size` are the bytes that wait for it."""
 
     action: Action
     path: Path = ()
@@ -50,23 +50,23 @@ class Leg(NamedTuple):
 
 
 Found = dict[Address, list[P]]
-"""What waits for a leg."""
+"""The updates that wait for a leg."""
 
 
 @dataclass
 class Schedule(Generic[P]):
     """The schedule of one step. `add` and `wake` must learn of a leg's updates before the next leg is taken.
 
-    With `little`, operators are of one leg only: what they must know of other legs waits for them. It says whether so many bytes in a
-    loop are too little for many tasks, while so many are kept of its traces. Without it, operators stay: they keep what their traces
-    take in, all shards go together as the first, and the end of a round, and of a loop, is a leg each time.
+    With `little`, an operator lives for one leg only: its knowledge of other legs waits for it as updates. `little` returns whether so many bytes in a
+    loop are too few for many tasks, given the bytes that its traces keep. Without it, operators live on: they keep what their traces
+    take in, all shards go together as the first, and each end of a round, and of a loop, is a leg.
     """
 
     nest: Nest
     shards: range
     little: Callable[[int, int], bool] | None = None
     size: Callable[[P], int] = lambda _: 0
-    """The bytes that updates are in memory."""
+    """Returns the bytes of updates in memory."""
     _moving: dict[Path, dict[Rounds, Found[P]]] = field(default_factory=lambda: defaultdict(dict))
     _wakes: dict[Path, dict[Rounds, set[Wake]]] = field(default_factory=lambda: defaultdict(dict))
     _kept: dict[Path, Found[P]] = field(default_factory=lambda: defaultdict(dict))
@@ -85,23 +85,23 @@ class Schedule(Generic[P]):
         self._wakes[wake.place[:-1]].setdefault(wake.rounds, set()).add(wake)
 
     def legs(self) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield what is done, leg by leg, each with what it finds waiting."""
+        """Yield the legs, each with the updates that wait for it."""
         for number, stage in enumerate(self.nest.scope.stages):
             if stage.whole:
                 if self.little or self._has_work(stage.places, ()):
                     yield from self.loop(stage.places, (), number)
                 self._read((), (), stage)
             else:
-                # Outside of loops each stage is a leg of all: what is due is known when they have begun.
+                # Outside of loops each stage is one leg of all shards: its due operators are known when they have begun.
                 due = self._due((), (), stage)
                 found = self._waiting((), (), stage)
                 self._read((), (), stage)
                 yield Leg("stage", (), (), number, self._every, due, self._size(found)), found
 
     def loop(self, path: Path, outer: Rounds, number: int, *, begun: bool = False) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the legs of a loop, in some rounds of those around; `number` is the one of its stage there.
+        """Yield the legs of a loop, in some rounds of the loops around it; `number` is its stage there.
 
-        With `begun`, the first of its rounds are done, and the rest is to do.
+        With `begun`, its first rounds are done, and the rest remains.
         """
         if not begun:
             if self._is_little(path, outer, self._given(path, outer)):
@@ -111,7 +111,7 @@ class Schedule(Generic[P]):
             self._entered(path, outer, number)
         bound = self.nest.loop(path).limit.bound
         stages = self.nest.scopes[path].stages
-        # All that waits in a round is for its only stage: who does the rounds needs nobody to say which.
+        # All updates of a round are for its only stage: the executor of the rounds needs no schedule for them.
         alone = not self.little and self.nest.is_single(path)
         if alone:
             yield Leg("rounds", path, outer, 0, self._every), {}
@@ -139,9 +139,9 @@ class Schedule(Generic[P]):
         yield from self._end(path, outer, number)
 
     def _enter(self, path: Path, outer: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the leg that begins a loop in some rounds of those around."""
+        """Yield the leg that begins a loop, in some rounds of the loops around it."""
         given = self._given(path, outer)
-        # Operators that stay learn of each beginning, with updates or without. Outermost loops look for what waits.
+        # Operators that live on are notified of each beginning, with or without updates. Outermost loops look for waiting updates.
         if given or len(path) == 1 or not self.little:
             yield Leg("enter", path, outer, shards=self._every, size=self._size(given)), given
         for place, origin in self.nest.arriving(path):
@@ -150,7 +150,7 @@ class Schedule(Generic[P]):
                     self.wake(Wake(place, (*outer, 0), at.shard))
 
     def _sum(self, path: Path, rounds: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the leg that sums up what came to variables apart."""
+        """Yield the leg that consolidates the updates that came to variables apart."""
         moving = self._moving[path].get(rounds, {})
         apart = {at: parts for at, parts in moving.items() if at.what == APART}
         for at in apart:
@@ -159,9 +159,9 @@ class Schedule(Generic[P]):
             yield Leg("sum", path, rounds, shards=_shards(apart), size=self._size(apart)), apart
 
     def _stage(self, path: Path, rounds: Rounds, number: int, stage: Stage) -> tuple[Leg, Found[P]] | None:
-        """Return a stage in a loop, if there is something to do in it, for the shards that have something."""
+        """Return the leg of a stage in a loop for the shards that have work in it, if any have."""
         if self.little and self.nest.is_sent(path, stage):
-            return None  # what a loop is fed was sent to its readers when it came
+            return None  # a loop's inputs were sent to their readers when they came
         due = self._due(path, rounds, stage)
         found = self._waiting(path, rounds, stage)
         if not rounds[-1]:
@@ -178,7 +178,7 @@ class Schedule(Generic[P]):
         return Leg("stage", path, rounds, number, shards, due, size), found
 
     def _end(self, path: Path, outer: Rounds, number: int) -> Iterator[tuple[Leg, Found[P]]]:
-        """Yield the leg that ends a loop: where operators are of one leg, once, when all its rounds around are done."""
+        """Yield the leg that ends a loop: where operators live for one leg, once, when all rounds around it are done."""
         if not self.little:
             yield Leg("end", path, outer, number, self._every), {}
         elif len(path) == 1:
@@ -203,7 +203,7 @@ class Schedule(Generic[P]):
     # --- what waits -----------------------------------------------------------------------------------------------
 
     def taken(self, path: Path, outer: Rounds) -> tuple[dict[int, Found[P]], dict[int, set[Wake]]]:
-        """Return what waits in a loop in some rounds around, and what is to be called, by the loop's own round; it waits no more."""
+        """Return the updates that wait in a loop, in some rounds around it, and the called operators, by the loop's own round, and remove both."""
         moving, wakes = self._moving[path], self._wakes[path]
         found = {rounds[-1]: moving.pop(rounds) for rounds in [*moving] if rounds[:-1] == outer}
         called = {rounds[-1]: wakes.pop(rounds) for rounds in [*wakes] if rounds[:-1] == outer}
@@ -212,7 +212,7 @@ class Schedule(Generic[P]):
         return found, called
 
     def left(self) -> tuple[Found[P], set[Wake]]:
-        """Return all that waits, and what is to be called."""
+        """Return all waiting updates and called operators."""
         moving = {
             at: parts
             for by_rounds in self._moving.values()
@@ -231,7 +231,7 @@ class Schedule(Generic[P]):
         return due
 
     def _waiting(self, path: Path, rounds: Rounds, stage: Stage) -> Found[P]:
-        """Return what waits for a stage in these rounds."""
+        """Return the updates that wait for a stage in these rounds."""
         waiting = self._moving[path].get(rounds)
         if not waiting:
             return {}
@@ -244,12 +244,12 @@ class Schedule(Generic[P]):
         return found
 
     def _here(self, place: Path, rounds: Rounds) -> Found[P]:
-        """Return what a place gave in some rounds."""
+        """Return the updates that a place emitted in some rounds."""
         found = self._moving[place[:-1]].get(rounds, {})
         return {at: parts for at, parts in found.items() if at.what == HERE and at.place == place}
 
     def _arrived(self, path: Path, outer: Rounds, stage: Stage | None = None) -> Found[P]:
-        """Return what has come to arrangements that enter a loop, in a stage of it or in any."""
+        """Return the new updates of arrangements that enter a loop, in a stage of it or in any."""
         found: Found[P] = {}
         for place, origin in self.nest.arriving(path):
             if stage is None or place[-1] in stage.members:
@@ -257,13 +257,13 @@ class Schedule(Generic[P]):
         return found
 
     def _given(self, path: Path, outer: Rounds) -> Found[P]:
-        """Return what a loop is given in some rounds around."""
+        """Return the updates that enter a loop in some rounds around it."""
         given = self.nest.given(path)
         found = self._moving[path[:-1]].get(outer, {})
         return {at: parts for at, parts in found.items() if at.what == HERE and at.place in given}
 
     def _around(self, places: Iterable[Path], rounds: Rounds) -> Found[P]:
-        """Return what was kept of places that are read here, and what is new of them in the rounds of their scopes."""
+        """Return the kept updates of places that are read here, and their new updates in the rounds of their scopes."""
         found: Found[P] = {}
         for place in places:
             found |= self._here(place, rounds[: len(place) - 1])
@@ -271,11 +271,11 @@ class Schedule(Generic[P]):
         return found
 
     def _keeps(self, path: Path) -> Found[P]:
-        """Return what the traces in a loop took in."""
+        """Return the updates that the traces in a loop took in."""
         return {at: parts for below in self.nest.below(path) for at, parts in self._kept[below].items()}
 
     def _waits(self, path: Path, rounds: Rounds) -> Found[P]:
-        """Return what waits in a loop in these rounds, or those that begin with them."""
+        """Return the updates that wait in a loop in these rounds, or in rounds that begin with them."""
         depth = len(rounds)
         return {
             at: parts
@@ -286,17 +286,17 @@ class Schedule(Generic[P]):
         }
 
     def _called(self, path: Path, rounds: Rounds) -> Iterator[Wake]:
-        """Yield the operators to call in a scope in these rounds, or those that begin with them."""
+        """Yield the operators to call in a scope in these rounds, or in rounds that begin with them."""
         for others, wakes in self._wakes[path].items():
             if others[: len(rounds)] == rounds:
                 yield from wakes
 
     def _has_work(self, path: Path, rounds: Rounds) -> bool:
-        """Return whether a loop has something to do in some rounds around."""
+        """Return whether a loop has work in some rounds around it."""
         return bool(self._given(path, rounds)) or self._next(path, rounds) is not None
 
     def _next(self, path: Path, outer: Rounds) -> int | None:
-        """Return the first round of a loop in which there is something to do, in it or in one within."""
+        """Return the first round of a loop with work in it or in a loop within."""
         depth, first = len(outer), None
         for below in self.nest.below(path):
             for pending in (self._moving[below], self._wakes[below]):
@@ -306,7 +306,7 @@ class Schedule(Generic[P]):
         return first
 
     def _is_little(self, path: Path, rounds: Rounds, given: Found[P] | None = None) -> bool:
-        """Return whether what waits in a loop, and is given to it, is little."""
+        """Return whether few bytes wait in a loop and enter it."""
         if not self.little:
             return False
         return self.little(
@@ -314,13 +314,13 @@ class Schedule(Generic[P]):
         )
 
     def _size(self, found: Found[P]) -> int:
-        """Return the bytes of what waits, which nobody asks for where operators stay."""
+        """Return the bytes of waiting updates; 0 where operators live on, as nothing uses them."""
         return sum(self.size(parcel) for parts in found.values() for parcel in parts) if self.little else 0
 
     # --- what was read --------------------------------------------------------------------------------------------
 
     def _read(self, path: Path, rounds: Rounds, stage: Stage) -> None:
-        """Forget what is read in a stage for the last time. What comes to a port is sent on from there, and waits there again."""
+        """Forget the updates that a stage was the last to read. Updates at a port are sent on from there, and wait there again."""
         found = self._moving[path].get(rounds)
         if not found:
             return
@@ -331,11 +331,11 @@ class Schedule(Generic[P]):
             if (index in stage.seals or (mine and index not in feeds)) if at.what == HERE else mine:
                 parts = found.pop(at)
                 if self.little and path and stage.whole and self.nest.scopes[path].places[index].arranges:
-                    # All have read it: an arrangement's updates are the batch that its trace takes in now.
+                    # All readers are done: an arrangement's updates are the batch that its trace takes in now.
                     self._kept[path].setdefault(Address(at.place, KEPT, at.shard), []).extend(parts)
 
     def _entered(self, path: Path, outer: Rounds, number: int) -> None:
-        """Forget what a loop was fed, where nobody else reads it: operators that stay have it. Arrangements are read in the loop."""
+        """Forget a loop's inputs, where nobody else reads them: operators that live on have them. Arrangements are read in the loop."""
         found = self._moving[path[:-1]].get(outer)
         if not found or self.little:
             return
@@ -345,7 +345,7 @@ class Schedule(Generic[P]):
             del found[at]
 
     def _drop(self, path: Path, rounds: Rounds) -> None:
-        """Forget what there is to do in these rounds of a loop, or those that begin with them."""
+        """Forget the work in these rounds of a loop, or in rounds that begin with them."""
         depth = len(rounds)
         for below in self.nest.below(path):
             for pending in (self._moving[below], self._wakes[below]):

@@ -1,8 +1,8 @@
 """A scope: operators in the order of their data, stepped together; at the top over intervals of times, in a loop by rounds.
 
 A step hands every operator all new updates of its inputs for the whole interval, however many times it holds. Traces
-take in the step's updates when all their readers have stepped, so operators see "before" and "new" apart. What has nothing
-to do is not stepped.
+take in the step's updates when all their readers have stepped, so operators see "before" and "new" apart. Operators without work
+are not stepped.
 
 Every collection is in shards, by the hash of a key where an operator needs its groups whole: a shard of an operator has
 traces of its own, and the shards step side by side.
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 
 Part = Callable[[], "np.ndarray | Columns"]
-"""Some updates of a source, not read yet."""
+"""A part of a source's updates that is not read yet."""
 
 
 class Scope:
     """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds.
 
-    With `counted`, what goes through the places that have a name is counted. One that `streams` has small stages: what reads nothing but
-    sources takes what is fed in parts, and what shares nothing is done in turn. One that `combines` has accumulations add up parts of what
-    they read before these are brought to their shards. `progress` is notified of the stages.
+    With `counted`, the rows of named places are counted. A scope that `streams` has small stages: places that read only
+    sources take these in parts, and places that share nothing run in turn. In one that `combines` accumulations add up parts of their
+    input before the exchange. `progress` is notified of the stages.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Scope:
     ) -> None:
         """Set an operator's `name` in counts, its `label` for people, and whether it returns only insertions for insertions.
 
-        Where one stands at several places, rows are counted at the one that `takes` them and at the one that `emits` some.
+        Where an operator has several places, its rows in are counted at the one that `takes` them, its rows out at the one that `emits` them.
         """
         place = self.places[handle.index]
         place.name, place.label, place.keeps_signs, place.takes, place.emits = name, label, keeps_signs, takes, emits
@@ -148,7 +148,7 @@ class Scope:
         return Handle(len(self.places) - 1)
 
     def prepare(self) -> None:
-        """Fix the scope: find its stages, and when the updates of each place have been read by all and can be let go."""
+        """Fix the scope: find its stages, and the last reader of each place's updates, after which they are released."""
         if self.stages:
             return
         self.stages = stages(self.places, sharded=self.workers.count > 1 or self.streams, apart=self.streams)
@@ -158,7 +158,7 @@ class Scope:
     # --- stepping -------------------------------------------------------------------------------------------------
 
     def announce(self, stage: Stage, tasks: int | None = None) -> None:
-        """Report to the progress, if there is one, that a stage begins."""
+        """Notify the progress, if there is one, that a stage begins."""
         if self.watch is not None:
             self.watch()
         if self.progress is SILENT:
@@ -167,7 +167,7 @@ class Scope:
         self.progress.begin(f"stage {number} of {len(self.stages)}: {self.title(stage)}", tasks)
 
     def title(self, stage: Stage) -> str:
-        """Return what a stage does, for those who watch."""
+        """Return a description of a stage for the display of progress."""
         labels = [self.places[index].label for index in stage.places]
         return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"
 
@@ -181,13 +181,13 @@ class Scope:
         leave: Callable[[int, Delta], bool] | None = None,
         done: Callable[[int, Pass], None] | None = None,
     ) -> Sequence[Pass]:
-        """Have each shard that has something to do go through a stage; return what each gave.
+        """Take each shard that has work through a stage; return the result of each.
 
-        What is kept and nobody else reads may `leave` as soon as a shard has it: then it is not among what that one gave. `done` learns
-        of each shard in the thread that has stepped it.
+        Kept updates that nobody else reads may `leave` as soon as a shard has emitted them: then they are not in its result. `done` is called
+        for each shard in the thread that has stepped it.
 
-        `given` has what the stage reads of others and is fed, in parts, `late` what was held for these rounds, `due` who is called.
-        What is given is let go of by who reads it, as soon as he has.
+        `given` has the updates that the stage reads of others and its inputs, in parts, `late` those held for these rounds, `due` the called places.
+        The last reader of given updates releases them.
         """
         count = self.workers.count
         if count == 1 and not self.streams:
@@ -234,13 +234,13 @@ class Scope:
 
     @staticmethod
     def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | Arriving]], due: set[int]) -> bool:
-        """Return whether a shard has something to do in a stage: of a small change most have not."""
+        """Return whether a shard has work in a stage: of a small change most have none."""
         return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
     def _arrived(
         self, shard: int, waiting: dict[tuple[int, int], Delta | Arriving], rooms: Rooms
     ) -> dict[tuple[int, int], Delta]:
-        """Return what was brought to a shard, which waits no more."""
+        """Return the exchanged updates of a shard, and remove them."""
         found = {}
         while waiting:
             at, delta = waiting.popitem()
@@ -256,7 +256,7 @@ class Scope:
     def _routed(
         self, stage: Stage, given: dict[int, list[Deltas]]
     ) -> dict[tuple[int, int], Sequence[Delta | Arriving]]:
-        """Return what places of a stage read that need their groups whole, by place and input; what nobody else reads leaves `given`."""
+        """Return the exchanged inputs of the places of a stage that need their groups whole, by place and input; updates that nobody else reads are removed from `given`."""
         read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
         gathering = [
             (index, i) for index in stage.places if self.places[index].route for i in self.places[index].inputs
@@ -277,15 +277,15 @@ class Scope:
         return routed
 
     def gathered(self, deltas: Deltas) -> Deltas:
-        """Bring equal updates to one shard."""
+        """Exchange updates so that equal ones are in one shard."""
         if self.workers.count == 1:
             return deltas
         return exchanged([*deltas], Routing(tuple(range(deltas[0].updates.shape[1] - 1 - self.nt))), self.workers)
 
     def _way(self, index: int, i: int) -> Routing:
-        """Return how a place is brought what it reads of another one."""
+        """Return how the updates of one place are exchanged for another."""
         place = self.places[index]
-        # Much is brought in the lanes that its reader keeps: else that one makes a copy of it all.
+        # Many rows are exchanged in the lanes that their reader keeps: else it would copy them all.
         taken = place.shards[0].takes(self.places[i].none.updates.shape[1]) if self.streams else None
         return Routing(place.route, taken)
 
@@ -299,11 +299,11 @@ class Scope:
         interval: Interval,
         routed: dict[tuple[int, int], Delta] | None = None,
     ) -> Pass:
-        """Take one shard through a stage, and return what its places gave.
+        """Take one shard through a stage, and return the result.
 
-        `deltas` has what the stage reads of others, `late` what was held for these rounds, `routed` what was brought to this shard, by
-        place and input. All of it is taken out.
-        Touches nothing that another shard looks at: threads may do it.
+        `deltas` has the updates that the stage reads of others, `late` those held for these rounds, `routed` those exchanged for this shard, by
+        place and input. All of them are removed.
+        Shards share nothing here, so threads may take them at once.
         """
         result, places = Pass(), self.places
         waiting = _begun(stage, deltas, routed, due, late)
@@ -314,15 +314,15 @@ class Scope:
             place = places[index]
             if place.shards:
                 called, given, brought = index in due, [], routed if place.route else None
-                for i, none in place.reads:  # no comprehension: it is a call, for each of many places
+                for i, none in place.reads:  # no comprehension: that is a call for each of many places
                     delta = deltas.get(i) if brought is None else brought.pop((index, i), None)
                     if delta is None:
                         given.append(none)
-                    else:  # what has no updates is in neither
+                    else:  # a place without updates is in neither
                         called = True
                         given.append(delta)
                     del delta
-                for i in stage.frees[at]:  # who reads them last may write over them
+                for i in stage.frees[at]:  # their last reader may overwrite them
                     deltas.pop(i, None)
                 found = self._stepped(index, place, shard, given, interval, result) if called else None
             else:
@@ -375,7 +375,7 @@ class Scope:
         return self._here(index, found, interval.rounds, result) if place.shifts else found
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
-        """Take parts of what is fed, by place, through a stage whose operators keep nothing; return what each gave, by shard."""
+        """Take parts of the inputs, by place, through a stage whose operators keep nothing; return the results of each part, by shard."""
         count, ways = self.workers.count, self._ways(stage)
 
         def dealing(shard: int, found: Pass) -> Pass:
@@ -387,7 +387,7 @@ class Scope:
             return found
 
         def go(shard: int) -> list[Pass]:
-            # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
+            # Adjacent parts: so a file that is read from its beginning on is read once.
             own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
             return [dealing(shard, through(shard, index, part)) for index, part in own]
 
@@ -399,7 +399,7 @@ class Scope:
     def through_first(
         self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval
     ) -> Pass:
-        """Take a part of what a place is fed through a stage whose operators keep nothing; in columns where all that read it take these."""
+        """Take a part of a place's input through a stage whose operators keep nothing; in columns where all its readers take columns."""
         if not isinstance(found, Columns):
             delta = Delta(found)
         elif self._takes_columns(stage, shard, index):
@@ -411,14 +411,14 @@ class Scope:
         return self.through(stage, shard, {index: delta}, {}, (), interval)
 
     def _takes_columns(self, stage: Stage, shard: int, index: int) -> bool:
-        """Return whether all that read a place take columns."""
+        """Return whether all readers of a place take columns."""
         if index in self.kept or index in stage.exports:
             return False
         readers = (self.places[i] for i in stage.places if index in self.places[i].inputs)
         return all(place.shards and place.shards[shard].takes_columns for place in readers)
 
     def _ways(self, stage: Stage) -> dict[int, dict[int, Routing]]:
-        """Return the places of a stage that others read only where groups are whole, each with its readers: a part is dealt as soon as it is read."""
+        """Return the places of a stage all of whose readers need an exchange, each with its readers: a part is dealt as soon as it is read."""
         readers = [index for index in range(len(self.places)) if index not in stage.members]
         others = {i for index in readers if not self.places[index].route for i in self.places[index].inputs}
         return {
@@ -427,7 +427,7 @@ class Scope:
         }
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
-        """Yield what was counted of each place that has a name, and of those in scopes within."""
+        """Yield the counts of each named place, and of those in scopes within."""
         for place in self.places:
             if place.name:
                 for count in place.counts.values():
@@ -486,7 +486,7 @@ def _begun(
     due: Iterable[int],
     late: Iterable[int],
 ) -> int:
-    """Return the bits of the places that a shard looks at first: those that read something, or are called. Take out what has no updates."""
+    """Return the bits of the places that a shard steps first: those with updates to read, and those called. Remove entries without updates."""
     found, begins = 0, stage.begins
     for index in [*deltas]:
         if len(deltas[index].updates):

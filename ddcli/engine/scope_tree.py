@@ -29,24 +29,24 @@ Path = tuple[int, ...]
 """The places of the loops that lead to a scope, outermost first; one more number leads to a place in it."""
 
 Memos: TypeAlias = "dict[tuple[Path, int], Memo]"
-"""What reductions in loops must know of rounds that others stepped, by place and shard."""
+"""The knowledge of reductions in loops about rounds that other workers stepped, by place and shard."""
 
 HERE = "here"
-"""With the shard that gave it."""
+"""With the shard that emitted it."""
 BROUGHT = "brought"
-"""With the shard that owns the key by which the place wants it."""
+"""With the shard that owns the key by which the place reads it."""
 LATE = "late"
-"""Given by the place itself, for a later round."""
+"""Emitted by the place itself, for a later round."""
 APART = "apart"
-"""For a variable, dealt by whole records, to be summed up."""
+"""For a variable, dealt by whole records, to be consolidated."""
 CALLED = "called"
-"""Keys of groups to be looked at."""
+"""Keys of groups to evaluate."""
 KEPT = "kept"
-"""What the place's traces took in in this interval."""
+"""The updates that the place's traces took in in this interval."""
 
 
 class Address(NamedTuple):
-    """Where updates wait for a shard: at a place, as what, for which rounds. Of what is kept, `trace` says by which of its traces."""
+    """The address at which updates wait for a shard: a place, their kind, their rounds; for kept updates also `trace`, the number of the trace."""
 
     place: Path
     what: str
@@ -56,7 +56,7 @@ class Address(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """That an operator has something to do in some rounds, in one shard."""
+    """A call of an operator in some rounds, in one shard."""
 
     place: Path
     rounds: Rounds
@@ -64,26 +64,26 @@ class Wake(NamedTuple):
 
 
 class Exchange(Protocol):
-    """Updates that are put away until their shard is taken through a stage. Threads may add at once."""
+    """Updates that are stored until their shard goes through a stage. Threads may add at once."""
 
     def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
-        """Put updates away, whose data has a layout; the values behind their hashes are in `pool`."""
+        """Store updates, whose data has a layout; the values behind their hashes are in `pool`."""
 
     def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
-        """Return all that was added, None for nothing, with its values in `pool`; the `last` time nothing is left."""
+        """Return all added updates, or None, with their values in `pool`; the `last` call removes them."""
 
     def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
-        """Return what was added each time, as it was."""
+        """Return the updates of each call of `add`, as they were."""
 
 
 @dataclass
 class Nest:
-    """A prepared scope and those within it, and what of their structure is asked for in each round."""
+    """A prepared scope and those within it, and facts of their structure that each round needs."""
 
     scope: Scope
     scopes: dict[Path, Scope] = field(default_factory=dict)
     origins: dict[Path, Path] = field(default_factory=dict)
-    """Of each place at which an arrangement enters a loop: the place outside where it is."""
+    """For each place at which an arrangement enters a loop, the place of the arrangement outside."""
     _loops: dict[Path, LoopScope] = field(default_factory=dict)
     _beginning: dict[Path, list[tuple[int, Operator]]] = field(default_factory=dict)
     _closing: dict[Path, list[Operator]] = field(default_factory=dict)
@@ -120,11 +120,11 @@ class Nest:
 
     @cached_property
     def is_flat(self) -> bool:
-        """Whether all of it is one stage of one shard."""
+        """Whether the nest is one stage of one shard."""
         return len(self.scopes) == 1 and self.is_single(())
 
     def is_single(self, path: Path) -> bool:
-        """Return whether a scope has one stage and one shard: then what waits in it waits for both."""
+        """Return whether a scope has one stage and one shard: then all updates that wait in it are for these."""
         scope = self.scopes[path]
         return len(scope.stages) == 1 and scope.workers.count == 1
 
@@ -139,7 +139,7 @@ class Nest:
     def closing(self, path: Path) -> list[Operator]:
         """Return the operators of a scope that do something when an interval ends.
 
-        Reductions in loops are first: they let go of copies of what the traces then put together.
+        Reductions in loops are first: they release copies of batches that the traces then merge.
         """
         found = self._closing.get(path)
         if found is None:
@@ -149,7 +149,7 @@ class Nest:
         return found
 
     def close(self, path: Path, interval: Interval) -> None:
-        """Let a scope and those within let go of what nobody reads before the interval's upper."""
+        """Have a scope and those within release what nobody reads from the interval's upper on."""
         for inner in self.below(path):
             for operator in self.closing(inner):
                 operator.close(interval)
@@ -159,15 +159,15 @@ class Nest:
         return self._loops[path]
 
     def inputs(self, path: Path) -> list[Path]:
-        """Return the places around that a loop reads: its variables' initials, then what else enters."""
+        """Return the outer places that a loop reads: its variables' initials, then the other entries."""
         return [(*path[:-1], index) for index in self.scopes[path[:-1]].places[path[-1]].inputs]
 
     def given(self, path: Path) -> frozenset[Path]:
-        """Return the places around that a loop reads, each once."""
+        """Return the outer places that a loop reads, each once."""
         return self._given[path]
 
     def arriving(self, path: Path) -> tuple[tuple[Path, Path], ...]:
-        """Return the places at which arrangements enter a loop, each with where it is outside."""
+        """Return the places at which arrangements enter a loop, each with the place of the arrangement outside."""
         return self._arriving[path]
 
     def below(self, path: Path) -> tuple[Path, ...]:
@@ -179,7 +179,7 @@ class Nest:
         return self._feeds[path]
 
     def fed(self, path: Path) -> Sequence[Handle]:
-        """Return the handles of a loop's variables, then of what else enters, as `inputs` has what comes to each."""
+        """Return the handles of a loop's variables, then of the other entries, in the order of `inputs`."""
         return self.loop(path).fed
 
     def leaving(self, path: Path, stage: int) -> tuple[int, ...]:
@@ -187,7 +187,7 @@ class Nest:
         return self._gives[path][stage]
 
     def is_sent(self, path: Path, stage: Stage) -> bool:
-        """Return whether all that a stage of a loop computes is sent to its readers at once, and nothing of it leaves the loop."""
+        """Return whether all updates of a stage of a loop are sent to their readers at once, and none leaves the loop."""
         here = {index for index in stage.members if (*path, index) in self.origins}
         return stage.members <= self.feeds(path) - here and self.scopes[path].kept.isdisjoint(stage.members)
 
@@ -207,5 +207,5 @@ class Nest:
 
 
 def _does(operator: Operator, method: str) -> bool:
-    """Return whether an operator does anything when a method is called that does nothing where an operator keeps nothing."""
+    """Return whether an operator overrides a method that by default does nothing."""
     return getattr(type(operator), method) is not getattr(Stateless, method)

@@ -15,5 +15,5 @@ PUBLIC = b""
 
 
 def new_secret() -> bytes:
-    """Return a secret that nobody knows."""
+    """Return a new random secret."""
     return urandom(SIZE)

@@ -1,4 +1,4 @@
-"""Updates in shards: brought to where their keys are whole, spread evenly, and put together again."""
+"""Updates in shards: exchanged by key, spread evenly, and put together."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Routing(NamedTuple):
-    """How updates come to a reader that needs its groups whole: to the shard of the lanes of their `route`, and as they are `taken`, if they are."""
+    """How updates are exchanged for a reader that needs its groups whole: `route` are the lanes whose hash is the shard, `taken` those that are copied, None for all."""
 
     route: tuple[int, ...]
     taken: TakenLanes | None = None
 
 
 class DealtDelta(Delta):
-    """A part of a load that was dealt to the shards of each reader, by its place, and waits packed. It is read by them alone, once by each."""
+    """A part of a load that was dealt to the shards of each reader, by its place, and waits packed. Only they read it, each once."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class DealtDelta(Delta):
 
 
 def dealt_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> DealtDelta:
-    """Return updates dealt to so many shards of each reader, in the lanes that it takes. Those that deal alike share what they hold."""
+    """Return updates dealt to so many shards of each reader, in the lanes that it takes. Readers with equal routings share the parts."""
     made = {way: _dealt_packed(delta.updates, way, count) for way in set(readers.values())}
     held = {reader: made[way] for reader, way in readers.items()}
     return DealtDelta(held, delta.distinct, delta.inserts)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def _dealt_packed(updates: np.ndarray, way: Routing, count: int) -> list[PackedR
 
 
 class Arriving(NamedTuple):
-    """What is brought to a shard and waits packed until the shard is stepped: then it is sorted as its reader takes it."""
+    """The exchanged updates of a shard, which wait packed until the shard is stepped: then they are sorted for their reader."""
 
     parts: list[PackedRows]
     taken: TakenLanes | None
@@ -67,13 +67,13 @@ class Arriving(NamedTuple):
         return sum(map(len, self.parts))
 
     def arrived(self, rooms: Rooms) -> Delta:
-        """Return the updates, which lie in memory that was used before."""
+        """Return the updates, in reused memory."""
         found = kernels.unpacked(self.parts, self.taken.by if self.taken else 0, rooms.matrix)
         return Delta(found, inserts=self.inserts, taken=self.taken is not None)
 
 
 def brought(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers) -> Sequence[Delta | Arriving]:
-    """Bring updates to the shards of a reader. Those of a load were dealt as they were read: they arrive when a shard is stepped."""
+    """Exchange updates for a reader. Those of a load were dealt as they were read: they are unpacked when a shard is stepped."""
     found = list(deltas)
     if not any(isinstance(delta, DealtDelta) for delta in found):
         return exchanged(found, way, workers)
@@ -93,7 +93,7 @@ def brought(deltas: Iterable[Delta], reader: int, way: Routing, workers: Workers
 
 
 def exchanged(deltas: list[Delta], way: Routing, workers: Workers) -> Deltas:
-    """Bring each update to the shard that owns its key, and let go of what it was in."""
+    """Exchange updates by key, and release their old matrices."""
     inserts = all(delta.inserts or not delta.rows for delta in deltas)
 
     def sources() -> Iterator[np.ndarray]:
@@ -119,14 +119,14 @@ def joined(parts: Sequence[Deltas]) -> Deltas:
 
 
 def drained(parts: Sequence[Deltas]) -> Iterator[Delta]:
-    """Yield what is in parts, and take it out of them, so that whoever is done with it lets go of its memory."""
+    """Yield the deltas of parts, and remove them from there, so that the caller can release their memory."""
     for deltas in parts:
         while deltas:
             yield deltas.pop(0)
 
 
 def summed(deltas: Sequence[Delta]) -> Delta:
-    """Return updates in one; those without rows are passed over."""
+    """Return deltas as one; those without rows are skipped."""
     filled = [delta for delta in deltas if delta.rows]
     if len(filled) == 1:
         return filled[0]

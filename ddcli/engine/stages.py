@@ -1,10 +1,10 @@
 """Stages: the operators that a shard passes through together, between one exchange and the next.
 
-An operator that needs its groups whole reads what all shards gave, so it is of a later stage than they; so is a scope within,
+An operator that needs its groups whole reads the updates of all shards, so it is of a later stage than they; so is a scope within,
 which takes all shards at once. All others stay with the shard that they read.
 
-Much in memory goes through smaller stages: places of one level that share nothing are stages of their own, one after the other, so
-that only what one of them works on is there at once.
+Large steps in memory have smaller stages: places of one level that share nothing are stages of their own, one after the other, so
+that only the working set of one of them is in memory at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Stage:
     """Places of one level, or some that share nothing with the others, in order; a scope within is alone.
 
     `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
-    that later stages read. `frees` says, by place, what nobody of the stage reads after it. `seals` are the places, of this or
-    earlier stages, that nobody reads after this one. The `first` level reads nothing but what is fed, row by row: any cut will do.
+    that later stages read. `frees` has, by place, the places whose updates it is the last of the stage to read. `seals` are the places, of this or
+    earlier stages, that nobody reads after this one. The `first` level reads only inputs, row by row, so they may be cut anywhere.
 
-    Of a few rows most places have nothing to do. A bit stands for a place, in order: `begins` has those to look at where a place has
-    something at first, `goes_on` those that read its updates.
+    Of a few rows most places have no work. A bit stands for a place, in order: `begins` has the places to step first where a place has
+    updates at first, `goes_on` those that read its updates.
     """
 
     places: tuple[int, ...]
@@ -50,9 +50,9 @@ class Stage:
 
 
 def stages(places: Sequence[Place], *, sharded: bool, apart: bool = False) -> list[Stage]:
-    """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart.
+    """Return the stages in their order; with one shard nothing is exchanged, and only scopes within are stages of their own.
 
-    With `apart` those of one level that share nothing are apart.
+    With `apart` places of one level that share nothing are stages of their own, too.
     """
     numbers, first = _numbers(places, sharded=sharded, apart=apart)
     last = list(numbers)
@@ -103,7 +103,7 @@ def stages(places: Sequence[Place], *, sharded: bool, apart: bool = False) -> li
 
 
 def _numbers(places: Sequence[Place], *, sharded: bool, apart: bool) -> tuple[list[int], int]:
-    """Return the stage of each place, and how many stages, the first ones, read nothing but what is fed."""
+    """Return the stage of each place, and how many of the first stages read only inputs."""
     levels = [0] * len(places)
     for index, place in enumerate(places):
         above = max((levels[i] for i in place.inputs if i != index), default=0)

@@ -1,10 +1,10 @@
 """Times and frontiers: the lattice that updates live in.
 
 A time is a tuple of integers, ordered component by component: (0, 1) and (1, 0) are not comparable. `join` is the
-least time after both, `meet` the greatest before both. A frontier is an antichain of times, and promises: no update will
+least time after both, `meet` the greatest before both. A frontier is an antichain of times, and promises that no update will
 appear any more at a time that is not at or after one of them. The empty frontier is after everything: closed.
 
-Frontiers form a lattice as well, by what they still allow: `join` allows what both do, `meet` what either does.
+Frontiers form a lattice as well, by the times that they still allow: `join` allows those that both do, `meet` those that either does.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def advance(time: Time, since: Frontier) -> Time:
 def box(corner: Time) -> Frontier:
     """Return the frontier that closes the times before `corner` in every coordinate, and no others.
 
-    Times beside the box stay open, however early their other coordinates are. So a box lets no time be advanced: what
-    was at (0, 0) and at (1, 0) is still distinct at (0, 7).
+    Times beside the box stay open, however early their other coordinates are. So no time can be advanced to a box: updates
+    at (0, 0) and at (1, 0) are still distinct at (0, 7).
 
     >>> box((3, 4)) == Frontier([(3, LEAST), (LEAST, 4)])
     True
@@ -97,7 +97,7 @@ class Frontier:
             object.__setattr__(self, "elements", times)
             return
         kept: list[Time] = []
-        # In lexicographic order whatever is before a time comes before it.
+        # In lexicographic order every time comes after those that are before it.
         for time in sorted(set(times)):
             if not any(less_equal(element, time) for element in kept):
                 kept.append(time)
@@ -116,7 +116,7 @@ class Frontier:
         return len(self.elements)
 
     def insert(self, time: Time) -> Frontier:
-        """Return the frontier that also allows `time` and what is after it."""
+        """Return the frontier that also allows `time` and all times after it."""
         return self if self.less_equal(time) else Frontier((*self.elements, time))
 
     def less_equal(self, time: Time) -> bool:
@@ -144,12 +144,12 @@ class Frontier:
         return Frontier((*self.elements, *other.elements))
 
     def as_time(self) -> Time:
-        """Return the greatest time at or before all elements: the one to advance to, and the element itself where there is one."""
+        """Return the greatest time at or before all elements: the one to advance to; of one element that element itself."""
         assert self.elements, "a closed frontier is no time"
         return self.elements[0] if len(self.elements) == 1 else reduce(meet, self.elements)
 
     def corners(self) -> tuple[Time, ...]:
-        """Return the largest boxes of closed times, each by its corner, which is no part of it: what people read.
+        """Return the largest boxes of closed times, for people, each by its corner, which is not part of it.
 
         A time is closed when it is before some corner in every coordinate; a side without an end is at `BEYOND`. None where
         no time is closed.
@@ -160,7 +160,7 @@ class Frontier:
         assert self.elements, "a closed frontier has no corners"
         found = {(BEYOND,) * len(self.elements[0])}
         for element in self.elements:
-            # A box that holds the element is cut in each coordinate in turn to what is before it there.
+            # A box that contains the element is cut in each coordinate in turn to the times before the element.
             cut = {corner for corner in found if not all(x < y for x, y in zip(element, corner, strict=True))}
             for corner in found - cut:
                 cut |= {(*corner[:at], x, *corner[at + 1 :]) for at, x in enumerate(element) if x > LEAST}

@@ -1,7 +1,7 @@
 """Updates in transit: those between the stages of a step out of core, and between the rounds of its loops.
 
-In memory an operator goes from stage to stage and from round to round as it is. Out of core it is put off: what its traces took in,
-which groups are to be looked at and when. Whoever takes its shard next, in this process or another, recalls it from that.
+In memory an operator lives from stage to stage and from round to round. Out of core its knowledge is stored: the updates that its traces took in,
+the groups to evaluate in later rounds. The next worker of its shard, in this process or another, restores the operator from these.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 LANES = Layout({})
-"""Of keys: nobody asks for the values behind their hashes before he has read the groups, which bring them."""
+"""The layout of keys, without types: the values behind their hashes are not needed before the groups are read, which have them."""
 
 
 @dataclass
 class Transit:
-    """What a step out of core puts away and finds again: updates by place and shard, and operators between rounds.
+    """The stored data of a step out of core: updates by place and shard, and operators between rounds.
 
     `give` receives the outputs' updates, by place and shard, `hand_over` each trace that is done with this step. `pools` has
     one for each shard, forgotten after each task that filled it.
@@ -49,12 +49,12 @@ class Transit:
     hand_over: Callable[[Trace], None]
     memos: Memos = field(default_factory=dict)
     wakes: list[Wake] = field(default_factory=list)
-    """When which operators of loops have something to do, as they say."""
+    """The calls that operators of loops have asked for."""
     nest: Nest = field(init=False)
     readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The readers that need a place's updates dealt by key."""
     _found: set[tuple[Path, int]] = field(default_factory=set)
-    """The operators of loops that go on where others were, by shard."""
+    """The restored operators of loops, by shard."""
 
     def __post_init__(self) -> None:
         scope = self.scope
@@ -68,7 +68,7 @@ class Transit:
                     self.readers[*path, place.inputs[0]].append(index)
 
     def resumed(self, place: Path, shard: int, updates: np.ndarray) -> Delta:
-        """Return what was put away as it was: where it is an arrangement's batch, that is what the trace will take in."""
+        """Return stored updates unchanged: an arrangement's batch is what its trace will take in."""
         for operator in self.operator(place, shard):
             if operator.shared:
                 if isinstance(operator, Keeping):
@@ -88,14 +88,14 @@ class Transit:
             self.stays(place, shard, updates, rounds)
 
     def deal(self, at: Address, updates: np.ndarray, layout: Layout, lanes: Sequence[int]) -> None:
-        """Send updates of a shard to an address, each to the shard that some of its lanes say."""
+        """Send updates of a shard to an address, each to the shard of some of its lanes."""
         parts = kernels.exchange([updates], tuple(lanes), self.scope.workers.count)
         for to, part in enumerate(parts):
             if len(part):
                 self.exchange.add(at._replace(shard=to), part, layout, self.pools[at.shard])
 
     def stays(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds = ()) -> None:
-        """Put updates away for the readers in the same shard."""
+        """Store updates for the readers in the same shard."""
         self.exchange.add(Address(place, HERE, shard, rounds), updates, self.layout(place), self.pools[shard])
 
     def layout(self, place: Path) -> Layout:
@@ -112,7 +112,7 @@ class Transit:
         return shards[shard : shard + 1]
 
     def go_on(self, place: Path, shard: int, interval: Interval) -> None:
-        """Bring an operator of a loop to where the workers that stepped it before in this interval left it, up to its rounds."""
+        """Restore an operator of a loop to its state after the earlier rounds of this interval, which other workers may have stepped."""
         path, rounds = place[:-1], interval.rounds
         if not path or (place, shard) in self._found:
             return
@@ -121,9 +121,9 @@ class Transit:
             self.recall(operator, place, shard, interval.at(rounds[: len(path)]))
 
     def seal(self, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
-        """Have traces take in what is new, and hand them over: those that others read when all of them have, others at once.
+        """Have traces take in the new updates, and hand them over: shared ones when all readers are done, others at once.
 
-        Those of a loop are put off: they go on in its next rounds.
+        Those of a loop are stored: they continue in its next rounds.
         """
         for index in {*stage.members, *stage.seals}:
             for operator in self.operator((*path, index), shard):
@@ -138,7 +138,7 @@ class Transit:
                         self.hand_over(trace)
 
     def forget(self, shard: int) -> None:
-        """Let go of the values of a shard that is done, and of what was recalled of it: a task may take other shards after it."""
+        """Release the values of a finished shard, and its restored operators: a task may take other shards after it."""
         self.pools[shard].forget()
         for place, owner in [found for found in self._found if found[1] == shard]:
             self._found.discard((place, owner))
@@ -149,7 +149,7 @@ class Transit:
                     trace.resume(())
 
     def recall(self, operator: Operator, place: Path, shard: int, interval: Interval) -> None:
-        """Return to an operator the work that was put off in rounds earlier than the interval's."""
+        """Return to an operator the work that was stored in rounds earlier than the interval's."""
         pool, rounds = self.pools[shard], interval.rounds
         if isinstance(operator, Entered):
             origin = self.nest.origins[place]
@@ -168,7 +168,7 @@ class Transit:
             operator.revisiting.recall(interval, {rounds: keys} if keys else {}, self.memos.get((place, shard)))
 
     def put_off(self, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
-        """Put off what others must know of an operator's rounds; `but` those rounds of the loops around are over."""
+        """Store what the next workers must know of an operator's rounds; the rounds `but` of the loops around are over."""
         pool = self.pools[shard]
         for at, trace in enumerate(operator.traces):
             assert trace.layout is not None, "the traces of a state have layouts"

@@ -1,4 +1,4 @@
-"""Workers: the threads that step the shards of an operator side by side. Kernels let go of the interpreter's lock."""
+"""Workers: the threads that step the shards of an operator side by side. Kernels release the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = 2_000
 """Rows below which it takes longer to wake a thread than to do its work."""
 
 LARGE = 1 << 40
-"""Rows that are worth a thread: where each task is."""
+"""A number of rows that is always worth a thread."""
 
 
 def processors() -> int:
@@ -24,7 +24,7 @@ def processors() -> int:
 
 
 class Allowed:
-    """How many threads this process is to compute in, as the run that it does last has asked for."""
+    """The number of threads that the latest run of this process asked for."""
 
     threads = processors()
 
@@ -45,7 +45,7 @@ class Workers:
         """Return the results of `task` for each of the `shards`, in their order; `rows` is the amount of work."""
         if self._threads is None or len(shards) < 2 or rows < FEW:
             return [task(shard) for shard in shards]
-        waiting = iter(list(shards))  # of a list, so that threads may ask for the next one at the same time
+        waiting = iter(list(shards))  # of a list, whose iterator is safe in threads
         results: dict[int, T] = {}
 
         def work() -> None:
@@ -56,7 +56,7 @@ class Workers:
         try:
             work()
         finally:
-            # All of them are done with their traces before anyone hears of a failure; those that have not begun find nothing left to do.
+            # All threads are done with their traces before a failure is raised; threads that have not begun find no work left.
             errors = [future.exception() for future in futures if not future.cancel()]
         for error in errors:
             if error is not None:
@@ -64,7 +64,7 @@ class Workers:
         return [results[shard] for shard in shards]
 
     def close(self) -> None:
-        """Let the threads go: from now on all is done in the thread that asks for it."""
+        """End the threads: from now on tasks run in the calling thread."""
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None

@@ -42,8 +42,8 @@ def nearest(
     `sources` are sorted by [key | value | time | diff], with one time lane, a value beginning with the side and `lanes` lanes of the
     order. All but the last count whatever their times; of the last, rows of a time not after the probe's. Probe p, a row [order | strict
     | time], has its key's right rows in bounds[p]. Nearest are those with the greatest order that is at the probe's or before it, or if
-    it is strict before it, whose count is positive. `near` and `far` have the least times of the last source's rows, so many together. `cursor`
-    has 2 rows of a lane a source, at least two. Returns how many rows, NO_ROOM or OVERFLOW.
+    it is strict before it, whose count is positive. `near` and `far` have the least time of each NEAR and NEAR * NEAR rows of the last source. `cursor`
+    has 2 rows of a lane a source, at least two. Returns the number of rows, NO_ROOM or OVERFLOW.
     """
     places = cursor[0]
     counts = cursor[1]
@@ -101,7 +101,7 @@ def met(
 
     `sources` are as for `nearest`. Change c, a row [order | time], has its key's right rows in rights[c] and its left ones in lefts[c].
     They are those between it and the next place with right rows, before the time or at it, and of times before the change's. The diff is that
-    of each update: what adds up to nothing is not left out. Returns how many rows, NO_ROOM, or OVERFLOW for a diff that can't be negated.
+    of each update: rows that cancel are not left out. Returns the number of rows, NO_ROOM, or OVERFLOW for a diff that can't be negated.
     """
     places = cursor[0]
     counts = cursor[1]

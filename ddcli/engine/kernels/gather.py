@@ -25,7 +25,7 @@ LARGE: Final = 1 << 20
 
 @kernel("MMV")
 def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
-    """Write start and end of the rows of each key that has some, one pair after the other; return the number of rows."""
+    """Write the start and the end of the rows of each key that has rows, one pair after the other; return the number of rows."""
     nk = keys.shape[1]
     n = m.shape[0]
     step_m = n // (8 * keys.shape[0] + 1) + 1
@@ -55,7 +55,7 @@ def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
 
 @kernel("MMMV")
 def meeting(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out: np.ndarray) -> int:
-    """Write the numbers of those ranges [lows[i], highs[i]] that have one of the sorted keys; return how many. `lows` ascend."""
+    """Write the numbers of the ranges [lows[i], highs[i]] that contain one of the sorted keys; return how many they are. `lows` ascend."""
     lanes = keys.shape[1]
     count = keys.shape[0]
     step = count // (8 * lows.shape[0] + 1) + 1
@@ -95,7 +95,7 @@ def count_positive(m: np.ndarray) -> int:
 
 @kernel("LM")
 def count_bounds(sources: list[np.ndarray], bounds: np.ndarray) -> int:
-    """Return how many rows `bounds` names, or -1 if one of them isn't there."""
+    """Return how many rows `bounds` names, or -1 if one of them does not exist."""
     total = 0
     for g in range(bounds.shape[0]):
         for s in range(len(sources)):
@@ -134,7 +134,7 @@ def first_keys(m: np.ndarray, out: np.ndarray) -> int:
 
 @kernel("MVM")
 def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
-    """Copy the given lanes of every row; -1 if one of them isn't there."""
+    """Copy the given lanes of every row; return -1 if a lane does not exist."""
     for c in range(lanes.size):
         if not 0 <= lanes[c] < m.shape[1]:
             return -1
@@ -146,7 +146,7 @@ def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
 
 @kernel("MVM")
 def turn_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
-    """Copy the given lanes, each to a row of `out`; -1 if one of them isn't there. Of each row of `m` the cache is filled once."""
+    """Copy the given lanes, each to a row of `out`; return -1 if a lane does not exist. Each row of `m` is brought into the cache once."""
     for c in range(lanes.size):
         if not 0 <= lanes[c] < m.shape[1]:
             return -1
@@ -161,7 +161,7 @@ def turn_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
 
 @kernel("MVVM")
 def add_to_lanes(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, out: np.ndarray) -> int:
-    """Copy the given lanes of every row, a number added to each; -1 if a lane isn't there, -2 where a sum leaves 64 bits."""
+    """Copy the given lanes of every row, a number added to each; return -1 if a lane does not exist, -2 if a sum overflows 64 bits."""
     for c in range(lanes.size):
         if not 0 <= lanes[c] < m.shape[1]:
             return -1
@@ -197,7 +197,7 @@ def add_in_place(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, row: np.
 
 @kernel("MVVM")
 def copy_lanes_of(m: np.ndarray, rows: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
-    """Copy the given lanes of the given rows; -1 if one of them isn't there."""
+    """Copy the given lanes of the given rows; return -1 if a row or a lane does not exist."""
     for c in range(lanes.size):
         if not 0 <= lanes[c] < m.shape[1]:
             return -1
@@ -212,10 +212,10 @@ def copy_lanes_of(m: np.ndarray, rows: np.ndarray, lanes: np.ndarray, out: np.nd
 
 @kernel("MMV")
 def rows_that_compare(m: np.ndarray, comparisons: np.ndarray, out: np.ndarray) -> int:
-    """Write the numbers of the rows for which all comparisons hold; return how many, or -1 where a lane isn't there.
+    """Write the numbers of the rows for which all comparisons hold; return how many they are, or -1 if a lane does not exist.
 
-    A comparison is [lane, orders, lane or -1, number]: the orders are the sum of LESS, EQUAL and GREATER, as far as they
-    hold, of the first lane beside the other, or beside the number.
+    A comparison is [lane, orders, lane or -1, number]. It compares the first lane with the other one, or with the number where that is -1;
+    `orders` is the sum of those of LESS, EQUAL and GREATER for which it holds.
     """
     for k in range(comparisons.shape[0]):
         if not (0 <= comparisons[k, 0] < m.shape[1] and -1 <= comparisons[k, 2] < m.shape[1]):
@@ -243,7 +243,7 @@ def rows_that_compare(m: np.ndarray, comparisons: np.ndarray, out: np.ndarray) -
 def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
     """Return the rows of `m`, sorted by its first `nk` lanes, whose key is a row of the sorted, distinct matrix `keys`.
 
-    Gives `m` itself where it keeps all of it.
+    Returns `m` itself where every row is kept.
 
     >>> gather(np.array([[1, 5], [2, 6], [2, 7]]), 1, np.array([[2], [3]])).tolist()
     [[2, 6], [2, 7]]
@@ -260,9 +260,9 @@ def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
 
 
 def locate(keys: np.ndarray, sources: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return where the rows of the sorted, distinct `keys` are in sorted matrices, (keys, 2 * sources), and how many they are.
+    """Return the bounds of the rows of the sorted, distinct `keys` in sorted matrices, (keys, 2 * sources), and the number of these rows.
 
-    The bounds are begin and end of a key's rows in each source by turns.
+    A row of the bounds has the begin and the end of a key's rows in each source by turns.
 
     >>> locate(np.array([[2], [3]]), [np.array([[1, 5], [2, 6], [2, 7]])])
     (array([[1, 3],
@@ -316,7 +316,7 @@ def select(m: np.ndarray, comparisons: np.ndarray) -> np.ndarray:
 
 
 def inserted(m: np.ndarray) -> int:
-    """Return how many updates insert: their diff, the last lane, is positive.
+    """Return how many updates are insertions: their diff, the last lane, is positive.
 
     >>> inserted(np.array([[7, 0, 2], [8, 0, -1]]))
     1
@@ -355,7 +355,7 @@ def turned(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
 
 
 def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, *, owned: bool = False) -> np.ndarray | None:
-    """Return the given lanes of every row, with a number added to each; None where a sum leaves 64 bits.
+    """Return the given lanes of every row, with a number added to each; None if a sum overflows 64 bits.
 
     Where all lanes are given, each once, a matrix that is `owned`, which nobody else reads, becomes the result.
 

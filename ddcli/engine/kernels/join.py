@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
     from ddcli.engine.jit.errors import DiffOverflow
 
-# Words of the state in which a join that is out of room is left, to be gone on with.
+# Words of the state from which a join continues that ran out of room.
 LEFT, RIGHT = 0, 1  # which batches
-X, X_END, Y, Y_END = 2, 3, 4, 5  # rows of the key in both; no key is begun while X_END <= X
-P, Q = 6, 7  # first rows of the pair of values that is next
+X, X_END, Y, Y_END = 2, 3, 4, 5  # rows of the key on both sides; no key has begun while X_END <= X
+P, Q = 6, 7  # first rows of the next pair of values
 COUNT, NEED = 8, 9  # rows written, room that the next pair needs
 STATE: Final = 10
 DONE, MORE, OVERFLOW, SUM_OVERFLOW = 0, 1, -1, -2
 SETTLED_ROWS: Final = 4096  # rows of a key up to which they are consolidated in place; later sorts are better at more
-MANY: Final = 4096  # rows of the smaller side from which on there is room at once for those of the larger one
-SPARSE: Final = 8  # how many times more rows than its partner make a side be searched in large steps
+MANY: Final = 4096  # rows of the smaller side from which on room for those of the larger one is allocated at once
+SPARSE: Final = 8  # a side with this many times its partner's rows is searched in large steps
 
 
 @inline
@@ -83,7 +83,7 @@ def pair_in_time(
 ) -> int:
     """Write the changes of the product of two values' multiplicities, both given in order of their one time lane.
 
-    Gives the row after the last one written, or OVERFLOW.
+    Returns the row after the last one written, or OVERFLOW.
     """
     da = a.shape[1] - 1
     db = b.shape[1] - 1
@@ -164,7 +164,7 @@ def pair_of_any_times(
 def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
     """Consolidate out[first:last], whose lanes before `lane` are all equal, in place; return its new end.
 
-    Or OVERFLOW, with the two rows that can't be added at `first`.
+    Returns OVERFLOW, with the two rows that can't be added at `first`, where a diff overflows.
     """
     d = out.shape[1] - 1
     gap = 1
@@ -193,7 +193,7 @@ def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
 
 @inline
 def precedes(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
-    """Say whether row i is before row j by lanes[first:last]."""
+    """Return whether row i is before row j by lanes[first:last]."""
     for c in range(first, last):
         if m[i, c] != m[j, c]:
             return bool(m[i, c] < m[j, c])
@@ -212,9 +212,9 @@ def join_some(
     out: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Go on joining every left batch with every right one until done (DONE) or out of room (MORE).
+    """Continue to join every left batch with every right one; return DONE, or MORE where there is no room left.
 
-    Or OVERFLOW, with the two rows at P and Q; or SUM_OVERFLOW, with the two rows of the result at COUNT.
+    Returns OVERFLOW where the diffs of the rows at P and Q can't be multiplied, and SUM_OVERFLOW where the two rows of the result at COUNT can't be added.
     """
     room = out.shape[0]
     nt = max(nta, ntb)
@@ -318,11 +318,11 @@ def join(
 ) -> np.ndarray:
     """Join matrices, or the batches of traces, sorted by all lanes and each consolidated, by their first `nk` lanes.
 
-    `a` is [key | values | times | diff], `b` too, with values of its own. Both have `nt` time lanes, or the one nt[0] and the other
-    nt[1]: the side with fewer entered a loop that the other is in. It exists from round 0 on, so the times that it
-    lacks are the other's. A row of the result is the lanes `take` (numbers of lanes of
+    `a` and `b` are [key | values | times | diff], each with values of its own. Both have `nt` time lanes, or `a` has nt[0] and `b` nt[1]:
+    the side with fewer entered a loop from outside. It exists from round 0 on, so the coordinates that it
+    lacks are the other side's. A row of the result is the lanes `take` (numbers of lanes of
     [key | values of a | values of b]), the times' lattice join, and the product of the diffs. Where `take` keeps every key
-    lane, the rows that two batches give are consolidated by key, though not sorted (more than 4096 rows of a key may
+    lane, the rows of each pair of batches are consolidated by key, though not sorted (more than 4096 rows of a key may
     hold equal ones where value lanes are left out). Raises DiffOverflow.
 
     >>> join(np.array([[1, 7, 0, 1]]), np.array([[1, 8, 3, 2]]), 1, 1, np.array([2, 1])).tolist()
@@ -341,7 +341,7 @@ def join_chunks(
     nt: int | tuple[int, int],
     take: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    """Yield the result of `join` in chunks, at least one, of which later ones are larger."""
+    """Yield the result of `join` in chunks, at least one; later ones are larger."""
     lefts = [a] if isinstance(a, np.ndarray) else list(a)
     rights = [b] if isinstance(b, np.ndarray) else list(b)
     nta, ntb = (nt, nt) if isinstance(nt, int) else nt
@@ -351,8 +351,8 @@ def join_chunks(
         yield np.empty((0, width), np.int64)
         return
     settling = settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
-    # Memory is used only as it is written to, so room for much costs little, and spares putting chunks together; asking for very much
-    # at each small step would.
+    # Memory is used only as it is written to: ample room costs little, and spares concatenating chunks. Allocating very much
+    # at each small step would cost more.
     room = 64 + 2 * few + (min(many, SPARSE * few) if many < SPARSE * few or few > MANY else 0)
     state = np.zeros(STATE, np.int64)
     code = MORE
@@ -376,7 +376,7 @@ def settled_overflow(out: np.ndarray, state: np.ndarray) -> DiffOverflow:
 
 @cache
 def settles(data: int, nk: int, take: bytes) -> int:
-    """Return 1 where rows of one key may be equal though their values differ, and their key lanes are all kept."""
+    """Return 1 where `take` keeps all key lanes but not all value lanes, so that rows of one key may become equal; else 0."""
     taken = set(np.frombuffer(take, np.int64).tolist())
     if taken and not (min(taken) >= 0 and max(taken) < data):
         raise ValueError(f"lanes {sorted(taken)} of {data}")

@@ -1,7 +1,7 @@
 """Join the few new rows of both sides with what the other side holds, in one call.
 
-Few rows have few keys: each is sought in all batches of the other side first, so that the misses of the cache overlap, and
-nothing is copied before its matches are known.
+Few rows have few keys. Each is first sought in all batches of the other side, so that cache misses overlap; nothing is copied
+before its matches are known.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pair_few(
     out: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Join `left` with every one of `rights`, and every one of `lefts` with `right`: DONE, or MORE where there is no room.
+    """Join `left` with each of `rights`, and each of `lefts` with `right`; return DONE, or MORE where there is no room.
 
     Few rows, so each key is sought in all of a side's batches before its rows are paired. `keys` and `bounds` are scratch.
     """
@@ -125,7 +125,7 @@ def pair_few(
 
 
 class JoinOfFew:
-    """A join of rows by `nk` key lanes, again and again; `nt` and `take` are as of `join`. Its scratch is made once: one thread at a time joins.
+    """A join by `nk` key lanes that is called many times; `nt` and `take` are as in `join`. Its scratch is allocated once, so only one thread at a time may call it.
 
     >>> one, other, none = np.array([[1, 7, 0, 1]]), np.array([[1, 8, 3, 2]]), np.empty((0, 4), np.int64)
     >>> JoinOfFew(1, (1, 1), np.array([2, 1])).join(one, [other], none, []).tolist()

@@ -1,7 +1,7 @@
-"""The pages of a batch file that its leaves name (see `store.batch.page_index`): which can have a key, where they lie, and whether they are sound.
+"""The pages of a batch file that its leaves name (see `store.batch.page_index`): those that can have a key, their places, their checksums.
 
-A leaf is a row of numbers: with which key each page begins, then of each column where what lies before its pages begins, where that and each page ends,
-with the size of its header, and the checksums of both.
+A leaf is a row of numbers: the key with which each page begins; then, for each column, where the bytes before its pages begin, where these bytes and each page end
+together with the size of its header, and the checksums of both.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def find_pages(
     numbers: np.ndarray,
     sizes: np.ndarray,
 ) -> int:
-    """Write the pages that can have one of the sorted keys: the place of the leaf, the number there, how many rows; return how many pages.
+    """Write the leaf, the number there and the rows of each page that can have one of the sorted keys; return how many pages there are.
 
-    A leaf has `pages` pages of `page` rows, `lanes` lanes of each one's key, and `heights` rows in all; `after` has the key with which the next one begins.
+    A leaf has `pages` pages of `page` rows, `lanes` lanes of each page's key, and `heights` rows in all; `after` has the key with which the next leaf begins.
     """
     found = 0
     k = 0
@@ -81,9 +81,9 @@ def locate_pages(
     starts: np.ndarray,
     table: np.ndarray,
 ) -> int:
-    """Write where pages of a column begin, and as `find_rows` takes them where their values begin and end, their rows, and what lies before the leaf's pages.
+    """Write where pages of a column begin, and, as `find_rows` takes them, where their values begin and end, their rows, and the bytes before the leaf's pages.
 
-    `column` is where the leaf's numbers of the column begin.
+    The leaf's numbers of the column begin at `column`.
     """
     for i in range(places.size):
         place = places[i]
@@ -104,7 +104,7 @@ def locate_pages(
 
 @inline
 def is_sound(data: np.ndarray, start: int, body: int, end: int, checksum: int) -> bool:
-    """Say whether a range of bytes is what was written."""
+    """Return whether a range of bytes has its checksum."""
     if start < 0 or end > data.shape[0] or end < body or body < start:
         return False
     found = np.int64(xxhash64(data, start, end - start))
@@ -124,7 +124,7 @@ def are_sound(
     starts: np.ndarray,
     table: np.ndarray,
 ) -> int:
-    """Return 1 if the pages that were located are what was written, and, of a `numbered` column, what lies before them; else 0."""
+    """Return 1 if the located pages have their checksums, and, of a `numbered` column, the bytes before them too; else 0."""
     sums = column + pages + 2
     known = -1
     for i in range(places.size):

@@ -24,7 +24,7 @@ NEXT_A, NEXT_B, NEXT_OUT = 0, 1, 2
 
 @kernel("MMMVi")
 def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray, rows: int) -> int:
-    """Go on merging until about `rows` more rows are read; return 1 when done, 0 when not, or OVERFLOW at the two next rows."""
+    """Continue a merge until about `rows` more rows are read; return 1 when done, 0 when not, or OVERFLOW where the two next rows can't be added."""
     x = state[NEXT_A]
     y = state[NEXT_B]
     o = state[NEXT_OUT]
@@ -71,7 +71,7 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
             y += 1
             streak = 0
     if result == 0 and (x == na or y == nb):
-        # One side is used up: what is left of the other is copied, as far as the fuel goes.
+        # One side is used up: the rest of the other is copied, as far as the fuel lasts.
         end = min(na, x + max(stop - x - y, 0))
         copy_rows(a, x, end, out, o)
         o += end - x
@@ -92,7 +92,7 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
 def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -> int:
     """Merge any number of batches at once, the least of their next rows each time; return the number of rows written, or OVERFLOW.
 
-    `heads` are the next rows, all 0 at first. After an OVERFLOW the two rows are the first of `out`.
+    `heads` are the next rows, all 0 at first. After an OVERFLOW the two rows that can't be added are the first of `out`.
     """
     d = out.shape[1] - 1
     o = 0
@@ -118,7 +118,7 @@ def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -
 
 
 class Merge:
-    """A two-way merge that is paid for in portions: `work` until it says that it is done, then read `result`.
+    """A two-way merge that is paid for in portions: call `work` until it returns True, then read `result`.
 
     Holds both inputs and an output of their summed size until then; memory of the output is used only as it fills.
     """
@@ -156,7 +156,7 @@ class Merge:
 def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
     """Merge sorted, consolidated matrices of one width into one, the two smallest first.
 
-    Gives an input itself where only one has rows. Raises DiffOverflow.
+    Returns an input itself where only one has rows. Raises DiffOverflow.
 
     >>> merge([np.array([[1, 1], [3, 1]]), np.array([[1, -1], [2, 1]])]).tolist()
     [[2, 1], [3, 1]]
@@ -181,7 +181,7 @@ def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _merged_at_once(batches: list[np.ndarray], rows: int) -> np.ndarray:
-    """Merge a few rows in one call: looking at the next row of each batch costs less than preparing merges of two."""
+    """Merge a few rows in one call: comparing the next row of each batch costs less than preparing two-way merges."""
     widths = [batch.shape[1] for batch in batches]
     width = widths[0]
     if widths.count(width) != len(widths):

@@ -1,7 +1,7 @@
-"""The kernel of windows that look at few rows: what is around the changes of a partition, before and after each time.
+"""The kernel of windows that read few rows: the rows around the changes of a partition, before and after each time.
 
-A partition's values lie in the window's order. Of a change it walks so many rows to either side, and no further: it costs what is near,
-whatever the partition's size.
+A partition's values lie in the window's order. From a change the kernel walks a fixed number of rows to either side: its cost does not depend
+on the partition's size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NEAR: Final = 64
-"""Rows whose least time is known, so that those that are all later are passed over at once; so it is of NEAR times as many."""
+"""The rows of a block whose least time is known, so that a block of later rows is skipped at once; NEAR blocks form a larger block of the same kind."""
 
 
 @inline
@@ -40,9 +40,9 @@ def first_from(
 def next_source(
     sources: list[np.ndarray], bounds: np.ndarray, c: int, step: int, cursor: np.ndarray, nk: int, nv: int
 ) -> int:
-    """Return which source has the next value by its cursor, within bounds[c]; -1 where none has a row left.
+    """Return the source with the next value, within bounds[c], or -1 where no source has a row left.
 
-    That is the least of the rows from the cursors on where `step` is 1, the greatest of those before them where it is -1.
+    The next value is the least of the rows from the cursors on where `step` is 1, the greatest of those before them where it is -1.
     """
     back = 1 if step < 0 else 0
     best = -1
@@ -101,7 +101,7 @@ def count_copies(
     time: int,
     counts: np.ndarray,
 ) -> int:
-    """Move cursors over all rows with the value of a row of `model`, and count them: `counts` gets those before a time, and those at it too.
+    """Move the cursors past all rows with the value of a row of `model`, and sum their diffs: `counts` gets the sum before a time, and the sum up to it.
 
     Rows lie before the cursors where `step` is -1, and from them on where it is 1, within bounds[c]; all but the last source's are of earlier
     times. Returns OVERFLOW, or 0.
@@ -146,15 +146,15 @@ def rows_around(
 ) -> int:
     """Write the rows around changes as [segment | value | count before | count after], in the order of the partition.
 
-    `sources` are sorted by [key | value | time | diff], with one time lane. What is in all but the last was before, whatever times it was
+    `sources` are sorted by [key | value | time | diff], with one time lane. All but the last are history, whatever times they were
     advanced to; the last has the changes. Change c, a row [key | value | time] of `changes`, sorted by key,
     time and value, and distinct, has its key's rows in bounds[c]. Counts before are of earlier times, those after of the change's time too.
 
-    A segment has changes of one key and time that are near each other, what is between them, and `reach` more rows on each side, copies counted,
-    of those there before and of those after; fewer only where the partition ends. Its number is that of its first change. The first
-    `deciding` lanes of a value say its place; where these are fewer than `nv`, whole runs of values that they don't tell apart are in, and stand
-    beside `reach` others. Values of no positive count are left out. Where there were no more rows, `edges` says so: 1 of those before change c,
-    2 of those behind it, 3 of both. `cursor` has 3 rows of a lane a source, at least two. Returns how many rows, NO_ROOM
+    A segment has changes of one key and time that are near each other, the rows between them, and `reach` more rows on each side, copies counted,
+    both of the state before and of the state after; fewer only where the partition ends. Its number is that of its first change. The first
+    `deciding` lanes of a value are its place in the order; where these are fewer than `nv`, a segment has whole runs of values with one place,
+    beside `reach` others. Values without a positive count are left out. edges[c] is 1 where the partition ends before change c, 2 where it ends
+    behind it, 3 where both. `cursor` has 3 rows of a lane a source, at least two. Returns the number of rows, NO_ROOM
     or OVERFLOW.
     """
     count = len(sources)
@@ -166,7 +166,7 @@ def rows_around(
     o = 0
     c = 0
     segment = -1
-    floor = -1  # the last row of the segment before that is of the same key and time
+    floor = -1  # the last row of the previous segment of the same key and time
     floor_source = 0
     while c < changes.shape[0]:
         time = changes[c, at]
@@ -235,7 +235,7 @@ def rows_around(
                 out[j, lane] = word
             i += 1
             j -= 1
-        # On from the change, over those that are met on the way.
+        # Forward from the change, past further changes on the way.
         before = 0
         after = 0
         last_source = -1
@@ -247,7 +247,7 @@ def rows_around(
             )
             best = next_source(sources, bounds, c, 1, low, nk, nv)
             if best < 0:
-                # The partition ends, and with it the changes of this key and time.
+                # The partition ends here, so the changes of this key and time do too.
                 edges[c] |= 2
                 while following < changes.shape[0] and same_key_and_time(changes, following, c, nk, at):
                     following += 1
@@ -301,7 +301,7 @@ def rows_around(
 
 @inline
 def same_key_and_time(changes: np.ndarray, one: int, other: int, nk: int, at: int) -> bool:
-    """Say whether two changes are of one key and time."""
+    """Return whether two changes are of one key and time."""
     for lane in range(nk):
         if changes[one, lane] != changes[other, lane]:
             return False

@@ -1,7 +1,7 @@
 """Deal many rows to shards and, in the same pass, into the pieces in which each shard sorts them.
 
-Who sorts what an exchange has brought moves every row twice more, through memory that was never touched before: once into pieces that fit the
-cache, once in order. Dealt so, rows are moved once, and each piece is sorted where it lies.
+Sorting rows after an exchange moves every row twice more, through fresh memory: once into pieces that fit the cache, once into order.
+Here rows are moved once, and each piece is sorted in place.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MANY: Final = 1 << 18
-"""Rows of all sources below which nothing is gained."""
+"""The number of rows of all sources below which this is no faster."""
 OPEN: Final = 1 << 11
-"""Most pieces of all shards: each has a line of the cache open while rows are dealt."""
+"""The largest number of pieces of all shards: each keeps a line of the cache open while rows are dealt."""
 FEWEST: Final = 5
-"""Fewest bits a shard's rows are dealt by: with fewer the pieces don't fit the cache."""
+"""The fewest bits by which a shard's rows are dealt: with fewer the pieces don't fit the cache."""
 LEADING: Final = 3
-"""Lanes whose bits rows are dealt by, at most."""
+"""The most lanes by whose bits rows are dealt."""
 
 
 @kernel("MVVV")
 def widen_ranges(m: np.ndarray, lanes: np.ndarray, least: np.ndarray, most: np.ndarray) -> int:
-    """Take the values of some lanes into what was the least and the most of each so far."""
+    """Widen the least and the greatest value of each of some lanes by those of the rows."""
     for c in range(lanes.size):
         lane = lanes[c]
         low = least[c]
@@ -56,9 +56,9 @@ def count_pieces(
     counts: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Write the piece of each row, counted through all shards, and count each piece's rows in `counts`, all zero before.
+    """Write the piece of each row, numbered across all shards, and count each piece's rows in `counts`, all zero before.
 
-    A row's shard is that of its `route`, its piece there that of its `lanes` by a plan as `deal` makes it.
+    The lanes `route` determine a row's shard; its `lanes` determine its piece there, by a plan of `deal`.
     """
     each = counts.size // shards
     for i in range(m.shape[0]):
@@ -84,7 +84,7 @@ def move_to_shard_pieces(
 
 
 def fresh_room(rows: int, lanes: int) -> np.ndarray:
-    """Return a matrix of memory that nobody has used."""
+    """Return a matrix of fresh memory."""
     return np.empty((rows, lanes), np.int64)
 
 
@@ -99,8 +99,8 @@ def exchange_in_order(
 ) -> list[np.ndarray] | None:
     """Return the rows of each shard, the lanes that are `taken`, sorted by the first `by` of them; rows that are equal in these in the order of the sources.
 
-    Lets go of each source as it is moved; `room` returns the matrix of each shard. None, and nothing has been done, where that would not be quicker than to exchange them first: they are few, the
-    shards are many, or what comes first is in order already.
+    Releases each source as it is moved; `room` allocates the matrix of each shard. Returns None, without having done anything, where exchanging first and sorting then is no
+    slower: the rows are few, the shards are many, or the first source is sorted already.
     """
     rows = sum(map(len, filled))
     bits = min(bits_to_deal(rows // shards), (OPEN // shards).bit_length() - 1)
@@ -157,7 +157,7 @@ def exchange_in_order(
 
 
 def _plan(least: np.ndarray, most: np.ndarray, bits: int) -> np.ndarray:
-    """Return how rows are dealt by the leading bits of lanes of these ranges: of each lane the least value, the bits to drop, and those to keep."""
+    """Return the plan by which rows are dealt by the leading bits of lanes of these ranges: for each lane its least value, the bits to drop, and the bits to keep."""
     plan = np.zeros((3, len(least)), np.int64)
     for c, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
         width = (high - low).bit_length()

@@ -1,4 +1,4 @@
-"""Values packed for Parquet's pages, and what an index knows of pages: the other side of `pages`, which reads them."""
+"""Values packed for Parquet's pages, and the index entries of pages: the writing counterpart of `pages`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BLOCK: Final = 128
 HEAD: Final = 48
 """Bytes before the differences of a block, at most."""
 SIZES: Final = 8
-"""Bits for the size of a page's header, below those that say where the page ends."""
+"""Bits for the size of a page's header; the bits above it are the page's end."""
 FEWER, MORE, ENCODED, HIGHER, LONGER = -1, -2, -3, -4, -5
-"""What `describe_pages` returns of pages that are not those that were asked for."""
+"""What `describe_pages` returns for unexpected pages."""
 
 
 @inline
@@ -64,7 +64,7 @@ def narrowed(value: Any, narrow: int) -> Any:
 def pack_deltas(values: np.ndarray, narrow: int, out: np.ndarray) -> int:
     """Write numbers as differences of neighbours, in one block, as wide as the largest in whole bytes; return how many bytes these are.
 
-    They wrap around, as they are read. `out` has room for `HEAD` bytes and for a block of as many words as there are numbers, or more.
+    The differences wrap around, and readers wrap around too. `out` has room for `HEAD` bytes and for a block of as many words as there are numbers, or more.
     """
     count = values.size
     block = BLOCK * max(1, (count + BLOCK - 2) // BLOCK)
@@ -121,7 +121,7 @@ def describe_pages(
     """Write from `place` on in a leaf (see `page_index`) of each column where its pages end, how large their headers are, and their checksums.
 
     `found` are the `count` pages in `data` as `walk_pages` found them, which lie from `start` on in the file; `forms` are the columns',
-    `rows` how many each page of one has. Up to `wide` pages have no rows. Returns where the last page ends, or a negative number of what is wrong.
+    `rows` the number of rows of each page of a column. Up to `wide` pages have no rows. Returns where the last page ends, or one of the negative numbers above.
     """
     row = at = 0
     pages = rows.size

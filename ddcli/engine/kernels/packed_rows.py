@@ -1,4 +1,4 @@
-"""Rows that wait, in less memory: of each block a lane's least value, and what the others are above it in as few bits as the largest takes."""
+"""Waiting rows in less memory: for each lane of a block its least value, and the differences of the others to it in as few bits as the largest takes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 BLOCK: Final = 512
 """Rows whose lanes are packed one after the other while they are in the processor's first cache."""
 HEAD: Final = 2
-"""Words before a lane's values: the least of them, and how many bits each takes."""
+"""Words before a lane's values: the least value, and the bits that each difference takes."""
 FIRST, LAST = -(2**63), 2**63 - 1
 MOST: Final = np.uint64(LAST)
 
 
 @kernel("MVHVU")
 def pack_rows(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, values: np.ndarray, words: np.ndarray) -> int:
-    """Write blocks of the rows with these numbers, lane by lane; return how many words they take. No value lies in two words.
+    """Write blocks of the rows with these numbers, lane by lane; return how many words they take. No value straddles two words.
 
-    `values` has room for those of a block.
+    `values` has room for the values of a block.
     """
     rows, o = numbers.size, 0
     for start in range(0, rows, BLOCK):
@@ -66,7 +66,7 @@ def pack_rows(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, values: np.
 
 @inline
 def unpack_block(words: np.ndarray, o: int, places: np.ndarray, out: np.ndarray, start: int, end: int) -> int:
-    """Write the rows of a block, packed from word o on, to rows start to end of `out`, each lane to its place; return where the next block is."""
+    """Write the rows of a block, packed from word o on, to rows start to end of `out`, each lane to its place; return where the next block begins."""
     for c in range(places.size):
         place = places[c]
         low = words[o]
@@ -98,7 +98,7 @@ def unpack_block(words: np.ndarray, o: int, places: np.ndarray, out: np.ndarray,
 
 @kernel("UVM")
 def unpack_rows(words: np.ndarray, places: np.ndarray, out: np.ndarray) -> int:
-    """Write the rows that were packed, each lane to its place, or nowhere where that is negative."""
+    """Unpack all rows, each lane to its place; a lane with a negative place is skipped."""
     rows, o = out.shape[0], 0
     for start in range(0, rows, BLOCK):
         o = unpack_block(words, o, places, out, start, min(start + BLOCK, rows))
@@ -115,7 +115,7 @@ def unpack_to_pieces(
     ends: np.ndarray,
     parts: list[np.ndarray],
 ) -> int:
-    """Write the rows that were packed, each to its piece of a part, as `move_to_shard_pieces` moves them. `block` has room for those of a block."""
+    """Unpack the rows, each to its piece of a shard, as `move_to_shard_pieces` moves them. `block` has room for the rows of a block."""
     rows, o = pieces.size, 0
     for start in range(0, rows, BLOCK):
         count = min(BLOCK, rows - start)
@@ -129,9 +129,9 @@ def unpack_to_pieces(
 
 @kernel("UiVV")
 def widen_bounds(words: np.ndarray, rows: int, least: np.ndarray, most: np.ndarray) -> int:
-    """Take into what was the least and the most of each lane so far its least value, and one that none of its values is above.
+    """Widen each lane's least value and upper bound by those of the packed rows. The bound may be above the greatest value.
 
-    Reads the heads of blocks alone. Returns how many words there are.
+    Reads only the heads of blocks. Returns how many words there are.
     """
     o = 0
     for start in range(0, rows, BLOCK):
@@ -152,7 +152,7 @@ def widen_bounds(words: np.ndarray, rows: int, least: np.ndarray, most: np.ndarr
 
 
 class PackedRows:
-    """A matrix that is packed."""
+    """A packed matrix."""
 
     __slots__ = ("_words", "shape")
 
@@ -164,14 +164,14 @@ class PackedRows:
         return self.shape[0]
 
     def matrix(self, lanes: Sequence[int] | None = None) -> np.ndarray:
-        """Return the rows, all their lanes or some, all different, in their order."""
+        """Return the rows in their order, with all their lanes or the given ones, which are distinct."""
         wanted = range(self.shape[1]) if lanes is None else lanes
         out = np.empty((len(self), len(wanted)), np.int64)
         self.unpack(out, wanted)
         return out
 
     def bounds(self) -> np.ndarray:
-        """Return the least value of each lane of one row or more, and, in the second row, one that none of its values is above."""
+        """Return each lane's least value and, in the second row, an upper bound of its values. There is at least one row."""
         found = np.empty((2, self.shape[1]), np.int64)
         found[0], found[1] = LAST, FIRST
         assert widen_bounds(self._words, len(self), *found) == self._words.size, "heads lead to all that is packed"
@@ -190,14 +190,14 @@ class PackedRows:
         assert end == self._words.size, "what was packed is unpacked"
 
     def _places(self, lanes: Sequence[int]) -> np.ndarray:
-        """Return the place of each lane among some of them; a negative number for those that are not wanted."""
+        """Return the place of each lane among the given ones; a negative number for the others."""
         places = np.full(self.shape[1], -1, np.int64)
         places[list(lanes)] = range(len(lanes))
         return places
 
 
 def packed(m: np.ndarray) -> PackedRows:
-    """Return the rows of a matrix packed.
+    """Return a matrix packed.
 
     >>> packed(np.array([[7, -1], [9, -1]])).matrix([1, 0]).tolist()
     [[-1, 7], [-1, 9]]

@@ -1,7 +1,7 @@
 """Headers of Parquet's pages and the footer of a file: where pages lie, how many values of which encoding they have, how large row groups are.
 
 Both are structs in Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
-No byte outside of the range counts, whatever it holds.
+Bytes outside of the given range never matter, whatever the bytes in it are.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.xxhash import U0, U1, U64
 
 PAGE, HEADER, END, VALUES, ENCODING, SIZE = range(6)
-"""What `walk_pages` writes of a page: its type, the size of its header, where it ends, how many values it has, and their encoding, and
-how many bytes these are when they aren't compressed."""
+"""The lanes that `walk_pages` writes for a page: its type, the size of its header, its end, the number of its values, their encoding, and
+their size in bytes when uncompressed."""
 DICTIONARY_PAGE: Final = 2
 DELTAS: Final = 5
 NUMBERS: Final = 8
@@ -67,7 +67,7 @@ def signed(value: np.uint64) -> np.uint64:
 
 @kernel("BiiM")
 def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
-    """Write what the headers of the pages in data[start:end] say, a row a page; return how many, -1 where no page is."""
+    """Write the headers of the pages in data[start:end], a row a page; return the number of pages, or -1 where the bytes are no page."""
     if start < 0 or end < start or end > data.shape[0]:
         return -1
     at = start

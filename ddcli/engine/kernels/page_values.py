@@ -1,8 +1,8 @@
 """Values of a page of Parquet, read in place: the form of a column's pages, and what decodes them.
 
 https://parquet.apache.org/docs/file-format/data-pages/encodings/ describes the encodings. Data pages are of version 1, without
-compression (`page_headers` finds them). A page is checked before it is read (see `hash_ranges`); even so no byte outside of it counts, and no page, whatever it holds,
-has a kernel read or write where it may not.
+compression (`page_headers` finds them). A page's checksum is compared before it is read (see `hash_ranges`). Even so no byte outside of a page matters, and no page, whatever its bytes,
+makes a kernel read or write outside of its arrays.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FLOAT: Final = 64
 TEXT: Final = 128
 PLAIN: Final = 256
 WIDTH: Final = 9
-"""The form of a column's pages, a sum: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; and what a lane makes
-of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats; texts, whose numbers in the dictionary stand
-for them; values as they are, in pages that are compressed. From the bit `WIDTH` on a number: bytes of a wide decimal, big end first, which is two lanes."""
+"""The form of a column's pages, a sum of flags: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; how a lane holds
+64 bits: with the sign bit flipped, behind a lane that flags nulls, in the order of floats; texts, which are represented by their indices into the dictionary;
+plain values in compressed pages. From the bit `WIDTH` on the form has a number: the bytes of a wide decimal, big end first, which takes two lanes."""
 OTHER: Final = -1
-"""The form of pages that only a reader of Parquet reads."""
+"""The form of pages that no kernel reads, only a library for Parquet."""
 WIDEST: Final = 16
 SLACK: Final = 8
 """Bytes that follow every page: integers are read eight bytes at a time."""
@@ -43,7 +43,7 @@ WIDEST_WORD: Final = 57
 
 @inline
 def read_deltas(data: np.ndarray, at: int, end: int, count: int, out: np.ndarray) -> int:
-    """Write the first `count` > 0 values packed as differences in data[at:end]; return 0, or -1 where the bytes are no such values."""
+    """Write the first `count` > 0 values packed as differences in data[at:end]; return 0, or -1 where the bytes are not so encoded."""
     block = integer(number_at(data, at, end) & LOW_HALF)
     at = after_number(data, at, end)
     parts = integer(number_at(data, at, end) & LOW_HALF)
@@ -138,7 +138,7 @@ def read_runs(data: np.ndarray, at: int, end: int, width: int, count: int, out: 
 
 @inline
 def start_of(data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, levels: np.ndarray) -> int:
-    """Return where the values of a page begin, -1 as `read_deltas`; of a nullable column, write which of the first rows have one."""
+    """Return where the values of a page begin, or -1 as `read_deltas` does; for a nullable column, write which of the first rows have a value."""
     at: int = pages[page, 0]
     end = pages[page, 1]
     if at < 0 or end < at or end > data.shape[0] - SLACK or count < 0 or count > levels.size:
@@ -158,9 +158,9 @@ def start_of(data: np.ndarray, pages: np.ndarray, page: int, count: int, form: i
 def read_page(
     data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, values: np.ndarray, levels: np.ndarray
 ) -> int:
-    """Write the first `count` rows of a page: the bits of their lanes, of wide decimals where they are, and of a nullable column which are not null.
+    """Write the first `count` rows of a page: the bits of their lanes, for wide decimals their positions, and for a nullable column which are not null.
 
-    Returns 0, or -1 as `read_deltas`.
+    Returns 0, or -1 as `read_deltas` does.
     """
     at = start_of(data, pages, page, count, form, levels)
     end = pages[page, 1]
@@ -202,7 +202,7 @@ def read_page(
 
 @inline
 def look_up(data: np.ndarray, start: int, end: int, form: int, count: int, values: np.ndarray) -> int:
-    """Put values of the dictionary in data[start:end] in the place of their numbers, of wide decimals where they are; return 0, or -1 for a number that none has."""
+    """Replace indices by the values of the dictionary in data[start:end], for wide decimals by their positions; return 0, or -1 for an index beyond the dictionary."""
     wide = form >> WIDTH
     size = wide if wide > 0 else 4 if form & NARROW else 8
     if start < 0 or end < start or end > data.shape[0] - SLACK:
@@ -221,7 +221,7 @@ def look_up(data: np.ndarray, start: int, end: int, form: int, count: int, value
 
 @inline
 def to_lanes(values: np.ndarray, count: int, form: int) -> None:
-    """Make the bits of lanes of the first stored values. Loops over one form each are compiled into vectors."""
+    """Turn the first stored values into the bits of lanes. A loop handles one form only, so that it is compiled into vector instructions."""
     if form & NARROW:
         if form & UNSIGNED:
             for i in range(count):

@@ -1,7 +1,7 @@
 """Pages of Parquet made of lanes: integers as differences of neighbours, or as numbers of a dictionary's entries.
 
 They are what `pages` reads: data pages of version 1, without compression, differences in blocks of 128 in four parts, as writers of Parquet
-have them. A page's body is written behind a gap, as its header, which comes first, says how long it is.
+have them. A page's body is written behind a gap: its header, which comes first, has the body's length.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORD: Final = 8
 def put_bits(values: np.ndarray, begin: int, end: int, count: int, width: int, words: np.ndarray, at: int) -> int:
     """Write values[begin:end], each in `width` > 0 bits, as if zeros followed up to `count`; return where they end.
 
-    `words` are the bytes that are written to, and `at` counts these. Up to eight bytes after the end may be written over.
+    `words` are the bytes to write to, from byte `at` on. Up to eight bytes after the end may be overwritten.
     """
     place = at >> 3
     filled = 8 * (at & 7)
@@ -128,7 +128,7 @@ def put_runs(
 
 @inline
 def put_levels(there: np.ndarray, count: int, out: np.ndarray, words: np.ndarray, at: int) -> int:
-    """Write which values of a page are there, as its values are preceded by; return where that ends."""
+    """Write the definition levels that precede a page's values: which of them are not null; return where they end."""
     end = put_runs(there, 0, count, 1, out, words, at + 4)
     size = np.uint64(end - at - 4)
     for k in range(4):
@@ -168,13 +168,13 @@ def close_page(out: np.ndarray, at: int, end: int, count: int, encoding: int) ->
 
 @inline
 def width_of(m: np.ndarray, form: int) -> Any:
-    """Return how many lanes a column of a form can begin at."""
+    """Return how many lanes of a row a column of this form can begin at."""
     return m.shape[1] - 1 if form & FLAGGED else m.shape[1]
 
 
 @inline
 def load(m: np.ndarray, begin: int, end: int, lane: int, form: int, there: np.ndarray, values: np.ndarray) -> int:
-    """Write which rows have a value in a column, and the values that are there, as Parquet has them; return how many."""
+    """Write which rows have a value in a column, and these values as Parquet stores them; return how many they are."""
     place = lane + 1 if form & FLAGGED else lane
     count = 0
     for i in range(begin, end):
@@ -239,7 +239,7 @@ def number_values(
     known: np.ndarray,
     table: np.ndarray,
 ) -> int:
-    """Write numbers of a column's values, those there are, in the order in which they come; return how many are distinct, or FULL.
+    """Write the numbers of a column's values that are not null, in the order of their first occurrence; return how many are distinct, or FULL.
 
     `there`, `values` and `numbers` have room for the rows, `known` for the distinct values. `table` is zero and has a power of two of slots, at
     most half of which are filled.
@@ -280,7 +280,7 @@ def pack_numbers(
     out: np.ndarray,
     words: np.ndarray,
 ) -> int:
-    """Write what `number_values` found of a column as a dictionary and pages of so many rows; return how many bytes, or FULL.
+    """Write a column that `number_values` has numbered as a dictionary and pages of so many rows; return how many bytes, or FULL.
 
     `words` is the memory of `out`. The first value of `known` becomes the size of the dictionary's page.
     """

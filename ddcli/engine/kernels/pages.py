@@ -13,7 +13,7 @@ from ddcli.engine.kernels.xxhash import U0, half
 
 @inline
 def after_less(values: np.ndarray, start: int, end: int, wanted: int) -> int:
-    """Return the first of values[start:end], which ascend, that is not less than a wanted one: a few are looked at, not all between."""
+    """Return the first of values[start:end], which ascend, that is not less than a wanted one: galloping reads only a few of them."""
     low = start
     high = start
     step = 1
@@ -43,7 +43,7 @@ def find_rows(
     lanes: np.ndarray,
     form: int,
 ) -> int:
-    """Write the numbers, in their pages, of the rows with a wanted lane, these lanes, and how many each page has; return how many in all.
+    """Write the numbers, within their pages, of the rows with a wanted lane, these lanes, and the count of each page; return the count of all.
 
     `pages` are (n, 5): begin and end of the page's values and the number of its rows, begin and end of its dictionary; `wanted` and the values of all
     pages, one after the other, ascend. `rows` and `lanes` have room for all rows of the pages. Returns -1 for a page that can't be read.
@@ -82,9 +82,9 @@ def pick_values(
     lane: int,
     form: int,
 ) -> int:
-    """Write the lanes of some rows of pages, as `find_rows` found them, or of all rows where `counts` is empty; return how many.
+    """Write the lanes of some rows of pages, as `find_rows` found them, or of all rows where `counts` is empty; return how many they are.
 
-    Returns -1 for a page that can't be read, and where rows are named that aren't there.
+    Returns -1 for a page that can't be read, and for rows that do not exist.
     """
     wide = form >> WIDTH
     width = 2 if form & FLAGGED or wide > 0 else 1
@@ -122,9 +122,9 @@ def read_columns(
     levels: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Write all rows of some columns, whose pages lie one column after the other; a column whose lane is negative is passed over.
+    """Write all rows of some columns, whose pages lie one column after the other; a column whose lane is negative is skipped.
 
-    Returns how many pages that took, or -1 where they can't be read or are of another number of rows.
+    Returns the number of pages read, or -1 where a page can't be read or the columns differ in their number of rows.
     """
     page = 0
     for c in range(min(forms.size, lanes.size)):
@@ -158,7 +158,7 @@ def pick_texts(
     lengths: np.ndarray,
     form: int,
 ) -> int:
-    """Write where the texts of some rows of pages begin and how long they are, -1 for null; rows as of `pick_values`, and what is returned."""
+    """Write where the texts of some rows of pages begin and how long they are, -1 for null; the rows and the returned number are as in `pick_values`."""
     some = counts.size > 0
     if some and counts.size < pages.shape[0]:
         return -1
@@ -197,7 +197,7 @@ def pick_texts(
 
 @kernel("BiiVV")
 def split_texts(data: np.ndarray, start: int, end: int, starts: np.ndarray, lengths: np.ndarray) -> int:
-    """Write where the texts of a dictionary in data[start:end] begin and how long they are; return how many, -1 where that isn't one."""
+    """Write where the texts of a dictionary in data[start:end] begin and how long they are; return how many they are, or -1 where the bytes are no dictionary."""
     if start < 0 or end < start or end > data.shape[0] - SLACK:
         return -1
     at = start

@@ -1,8 +1,8 @@
-"""Pair equal numbers of two sides, each once at most, as hashes of rows that may be equal are paired.
+"""Pair equal numbers of two sides, each at most once. The numbers are hashes of rows that may be equal.
 
-Many numbers are dealt to parts first, by their first bits, so that what is looked up of a part lies in the processor's cache. The right side's
+Many numbers are first dealt to parts by their leading bits, so that the table of a part fits the processor's cache. The right side's
 numbers are in a table of open addressing, probed linearly, at most half full: a slot has the last place of a number, and `following` of each
-place the one before it with the same number. A place that is paired is taken off its list, so that numbers which are often there cost no
+place the one before it with the same number. A paired place is removed from its list, so that frequent numbers cost no
 more than others.
 """
 
@@ -25,7 +25,7 @@ def part_of(number: int, shift: int) -> Any:
 
 @kernel("ViVVV")
 def deal(numbers: np.ndarray, shift: int, ends: np.ndarray, dealt: np.ndarray, places: np.ndarray) -> int:
-    """Write the numbers part by part, with the place that each had, and where each part ends. `ends` is filled with zeros."""
+    """Write the numbers part by part, with their original places, and where each part ends. `ends` is all zero before."""
     for i in range(numbers.size):
         ends[part_of(numbers[i], shift)] += 1
     start = 0
@@ -43,7 +43,7 @@ def deal(numbers: np.ndarray, shift: int, ends: np.ndarray, dealt: np.ndarray, p
 
 @inline
 def slot_of_number(right: np.ndarray, firsts: np.ndarray, mask: int, number: int) -> int:
-    """Return the slot of a number: the one that has it, or the free one where it belongs. `firsts[slot]` is a place that has the slot's number."""
+    """Return the slot of a number: the one that holds it, or the free one where it belongs. `firsts[slot]` is a place with the slot's number."""
     slot: int = number & mask
     while firsts[slot] >= 0 and right[firsts[slot]] != number:
         slot = (slot + 1) & mask
@@ -61,7 +61,7 @@ def pair(
     following: np.ndarray,
     found: np.ndarray,
 ) -> int:
-    """Write for each place of the left side the one of the right that it is paired with, or -1; return how many are paired.
+    """Write the partner on the right of each place on the left, or -1; return how many are paired.
 
     `firsts` and `slots` have room for a power of two that is at least twice the numbers of the largest part on the right, and larger.
     """
@@ -102,7 +102,7 @@ def pair_near(
     following: np.ndarray,
     found: np.ndarray,
 ) -> int:
-    """Do the same for numbers that are near each other: those on the right from `least` on, and fewer above it than there are slots."""
+    """Pair as `pair` does, where the numbers on the right are dense: from `least` on, in a range no larger than the number of slots."""
     count = 0
     last = least + slots.size - 1
     for slot in range(slots.size):
@@ -123,7 +123,7 @@ def pair_near(
 
 @kernel("VVVB")
 def keep_equal_words(left: np.ndarray, right: np.ndarray, found: np.ndarray, equal: np.ndarray) -> int:
-    """Write 0 for each place on the left whose word is another one than that of the place on the right that it is paired with."""
+    """Write 0 for each place on the left whose word differs from its partner's."""
     for i in range(found.size):
         if equal[i] != 0 and left[i] != right[found[i]]:
             equal[i] = 0
@@ -132,9 +132,9 @@ def keep_equal_words(left: np.ndarray, right: np.ndarray, found: np.ndarray, equ
 
 @kernel("MVM")
 def place_views(views: np.ndarray, bases: np.ndarray, placed: np.ndarray) -> int:
-    """Write views of texts with the address of a text that is not in its view: where it lies in buffer b, which begins at bases[b], is added to that.
+    """Write views of texts in which a long text's address replaces its buffer and offset; buffer b begins at bases[b].
 
-    The view of a null may be anything, also one of a buffer that is not there.
+    The view of a null may be anything, even one of a buffer that does not exist.
     """
     for i in range(views.shape[0]):
         buffer = views[i, 1] & LOW
@@ -149,7 +149,7 @@ def place_views(views: np.ndarray, bases: np.ndarray, placed: np.ndarray) -> int
 def keep_equal_texts(
     data: np.ndarray, base: int, left: np.ndarray, right: np.ndarray, found: np.ndarray, equal: np.ndarray
 ) -> int:
-    """Write 0 for each place on the left that is paired with one of another text; both sides are placed views, `data` is the memory from `base` on.
+    """Write 0 for each place on the left whose text differs from its partner's; both sides are placed views, `data` is the memory from `base` on.
 
     The first word of a view is the length and the first four bytes. All of a null's bits are set.
     """

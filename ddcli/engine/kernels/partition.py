@@ -54,7 +54,7 @@ def number_by_shard(shards: np.ndarray, ends: np.ndarray, out: np.ndarray) -> in
 
 
 def in_turn(task: Callable[[int], T], numbers: Iterable[int], rows: int) -> list[T]:  # noqa: ARG001 - for one that looks
-    """Do a task for each of some numbers, one after the other."""
+    """Run a task for each of some numbers, one after the other, and return its results."""
     return [task(number) for number in numbers]
 
 
@@ -68,11 +68,11 @@ def exchange(
 ) -> list[np.ndarray]:
     """Return the rows of each shard, in the order of the sources; a row's shard is that of its `lanes` as a key.
 
-    With `taken`, these lanes of the rows, all different: it spares who wants them in another order a copy. Many rows may come sorted by the
-    first `by` of them, else their order is that of the sources: it spares who sorts them stably another.
+    With `taken`, which are distinct lanes, only these are returned: a caller that wants them in another order saves a copy. Many rows may come sorted by the
+    first `by` of them, else in the order of the sources: a caller that sorts them stably saves another copy.
 
-    `each(task, numbers, rows)` does the sources' shares of the work: a source's rows are counted, then copied, all of them to places
-    that are theirs alone, and the source is let go of. Gives a source itself where a shard has it all, and nothing else.
+    `each(task, numbers, rows)` runs the sources' shares of the work: a source's rows are counted, then copied to places that no other
+    source writes, and the source is released. Returns a source itself where it is all that a shard has.
 
     >>> [part.tolist() for part in exchange([np.array([[7, 0, 1], [8, 5, 1]]), np.array([[9, 0, 1]])], [1], 2)]
     [[[8, 5, 1]], [[7, 0, 1], [9, 0, 1]]]
@@ -112,7 +112,7 @@ def exchange(
 def dealt_packed(
     m: np.ndarray, lanes: Sequence[int], shards: int, taken: Sequence[int] | None = None
 ) -> list[PackedRows]:
-    """Return the rows of each shard packed, in their order, all their lanes or those that are `taken`; a row's shard is that of its `lanes` as a key."""
+    """Return the rows of each shard packed, in their order, with all lanes or those `taken`; a row's shard is that of its `lanes` as a key."""
     if not all(0 <= lane < m.shape[1] for lane in (*lanes, *(taken or ()))):
         raise ValueError(f"lanes {list(lanes)} and {taken} of a matrix of {m.shape[1]}")
     counts, which, numbers = np.zeros(shards, np.int64), np.empty(len(m), np.uint32), np.empty(len(m), np.uint32)
@@ -126,9 +126,9 @@ def dealt_packed(
 def unpacked(
     parts: Sequence[PackedRows], by: int = 0, room: Callable[[int, int], np.ndarray] = fresh_room
 ) -> np.ndarray:
-    """Return the rows of several packed matrices, at least one, in one. Many come sorted by the first `by` lanes, stably.
+    """Return the rows of at least one packed matrix as one matrix. Many rows come sorted stably by the first `by` lanes.
 
-    `room` returns a matrix of so many rows and lanes, of any content, for them.
+    `room` allocates a matrix of so many rows and lanes, of any content.
     """
     width, filled = parts[0].shape[1], [part for part in parts if len(part)]
     if by and filled and (ordered := exchange_in_order([*filled], (), 1, in_turn, range(width), by, room)) is not None:

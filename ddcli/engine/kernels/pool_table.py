@@ -1,14 +1,14 @@
 """A table from hashes to the values they stand for: open addressing, the bytes of a value compared on insertion.
 
 A value is kept as polars keeps strings, in a *view* of two words: its length (32 bits) and first 4 bytes, then its
-other bytes when it has at most 12, else where it lies in `memory`: a window (32 bits) and an offset into it (32 bits).
-So short values need no second look into memory, and a column of values is decoded by copying views.
+other bytes where it has at most 12, else its position in `memory`: a window (32 bits) and an offset into it (32 bits).
+So a short value needs no second memory access, and a column of values is decoded by copying views.
 
     slots    (2**k, 2)   [hash, 1 + index], index 0 = free; probed linearly; at most 3/4 full
     entries  (room, 2)   views, in the order of insertion
     memory   (room,)     bytes of the long values
 
-Window w begins at w * 2**30 and is up to twice as long, so that a value which begins in it lies in it.
+Window w begins at w * 2**30 and is up to twice as long, so that a value which begins in its first half lies in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WINDOW: Final = 1 << WINDOW_BITS
 LOW: Final = 0xFFFFFFFF
 ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 MEMO_BITS: Final = 10  # of the views that were last seen: as many as the nearest cache has room for
-# Words of a table's state: how many entries, how many bytes of memory in use.
+# Words of a table's state: the number of entries, the bytes of memory in use.
 COUNT, USED = 0, 1
 
 
@@ -37,8 +37,8 @@ COUNT, USED = 0, 1
 def tail(data: np.ndarray, start: int, length: int) -> np.uint64:
     """Return up to 8 bytes as one word, the missing ones as zeros.
 
-    Reads 8 bytes and drops what is too many, where `data` goes on that far: a short range lies in a view, which ends
-    12 bytes after it begins, or in one buffer of our own; so nothing is read that is not there.
+    Reads 8 bytes and drops the surplus, where `data` extends that far: a short range lies in a view, which ends
+    12 bytes after it begins, or in one buffer of our own; so nothing is read outside of `data`.
     """
     if length <= 0:
         return np.uint64(0)
@@ -70,7 +70,7 @@ def position(word: int) -> int:
 
 @inline
 def same_bytes(a: np.ndarray, i: int, b: np.ndarray, j: int, length: int) -> bool:
-    """Say whether two ranges of at least 8 bytes are equal; the last word may overlap the one before."""
+    """Return whether two ranges of at least 8 bytes are equal; the last word may overlap the one before."""
     last = length - 8
     for k in range(0, last, 8):
         if whole(a, np.uint64(i + k)) != whole(b, np.uint64(j + k)):
@@ -81,7 +81,7 @@ def same_bytes(a: np.ndarray, i: int, b: np.ndarray, j: int, length: int) -> boo
 
 @inline
 def slot_of(slots: np.ndarray, lane: int) -> int:
-    """Return the slot of a hash: the one that has it, or the free one where it belongs."""
+    """Return the slot of a hash: the one that holds it, or the free one where it belongs."""
     mask = slots.shape[0] - 1
     slot: int = lane & mask
     while slots[slot, 1] != 0 and slots[slot, 0] != lane:
@@ -148,9 +148,9 @@ def insert_ranges(
     data: np.ndarray,
     begin: int,
 ) -> int:
-    """Insert ranges of bytes under their hashes, from row `begin` on; negative lengths (nulls) are passed over.
+    """Insert ranges of bytes under their hashes, from row `begin` on; negative lengths (nulls) are skipped.
 
-    Gives the row where it stopped for want of room, the number of rows when done, or -1 - row where another value has
+    Returns the row at which there is no more room, the number of rows when done, or -1 - row where another value has
     the row's hash.
     """
     rows: int = starts.shape[0]
@@ -207,7 +207,7 @@ def rehash(slots: np.ndarray, larger: np.ndarray) -> int:
 
 @kernel("MMVM")
 def find_views(slots: np.ndarray, entries: np.ndarray, lanes: np.ndarray, views: np.ndarray) -> int:
-    """Write the view of each lane's value, that of an empty one for null; -1 - row for a lane that is not there."""
+    """Write the view of each lane's value, an empty one for null; return -1 - row for a lane without a value."""
     for i in range(lanes.shape[0]):
         lane = lanes[i]
         if lane == NULL:
@@ -242,7 +242,7 @@ def copy_views(views: np.ndarray, memory: np.ndarray, offsets: np.ndarray, out: 
 
 
 class PoolTable:
-    """The values of one kind, by hash. Grows by doubling; what was handed out stays valid. Safe to use in threads."""
+    """The values of one kind, by hash. Grows by doubling; views that were returned stay valid. Threads may use it at once."""
 
     def __init__(self) -> None:
         self._slots = np.zeros((64, 2), np.int64)
@@ -256,7 +256,7 @@ class PoolTable:
 
     @property
     def size(self) -> int:
-        """Return how many bytes it takes."""
+        """Return how many bytes the table takes."""
         return self._slots.nbytes + self._entries.nbytes + self._memory.nbytes
 
     def insert(self, lanes: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: np.ndarray) -> int | None:
@@ -295,7 +295,7 @@ class PoolTable:
     def views(self, lanes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return the views of the lanes' values, (n, 2), and the windows of memory that they point into.
 
-        The windows are never written to where a view points, so whoever holds them may keep them.
+        The windows are never written to where a view points, so a caller may keep them.
         """
         views = np.empty((len(lanes), 2), np.int64)
         with self._lock:
@@ -306,7 +306,7 @@ class PoolTable:
         return views, [memory[at : min(at + 2 * WINDOW, used)] for at in range(0, used, WINDOW)]
 
     def has(self, lanes: np.ndarray) -> bool:
-        """Say whether there is a value for each lane."""
+        """Return whether every lane has a value."""
         with self._lock:
             return find_views(self._slots, self._entries, lanes, np.empty((len(lanes), 2), np.int64)) == 0
 

@@ -111,7 +111,7 @@ def sum_floats(
 ) -> int:
     """Sum a lane of floats over each group, running along its instances, each sum rounded once.
 
-    With a `scale` sums are given over 2**scale; then those below 2**(scale - 1022) mean nothing.
+    With a `scale` sums are divided by 2**scale; then those below 2**(scale - 1022) mean nothing.
 
     The rows of instance i are those that order[starts[i]:starts[i + 1]] numbers; the last lane is the diff. `limbs`
     (all zero, and left so) and `digits` are scratch of LIMBS lanes. `out` gets the float's lane of each instance.

@@ -17,7 +17,7 @@ from ddcli.engine.kernels.rows import same, sum_overflows
 if TYPE_CHECKING:
     import numpy as np
 
-# Rows of the scratch matrix `cursor`, a column a source: what is left of the group there, and its run of the value at hand.
+# Rows of the scratch matrix `cursor`, a column a source: the rest of the group there, and the run of the current value.
 LEFT = 0
 RIGHT = 1
 RUN = 2
@@ -26,7 +26,7 @@ RUN_END = 3
 
 @inline
 def find_open(following: np.ndarray, i: int) -> int:
-    """Return the first instance at or after i that still wants values: union-find with path halving."""
+    """Return the first instance at or after i that still wants values, by union-find with path halving."""
     while following[i] != i:
         following[i] = following[following[i]]
         i = following[i]
@@ -35,9 +35,9 @@ def find_open(following: np.ndarray, i: int) -> int:
 
 @inline
 def next_value(sources: list[np.ndarray], cursor: np.ndarray, nk: int, nv: int, backwards: int) -> int:
-    """Take the least value left (the greatest, if `backwards`) off all sources into their runs.
+    """Move the least remaining value (the greatest, if `backwards`) of all sources into their runs.
 
-    Returns a source that has it, or -1 when nothing is left.
+    Returns a source that has it, or -1 where no value is left.
     """
     best = -1
     at = 0
@@ -137,15 +137,15 @@ def first_values(
 
     Candidates are records [value lanes] with a positive count whose lane `null_lane` (-1: none) does not hold `null`.
     Values are walked in order; each paints the instances at which its count is positive and that still want records,
-    and the walk ends when none does: a change in a large group costs what it takes to find a new first record.
+    and the walk ends when none does: a change in a large group costs only the search for its new first record.
 
     Times are one lane, at nk + nv. `scratch` is 2 rows of a lane an instance and one more, `cursor` 4 rows of one lane a
     source. If `lane` is -1, `out` receives rows [instance | lanes in `take` (absolute) | count], group by group.
-    Otherwise, for a k of 1, the lanes of instance i are written to its row i from `lane` on, and `present` says which instances have
-    a record; those that have none, but whose group is not empty, have the lanes `nothing`, unless those are none at all.
+    Otherwise, for a k of 1, the lanes of instance i are written to its row i from `lane` on, and `present` is 1 for the instances that have
+    a record. An instance without one whose group is not empty has the lanes `nothing`, unless there are no such lanes.
 
-    Of the value lanes the first `deciding` say which of two records comes first; the order by the others is not to be relied on. If
-    these are fewer than `nv`, `tied` receives 1 for each group where that matters, else 0: no rows of such a group are given.
+    The first `deciding` value lanes decide which of two records comes first; the order by the others is not to be relied on. If
+    these are fewer than `nv`, `tied` receives 1 for each group where a tie matters, else 0: no rows of such a group are written.
     Returns how many records were found, NO_ROOM, or OVERFLOW.
     """
     o = 0
@@ -166,7 +166,7 @@ def first_values(
         rewind(cursor, bounds, g)
         if backwards and null_lane == nk:
             skip_nulls(sources, cursor, nk, null)
-        # Records that are alike in the deciding lanes follow each other. It matters which is first if one is taken and another is not.
+        # Records that tie follow each other. Their order matters if one is taken and another is not.
         begun = o
         ties = 0
         alike = 0
@@ -249,7 +249,7 @@ def first_values(
             tied[g] = ties
         if unpainted == 0 or nothing.size == 0:
             continue
-        # Some instance has no candidate: only then must all of the group be read, to tell an empty group from
+        # Some instance has no candidate: only then must all of the group be read, to distinguish an empty group from
         # one with nulls or negative counts alone. `wanted` now counts the records that come and go.
         for i in range(first[g], end):
             if present[i] == 0:

@@ -1,8 +1,8 @@
-"""Kernels that bring together what a reduction evaluates: the rows of the touched keys, at each instance.
+"""Kernels that collect the rows that a reduction evaluates: those of the touched keys, at each instance.
 
-Rows are handed on as `[group | value | instance | diff]`: from that instance on, until the group's last one, the value's
-count is changed by that diff. With totally ordered times a group is a key, and all that happened before its first
-instance counts as happening there; otherwise each instance is a group of its own, and its rows are what is accumulated there.
+Rows are passed on as `[group | value | instance | diff]`: from that instance on, until the group's last one, the value's
+count is changed by that diff. With totally ordered times a group is a key, and updates before its first
+instance count as updates at it; otherwise each instance is a group of its own, and its rows are what is accumulated there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def place(times: np.ndarray, low: int, high: int, time: int) -> int:
 
 @kernel("MiVVMV")
 def assign(m: np.ndarray, at: int, rows: np.ndarray, first: np.ndarray, times: np.ndarray, out: np.ndarray) -> int:
-    """Give each row of `m`, grouped as `rows` says, with one time lane `at`, the number of its instance."""
+    """Write the number of each row's instance; `rows` bounds the groups of `m`, whose one time lane is `at`."""
     for g in range(rows.shape[0] - 1):
         for r in range(rows[g], rows[g + 1]):
             out[r] = place(times, first[g], first[g + 1], m[r, at])
@@ -43,7 +43,7 @@ def assign(m: np.ndarray, at: int, rows: np.ndarray, first: np.ndarray, times: n
 
 @kernel("MiiVVV")
 def number_groups(m: np.ndarray, nk: int, at: int, slots: np.ndarray, heads: np.ndarray, instances: np.ndarray) -> int:
-    """Give each row, by its `nk` key lanes and its time in lane `at`, the number of its instance, counted as they first come.
+    """Write the number of each row's instance, in the order of their first rows; an instance is `nk` key lanes and a time, in lane `at`.
 
     Writes the first row of each instance to `heads`. `slots` is an open addressing table of zeros, a power of two larger than `heads`.
     Returns how many instances there are, or NO_ROOM where more than `heads` holds.
@@ -219,7 +219,7 @@ def difference_at(
     """Subtract from what each instance wants the output accumulated there: delta(t) = want(t) - sum of output before.
 
     `history` holds rows [group | output | time | diff] from past[g] on, `want` rows [instance | output | count] from
-    wants[i] on. The output accumulated at an instance is that of the history plus what this call has given for
+    wants[i] on. The output accumulated at an instance is that of the history plus what this call has written for
     the group's earlier instances. Writes [group | output | time | diff]; `pool` is room for the rows [output | diff] of
     one instance. Returns how many rows, NO_ROOM when `pool` or `out` is too small, or OVERFLOW.
     """

@@ -1,7 +1,7 @@
 """Kernels for exact running sums of integers and decimals, weighted by diff.
 
 A sum is kept in *limbs*: 32-bit digits, the last one signed, each in a lane of its own, so that adding never overflows
-and only the value at an instance is judged. A limb takes 2**28 rows of products before it could overflow.
+and only the value at an instance is tested for its range. A limb takes 2**28 rows of products before it could overflow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ddcli.engine.jit.registry import inline
 if TYPE_CHECKING:
     import numpy as np
 
-# What is added for a row: 1, or a lane as int64, a lane as uint64 (sign bit flipped), or two lanes (128 bits).
+# The number that a row adds: 1, a lane as int64, a lane as uint64 (sign bit flipped), or two lanes (128 bits).
 ONE = 0
 SIGNED = 1
 UNSIGNED = 2
@@ -22,7 +22,7 @@ WIDE = 3
 LOW = 0xFFFFFFFF
 HALF = 1 << 31
 BLOCK = 1 << 8
-"""Rows that stay in a processor's cache while all their numbers are added."""
+"""The rows of a block, which stays in the processor's cache while all its numbers are added."""
 # 10**38 as two 64-bit halves (the lower one as a signed integer after flipping its sign bit): decimals stay below it.
 WIDE_HIGH = 10**38 >> 64
 WIDE_LOW = (10**38 & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
@@ -88,7 +88,7 @@ def add_rows(m: np.ndarray, numbers: np.ndarray, instances: np.ndarray, limbs: n
     """Add numbers of each row, times its diff, to the limbs of the row's instance.
 
     Each of `numbers` is (lane, what it holds, null lane, null, first limb): a row whose null lane holds null adds nothing; that lane is
-    -1 where there are no nulls. Uses 6 limbs for WIDE, else 4. Rows are gone through by blocks, which stay in the cache for all numbers.
+    -1 where there are no nulls. Uses 6 limbs for WIDE, else 4. Rows are processed by blocks, which stay in the cache for all numbers.
     """
     n = m.shape[0]
     last = m.shape[1] - 1
@@ -115,7 +115,7 @@ def add_rows(m: np.ndarray, numbers: np.ndarray, instances: np.ndarray, limbs: n
 
 @kernel("MV")
 def carry(limbs: np.ndarray, sizes: np.ndarray) -> int:
-    """Bring all limbs but the last of each number, which has as many as `sizes` says, to 32 bits; the number stays the same."""
+    """Bring all limbs but the last of each number to 32 bits; the number stays the same. `sizes` has how many limbs each has."""
     for i in range(limbs.shape[0]):
         c = 0
         for s in range(sizes.size):
@@ -139,7 +139,7 @@ def add_limbs(m: np.ndarray, lane: int, instances: np.ndarray, limbs: np.ndarray
 
 @inline
 def fits(limbs: np.ndarray, i: int, at: int, size: int, number: int) -> bool:
-    """Say whether normalised limbs are in the range of the lanes that `number` names."""
+    """Return whether normalised limbs are in the range of the lanes that `number` names."""
     used = 4 if number == WIDE else 2
     sign = 0
     if number != UNSIGNED and limbs[i, at + used - 1] >= HALF:
@@ -161,7 +161,7 @@ def settle(
     lane: int,
     present: np.ndarray,
 ) -> int:
-    """Turn what each instance adds into running sums along its group, and write them as lanes from `lane` of `out`.
+    """Turn the sums that the instances add into running sums along their groups, and write them as lanes from `lane` of `out`.
 
     Marks the instances whose sum is not zero in `present`. Returns 0, or -1 - instance for a sum out of range:
     int64 for SIGNED (and ONE), uint64 for UNSIGNED, less than 10**38 either side of zero for WIDE.

@@ -21,7 +21,7 @@ NO_ROOM = -1
 SHORT = 16  # runs up to here are sorted by insertion
 NEAR = 16  # rows a key from which keys are sought far from each other, by guesses
 GUESSES = 2  # that follow the first one
-BLOCK = 256  # keys that are sought in all sources before the next ones: what is written about them stays in the cache
+BLOCK = 256  # keys that are sought in all sources before the next ones, so that their bounds stay in the cache
 
 
 @inline
@@ -37,7 +37,7 @@ def compare_at(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, l
 
 @inline
 def not_after(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int) -> bool:
-    """Say whether the time at lane `ca` of one row is less than or equal to that at lane `cb` of the other."""
+    """Return whether the time at lane `ca` of one row is less than or equal to that at lane `cb` of the other."""
     for c in range(lanes):
         if a[i, ca + c] > b[j, cb + c]:
             return False
@@ -125,7 +125,7 @@ def gallop(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int
 
 @inline
 def inside(at: float, n: int) -> int:
-    """Return a row of `n` that a number stands for, the first or the last one where it is none of them."""
+    """Return a guessed row as one of `n`: the first or the last one where the guess is outside."""
     return int(min(max(at, 0.0), float(n - 1)))
 
 
@@ -189,8 +189,8 @@ def find_keys(keys: np.ndarray, count: int, sources: list[np.ndarray], nk: int, 
 
     A probe of a row far away misses the cache, and halving ten million rows makes twenty of them, one after the other.
     Hashes and dense integers grow evenly: a guess misses by about the square root of the rows in question, so that three guesses
-    do; and made for all keys before the next one, their misses overlap. Whatever the keys, what is found is checked, and
-    sought by doubling steps from there. Returns how many rows that are.
+    do; made for all keys at once, their misses overlap. Whatever the keys, a guess is checked, and
+    the row sought from there by doubling steps. Returns how many rows were found.
     """
     total = 0
     for begin in range(0, count, BLOCK):
@@ -224,13 +224,13 @@ def find_keys(keys: np.ndarray, count: int, sources: list[np.ndarray], nk: int, 
 
 @kernel("MLiM")
 def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndarray) -> int:
-    """Find the rows of the sorted, distinct `keys` in each source, as `find_keys` says; returns how many rows that are."""
+    """Find the rows of the sorted, distinct `keys` in each source, as `find_keys` does; return how many they are."""
     return find_keys(keys, keys.shape[0], sources, nk, bounds)
 
 
 @kernel("LMiiM")
 def collect_times(sources: list[np.ndarray], bounds: np.ndarray, at: int, nt: int, out: np.ndarray) -> int:
-    """Copy the times of the rows in `bounds`, held from lane `at`, to rows [group | time | 1]; returns how many."""
+    """Copy the times of the rows in `bounds`, held from lane `at`, to rows [group | time | 1]; return how many they are."""
     o = 0
     for g in range(bounds.shape[0]):
         for s in range(len(sources)):

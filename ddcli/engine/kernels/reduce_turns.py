@@ -1,7 +1,7 @@
 """Kernels for totally ordered time, where instances take turns: the record that one wants exists until the group's next instance.
 
-What an instance wants comes at its time and goes at the next instance's; what the output was before goes at the
-first one's, or later if it came later. No accumulation is needed: want(t) is given whole for every instance.
+An instance's record is inserted at its time and retracted at the next instance's; the output so far is retracted at the
+first one's, or later if it came later. No accumulation is needed: want(t) is known whole for every instance.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from ddcli.engine.kernels.rows import SMALLEST, same
 if TYPE_CHECKING:
     import numpy as np
 
-SETTLED_ROWS: Final = (
-    4096  # updates of a group up to which they are put in order at once; a sort of all is better at more
-)
+SETTLED_ROWS: Final = 4096  # updates of a group up to which they are sorted at once; a sort of all is better at more
 
 
 @kernel("VMLiMiLMiVM")
@@ -114,9 +112,9 @@ def put_old(
     out: np.ndarray,
     o: int,
 ) -> int:
-    """Take the group's output so far back, at its first instance or when it came; return the row after, or OVERFLOW.
+    """Retract the group's output so far, at its first instance or, if that is later, at its own time; return the row after, or OVERFLOW.
 
-    Its diff is in the last lane, and between its time and that there may be rounds.
+    An output's diff is in the last lane; between its time and its diff there may be rounds.
     """
     d = out.shape[1] - 1
     for s in range(len(outputs)):
@@ -150,7 +148,7 @@ def put(
 
 @inline
 def settle_few(out: np.ndarray, start: int, end: int, nk: int) -> int:
-    """Put a group's updates in order and consolidate them, unless they are many; return the row after, or OVERFLOW."""
+    """Sort and consolidate a group's updates, unless they are many; return the row after, or OVERFLOW."""
     return settle(out, start, end, nk) if 1 < end - start <= SETTLED_ROWS else end
 
 
@@ -167,8 +165,8 @@ def take_turns(
 ) -> int:
     """Subtract the output so far from one wanted record an instance: its row of `lanes`, if `present`.
 
-    Writes [key | output | time | diff], in order and consolidated but for groups of very many; `out` needs room for two rows an
-    instance and the rows in `bounds`. Returns how many, or OVERFLOW.
+    Writes [key | output | time | diff], sorted and consolidated but for groups of very many; `out` needs room for two rows an
+    instance and the rows in `bounds`. Returns how many rows, or OVERFLOW.
     """
     nk = keys.shape[1]
     no = lanes.shape[1]

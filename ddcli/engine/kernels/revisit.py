@@ -1,4 +1,4 @@
-"""A step of a reduction to first records in a loop, of a few groups: all that `walk` and the kernels of reductions do for it, in one call."""
+"""A step of a reduction to first records of a few groups in a loop: the work of `walk` and of the kernels of reductions in one call."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LIVE: Final = 0
 FIRST: Final = 1
 CLOSED: Final = 2
 PRESENT: Final = 3
-SEARCH: Final = 4  # and the row behind it
+SEARCH: Final = 4  # and the next row
 
 
 @inline
 def gather_keys(delta: np.ndarray, called: list[np.ndarray], keys: np.ndarray) -> int:
-    """Write the distinct keys of `delta` and of those that are called, sorted; return how many, or NO_ROOM."""
+    """Write the distinct keys of `delta` and of the `called` matrices, sorted; return how many they are, or NO_ROOM."""
     nk = keys.shape[1]
     n = 0
     for i in range(delta.shape[0]):
@@ -85,14 +85,14 @@ def first_again(
 ) -> int:
     """Bring the groups of `delta`, sorted [key | value | time | rounds | diff], and of the `called` keys up to these rounds.
 
-    `inputs` and `outputs` are the traces, as of `walk_groups`. Called keys that are live are looked at from the `earliest` new
-    time of the interval on, and with `ahead` at the later times of their histories. `search` has of `first_values` what it is
-    asked: backwards, deciding, the lane of nulls and null. The last of `groups_in` is `delta`, the first has room for the groups, as has `groups_out`.
+    `inputs` and `outputs` are the traces, as in `walk_groups`. Called keys that are live are evaluated from the `earliest` new
+    time of the interval on, and with `ahead` at the later times of their histories. `search` has arguments of `first_values`:
+    backwards, deciding, the lane of nulls and null. The last of `groups_in` is `delta`, the first has room for the groups, as has `groups_out`.
 
-    `out` gets the updates [key | output | time | rounds | diff], sorted and consolidated; `later_rounds` and `later_keys` which of the live
-    keys are to be looked at in which rounds after these, in their order. `counts` gets how many rows these are. Returns 0, or something
-    negative where a number overflows or there is no room: then nothing is to be relied on. The scratch has room for the times of the
-    `delta`, of the groups and of all that they held.
+    `out` gets the updates [key | output | time | rounds | diff], sorted and consolidated; `later_rounds` and `later_keys` the later rounds in
+    which live keys are to be evaluated, in their order. `counts` gets the numbers of these rows. Returns 0, or a negative
+    number where a diff overflows or there is no room: then no result is to be relied on. The scratch has room for the times of the
+    `delta`, of the groups and of all their rows.
     """
     keys = matrix_of(scratch, KEYS)
     bounds = matrix_of(scratch, BOUNDS)
@@ -113,7 +113,7 @@ def first_again(
         return groups
     for g in range(groups):
         live[g] = 0
-    # What the groups held, and when they change again.
+    # The groups' rows up to these rounds, and when they change again.
     held = matrix_of(groups_in, 0)
     code = walk_trace(keys, groups, inputs, old_inputs, 1, since, rounds, held, later, 0, live, bounds, counts)
     if code != 0:
@@ -146,7 +146,7 @@ def first_again(
     if code != 0:
         return code
     rest = counts[1]
-    # At which times they are to be looked at.
+    # The times at which they are evaluated.
     o = 0
     for g in range(groups):
         old[g, 0] = bounds[g, 0]
@@ -182,7 +182,7 @@ def first_again(
             times,
         )
         first = closed[: groups + 1]
-    # What they want there, and how that differs.
+    # The wanted output at these times, and its difference to the output so far.
     present = vectors[PRESENT]
     code = first_values(
         groups_in,
@@ -218,7 +218,7 @@ def first_again(
             out[r, data + c] = rounds[c]
         out[r, data + depth] = turns[r, data]
     counts[0] = o
-    # When they are to be looked at again.
+    # The rounds in which they are evaluated again.
     o = 0
     for r in range(rest):
         if live[later[r, depth]] != 0:

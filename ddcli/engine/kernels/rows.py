@@ -26,7 +26,7 @@ def compare(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> int:
 
 @inline
 def same(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> bool:
-    """Say whether the first `lanes` lanes of two rows are equal."""
+    """Return whether the first `lanes` lanes of two rows are equal."""
     for c in range(lanes):
         if a[i, c] != b[j, c]:
             return False
@@ -37,14 +37,14 @@ def same(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> bool:
 def seek(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int) -> int:
     """Return the first row of a[start:end], sorted, that is not before row j of `b` by its first `lanes` lanes.
 
-    Gallops: doubles its step until it is past, then halves. A near row is found in a few comparisons.
+    Gallops: the step doubles until it is too far, then halves. A near row is found in a few comparisons.
     """
     return seek_by(a, start, end, b, j, lanes, 1)
 
 
 @inline
 def seek_by(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int, step: int) -> int:
-    """Seek as `seek` does, with the first step that the caller thinks likely."""
+    """Seek as `seek` does, beginning with the caller's step."""
     low = start
     high = start
     while high < end and compare(a, high, b, j, lanes) < 0:
@@ -74,8 +74,8 @@ def group_end(a: np.ndarray, start: int, end: int, lanes: int) -> int:
 def copy_row(a: np.ndarray, i: int, out: np.ndarray, o: int) -> None:
     """Copy a row between matrices of one width.
 
-    All four are read before one is written, so that they move as one vector; a plain loop over so few would be compiled into
-    one that first finds out whether the rows overlap, which takes longer than copying.
+    Four lanes are read before one is written, so that they move as one vector. A plain loop over so few would be compiled into
+    code that first tests whether the rows overlap, which takes longer than copying.
     """
     width = a.shape[1]
     c = 0
@@ -110,7 +110,7 @@ def copy_rows(a: np.ndarray, start: int, end: int, out: np.ndarray, o: int) -> N
 def add_row(m: np.ndarray, i: int, out: np.ndarray, o: int, first: int, equal: bool) -> int:
     """Add row i of `m` to the last row of out[first:o] if the two are `equal`, else append it; return the new end.
 
-    A last row whose diff has become zero is written over; `close_rows` drops the one at the end. Returns -1, and changes nothing, where
+    A last row whose diff has become zero is overwritten; `close_rows` drops the one at the end. Returns -1, without a change, where
     the diffs can't be added.
     """
     d = out.shape[1] - 1
@@ -135,10 +135,10 @@ def close_rows(out: np.ndarray, first: int, o: int) -> int:
 
 @inline
 def sum_overflows(x: int, y: int, _total: int) -> bool:
-    """Say whether x + y leaves the 64-bit range.
+    """Return whether x + y leaves the 64-bit range.
 
-    The sum itself is not looked at: compiled code may assume that signed arithmetic never overflows, so where it does the sum may be
-    anything, and a test of it may be taken for always false.
+    The sum itself is not tested: compiled code may assume that signed arithmetic never overflows, so where it does the sum may be
+    anything, and the compiler may drop the test.
     """
     if y >= 0:
         return x > LARGEST - y
@@ -147,7 +147,7 @@ def sum_overflows(x: int, y: int, _total: int) -> bool:
 
 @inline
 def difference_overflows(x: int, y: int) -> bool:
-    """Say whether x - y leaves the 64-bit range."""
+    """Return whether x - y leaves the 64-bit range."""
     if y >= 0:
         return x < SMALLEST + y
     return x > LARGEST + y
@@ -155,7 +155,7 @@ def difference_overflows(x: int, y: int) -> bool:
 
 @inline
 def product_overflows(x: int, y: int) -> bool:
-    """Say whether x * y leaves the 64-bit range."""
+    """Return whether x * y leaves the 64-bit range."""
     if (-2147483648 <= x <= 2147483647 and -2147483648 <= y <= 2147483647) or x == 0 or y == 0:
         return False
     # The smallest integer has no positive twin.
@@ -166,13 +166,13 @@ def product_overflows(x: int, y: int) -> bool:
     a = abs(x)
     b = abs(y)
     limit = LARGEST // b
-    # A negative product may reach one further, where b divides LARGEST + 1.
+    # A negative product may be one larger in magnitude, where b divides LARGEST + 1.
     return a > limit and not ((x < 0) != (y < 0) and a == limit + 1 and LARGEST - limit * b == b - 1)
 
 
 @inline
 def same_between(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
-    """Say whether two rows of a matrix are equal in lanes[first:last]."""
+    """Return whether two rows of a matrix are equal in lanes[first:last]."""
     for c in range(first, last):
         if m[i, c] != m[j, c]:
             return False

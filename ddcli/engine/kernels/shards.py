@@ -1,4 +1,4 @@
-"""Which shard a key belongs to. This is part of the layout of files: a change here makes every state unreadable.
+"""The shard of a key. It is part of the layout of files: a change here makes every state unreadable.
 
 The key's lanes, as unsigned 64-bit numbers in their order, are mixed into `h`, which begins as 0x9E3779B97F4A7C15:
 

@@ -1,4 +1,4 @@
-"""Move updates to later times: the interval in which a record exists, and in loops the round from which it does."""
+"""Move updates to later times: to the interval in which a record exists, and in loops to the round in which it begins to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OVERFLOW = -1
 
 @kernel("MiiiM")
 def shift_rows(m: np.ndarray, nt: int, lower: int, upper: int, out: np.ndarray) -> int:
-    """Write what comes and goes for each row [kept | from, if `lower` | until, if `upper` | times | diff]; return the number of rows written.
+    """Write the insertion and the retraction of each row [kept | from, if `lower` | until, if `upper` | times | diff]; return the number of rows written.
 
-    Only the first time moves. OVERFLOW where a diff has no negation; out[0] is then the row.
+    Only the first time moves. Returns OVERFLOW where a diff has no negation; out[0] is then the row.
     """
     d = m.shape[1] - 1
     data = d - nt
@@ -47,7 +47,7 @@ def shift_rows(m: np.ndarray, nt: int, lower: int, upper: int, out: np.ndarray) 
 
 @kernel("MiM")
 def enter_rows(m: np.ndarray, nt: int, out: np.ndarray) -> int:
-    """Copy rows without their last data lane, which the last time is joined with."""
+    """Copy rows without their last data lane, with which the last time is joined."""
     at = m.shape[1] - nt - 2
     last = out.shape[1] - 2
     for i in range(m.shape[0]):
@@ -61,7 +61,7 @@ def enter_rows(m: np.ndarray, nt: int, out: np.ndarray) -> int:
 
 @kernel("MiM")
 def raise_lanes(m: np.ndarray, at: int, floor: np.ndarray) -> int:
-    """Set the lanes from `at` on to those of `floor`, as many, where they are less."""
+    """Raise the lanes from `at` on to those of `floor` where they are less."""
     for i in range(m.shape[0]):
         for c in range(floor.shape[1]):
             m[i, at + c] = max(m[i, at + c], floor[i, c])
@@ -89,11 +89,11 @@ def join_times(m: np.ndarray, at: int, times: np.ndarray) -> None:
 
 
 def shift(m: np.ndarray, nt: int, *, lower: bool, upper: bool) -> np.ndarray:
-    """Return updates that let each row's record be there from one time on and until another.
+    """Return updates by which each row's record exists from one time on until another.
 
     `m` is [data | from | until | nt times | diff], where `from` is missing without `lower` and `until` without `upper`. The result
     is [data | times | diff]: the diff at the lattice join of the first time with `from`, and its negation at that with `until`;
-    neither where they are no later than each other. Later times stay. Raises DiffOverflow.
+    neither where the first join is not before the second. Later coordinates stay. Raises DiffOverflow.
 
     >>> shift(np.array([[7, 3, 9, 5, 1], [8, 3, 4, 5, 1]]), 1, lower=True, upper=True).tolist()
     [[7, 5, 1], [7, 9, -1]]

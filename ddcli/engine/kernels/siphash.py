@@ -1,7 +1,7 @@
 """SipHash-1-3 of ranges of bytes under a secret of 128 bits (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
 
-One round a word and three at the end, as the hash tables of Rust, Ruby and Python have it. Without the secret nobody finds two
-values with one hash, nor many that begin alike, not even one who sees in which order rows come out. A secret seed
+One round a word and three at the end, as in the hash tables of Rust, Ruby and Python. Without the secret nobody finds two
+values with one hash, nor many whose hashes begin alike, not even an attacker who sees the order of rows. A secret seed
 would not do that for xxHash64: its two rounds of 32 bytes cancel under every seed (`tests/lanes/test_flooding.py` shows it).
 A value of 8 bytes takes 6 ns, where xxHash64 takes 3; of values of mixed lengths both take 15.
 """
@@ -59,7 +59,7 @@ def mixed(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> tuple[np.ui
 
 @inline
 def siphash13(data: np.ndarray, start: int, length: int, s: np.ndarray) -> np.uint64:
-    """Return the SipHash-1-3 of data[start : start + length]; `s` is what `initial_words` makes of the secret."""
+    """Return the SipHash-1-3 of data[start : start + length]; `s` are the `initial_words` of the secret."""
     a = s[0]
     b = s[1]
     c = s[2]

@@ -34,7 +34,7 @@ PIECE: Final = 1 << PIECE_BITS  # rows that are sorted at once; with their keys 
 TARGET: Final = 1 << 12  # rows a piece should have when dealing
 DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
 TINY: Final = 32  # rows up to which insertion sort is quickest
-CUT: Final = 1 << 20  # bytes from which on a matrix is cut where it is, which spares a copy
+CUT: Final = 1 << 20  # bytes from which on a matrix is truncated in place, which spares a copy
 OVERFLOW: Final = -1
 ABSENT: Final = -2 - TINY
 DISORDERED, ORDERED, CONSOLIDATED = 0, 1, 2
@@ -42,7 +42,7 @@ DISORDERED, ORDERED, CONSOLIDATED = 0, 1, 2
 
 @kernel("MV")
 def order_of(m: np.ndarray, lanes: np.ndarray) -> int:
-    """Say whether rows are DISORDERED, ORDERED by lanes, or even CONSOLIDATED: no two equal and no diff zero."""
+    """Return whether rows are DISORDERED, ORDERED by lanes, or even CONSOLIDATED: no two equal and no diff zero."""
     d = m.shape[1] - 1
     result = CONSOLIDATED
     for i in range(m.shape[0]):
@@ -77,9 +77,9 @@ def compare_taken(out: np.ndarray, o: int, m: np.ndarray, i: int, take: np.ndarr
 
 @kernel("MVM")
 def take_tiny(m: np.ndarray, take: np.ndarray, out: np.ndarray) -> int:
-    """Write the lanes `take` of a few rows, consolidated; return how many rows that are, or ABSENT for a lane that isn't there.
+    """Write the lanes `take` of a few rows, consolidated; return how many rows there are, or ABSENT for a lane that does not exist.
 
-    Each row goes in at its place among those before it. One that can't be added to the row at out[0] returns -1 - its number.
+    Each row is inserted at its place among those before it. Returns -1 - row for one that can't be added to the row at out[0].
     """
     d = take.size - 1
     for c in range(take.size):
@@ -180,7 +180,7 @@ def move_to_pieces(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, ends: np.
 
 @kernel("MVVVV")
 def move_in_place(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, heads: np.ndarray, pieces: np.ndarray) -> int:
-    """Move rows to their pieces where they lie, in any order; `heads` holds the pieces' starts and becomes their ends."""
+    """Move rows to their pieces in place, in any order; `heads` holds the pieces' starts and becomes their ends."""
     for k in range(heads.size):
         while heads[k] < pieces[k + 1]:
             i = heads[k]
@@ -209,11 +209,11 @@ def sort_pieces(
     scratch: np.ndarray,
     consolidate: int,
 ) -> int:
-    """Sort the pieces from `first` on, each for itself, and write them one after the other to `out`.
+    """Sort each of the pieces from `first` on, and write them one after the other to `out`.
 
     Begins at row scratch[0] of `out`, which becomes the row after the last one written. Stops before a piece of more than PIECE
-    rows; returns the next piece. Where `m` is `out`, pieces are first copied to `rows`.
-    An overflow returns OVERFLOW, with the two rows at the start of `rows`.
+    rows, and returns the next piece. Where `m` is `out`, pieces are first copied to `rows`.
+    Returns OVERFLOW, with the two rows at the start of `rows`, where diffs can't be added.
     """
     low = scratch[1 : 1 + lanes.size]
     width = scratch[1 + lanes.size : 1 + 2 * lanes.size]
@@ -249,8 +249,8 @@ def sort_pieces(
 def consolidate(m: np.ndarray, *, owned: bool = False) -> np.ndarray:
     """Sort by all lanes but the last, sum the diffs of equal rows, drop zero sums. Raises DiffOverflow.
 
-    Gives `m` itself where it is consolidated already, which is found out in one pass. One that is `owned` nobody else reads: many rows
-    are sorted where they lie.
+    Returns `m` itself where it is consolidated already, which one pass tests. Nobody else reads an `owned` matrix: many rows
+    are sorted in place.
 
     >>> consolidate(np.array([[2, 1], [1, 1], [2, 2], [1, -1]])).tolist()
     [[2, 3]]
@@ -298,7 +298,7 @@ def arranged(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
 def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     """Sort rows by the given lanes, in their order of importance; rows that are equal in them stay in their order.
 
-    Gives `m` itself where it is sorted already.
+    Returns `m` itself where it is sorted already.
 
     >>> sort_by(np.array([[1, 9], [2, 8], [3, 8]]), [1]).tolist()
     [[2, 8], [3, 8], [1, 9]]
@@ -309,12 +309,12 @@ def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
 
 
 def is_sorted(m: np.ndarray, by: int | None = None) -> bool:
-    """Say whether rows are sorted by the first lanes, all but the last where no number is given; equal rows and zero diffs may be there."""
+    """Return whether rows are sorted by their first `by` lanes, by default all but the last; equal rows and zero diffs are allowed."""
     return order_of(m, _leading(m.shape[1] - 1 if by is None else by)) != DISORDERED
 
 
 def is_consolidated(m: np.ndarray) -> bool:
-    """Say whether rows are sorted by all lanes but the last, with no equal ones and no zero diffs."""
+    """Return whether rows are sorted by all lanes but the last, with no equal ones and no zero diffs."""
     return order_of(m, _leading(m.shape[1] - 1)) == CONSOLIDATED
 
 
@@ -327,7 +327,7 @@ def _leading(count: int) -> np.ndarray:
 
 
 def fitted(out: np.ndarray, count: int) -> np.ndarray:
-    """Return the first rows of a matrix that nobody else reads; the memory of the others is given back where that is much."""
+    """Return the first rows of a matrix that nobody else reads; the memory of the others is released where it is much."""
     rows, width = out.shape
     if out.base is None and out.nbytes >= CUT and count < rows:
         out.resize((count, width), refcheck=False)
@@ -353,7 +353,7 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
 
 
 def _pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the pieces begin that many rows are dealt into, with an end mark, and the plan by which they are."""
+    """Return where the pieces begin into which many rows are dealt, with an end mark, and the plan of the dealing."""
     bits = bits_to_deal(len(m))
     plan = np.empty(3 * lanes.size, np.int64)
     pieces = np.empty((1 << bits) + 1, np.int64)
@@ -362,7 +362,7 @@ def _pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bits_to_deal(rows: int) -> int:
-    """Return by how many leading bits so many rows are dealt into pieces."""
+    """Return the number of leading bits by which so many rows are dealt into pieces."""
     return min((rows // TARGET).bit_length() + 1, DEAL_BITS)
 
 
@@ -374,7 +374,7 @@ def sort_dealt(m: np.ndarray, pieces: np.ndarray, lanes: np.ndarray) -> None:
 def _in_pieces(
     source: np.ndarray, pieces: np.ndarray, lanes: np.ndarray, out: np.ndarray, consolidating: int
 ) -> np.ndarray:
-    """Sort each piece for itself; where `source` is `out`, in place."""
+    """Sort each piece; where `source` is `out`, in place."""
     width = source.shape[1]
     largest = min(int(np.diff(pieces).max()), PIECE)
     rows = np.empty((largest if source is out else 0, width), np.int64)
@@ -389,8 +389,8 @@ def _in_pieces(
         if k == OVERFLOW:
             raise overflow("+", out[0], (rows if rows.shape[0] else source)[scratch[0]])
         if k < last:
-            # A piece too large for the cache: its own values spread over fewer bits, so deal it again by them. One whose rows
-            # are all equal would never get smaller; it is in order as it stands, which is looked at first.
+            # A piece too large for the cache: its values spread over fewer bits, so it is dealt again by these. One whose rows
+            # are all equal would never get smaller; it is sorted already, which is tested first.
             part = out[pieces[k] : pieces[k + 1]]
             piece = consolidate(part) if consolidating else _ordered(part, lanes)
             begin = int(scratch[0])

@@ -1,7 +1,7 @@
 """The order of some rows by their lanes, found within the processor's cache: helpers compiled into the kernels that sort.
 
 Lanes are packed, each as narrow as its values allow, into words of 64 bits, and those are sorted by radix from the last word to the
-first. Constant lanes cost nothing. Ranges of lanes are computed unsigned: compiled code takes for granted that signed arithmetic does
+first. Constant lanes cost nothing. Ranges of lanes are computed unsigned: compiled code assumes that signed arithmetic does
 not overflow.
 """
 
@@ -19,7 +19,7 @@ DIGIT: Final = 11  # most bits of a radix digit
 LEAD_DIGIT: Final = 9  # bits of a digit, three of which are sorted by at first
 SMALL: Final = 1 << 10  # rows up to which two digits do, of
 SMALL_DIGIT: Final = 8  # bits
-MOVES: Final = 4  # moves a row, on average, that are made to order what three digits leave equal
+MOVES: Final = 4  # moves a row, on average, that are spent on ordering what three digits leave equal
 BLOCK: Final = 512  # rows surveyed lane by lane while they are in cache
 
 
@@ -103,10 +103,10 @@ def lead_sort(
     low: np.ndarray,
     width: np.ndarray,
 ) -> bool:
-    """Set `order` to the stable order of m[start:end], counted from `start`, unless that turns out to be slow; says whether it did.
+    """Set `order` to the stable order of m[start:end], counted from `start`, unless that turns out to be slow; return whether it was done.
 
-    Sorts by the rows' leading bits alone, about twice as many as tell so many rows apart, and puts the few that
-    these bits leave equal in order one by one. `low` and `width` are as `measure` has set them.
+    Sorts by the rows' leading bits alone, about twice as many as distinguish so many rows, and orders the few that
+    these bits leave equal one by one. `low` and `width` are as `measure` has set them.
     """
     n = end - start
     half = keys.size >> 1

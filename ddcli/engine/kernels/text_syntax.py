@@ -1,7 +1,7 @@
-"""The syntax of text in a block of bytes: fields of CSV records, keys of JSON objects. A sieve: what it passes is sound.
+"""The syntax of text in a block of bytes: fields of CSV records, keys of JSON objects. It is a sieve: lines that it passes are sound.
 
-CSV is as Python's `csv` reads it strictly: a quote counts where a field begins with it. Of JSON it looks only at what a parser of
-values passes over: whether a key is in an object twice, at escapes of half a character, and at numbers that a float would cut.
+CSV is as Python's `csv` reads it strictly: a quote counts where a field begins with it. Of JSON it checks only what a parser of
+values ignores: keys that are twice in an object, escapes of half a character, and numbers that a float would cut.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEEPEST: Final = 32
 BLANK: Final = 0
 LONG: Final = 1
 MARKS: Final = 2
-"""What is noted of the lines of a file, and how many such notes there are."""
+"""The marks of a file's lines, and how many marks there are."""
 PRIME: Final = np.uint64(0x100000001B3)
 BASIS: Final = np.uint64(0xCBF29CE484222325)
 
@@ -54,11 +54,11 @@ def hash_of(key: bytes) -> int:
 
 @kernel("BiiiiV")
 def csv_is_sound(data: np.ndarray, length: int, wanted: int, delimiter: int, quote: int, state: np.ndarray) -> int:
-    """Return 1 if all records that end in data[:length] are blank or have as many fields as wanted, else 0; so where a quote is within a field.
+    """Return 1 if all records that end in data[:length] are blank or have as many fields as wanted, else 0, also where a quote is within a field.
 
-    `quote` -1: there are none.
+    `quote` is -1 where the file has no quotes.
 
-    `state` is where the block before ended and how many delimiters its last record had; it becomes that of this one.
+    `state` is where the block before ended and how many delimiters its last record had; it is set to the same for this block.
     """
     at = state[0]
     parts = state[1]
@@ -141,7 +141,7 @@ def half_character(data: np.ndarray, i: int, end: int) -> int:
 
 @inline
 def is_watched(watched: np.ndarray, top: np.uint64, inner: np.uint64) -> bool:
-    """Say whether one of two hashes is watched."""
+    """Return whether one of two hashes is watched."""
     for i in range(watched.shape[0]):
         if watched[i] == top or watched[i] == inner:
             return True
@@ -181,9 +181,9 @@ def number_end(data: np.ndarray, start: int, end: int) -> int:
 def line_is_sound(
     data: np.ndarray, start: int, end: int, hashes: np.ndarray, first: np.ndarray, watched: np.ndarray
 ) -> int:
-    """Return 1 if a line has no object with two keys of equal hashes, else 0; also 0 where that is not to be seen easily.
+    """Return 1 if a line has no object with two keys of equal hashes, else 0; also 0 where that is not decided easily.
 
-    2 instead of 1, if a key that is watched, of the line's object or of one in it, has a number that a float may cut.
+    Returns 2 instead of 1 if a watched key, of the line's object or of one in it, has a number that a float may cut.
     """
     depth = 0
     keys = 0
@@ -248,7 +248,7 @@ def line_is_sound(
 
 @inline
 def is_blank(data: np.ndarray, start: int, end: int) -> bool:
-    """Say whether a line has nothing but white space."""
+    """Return whether a line has nothing but white space."""
     i = start
     while i < end and (data[i] == 32 or data[i] == 9 or data[i] == CARRIAGE):
         i += 1
@@ -265,7 +265,7 @@ def doubtful_lines(
     marks: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Write where the lines of data[:length] begin that are not seen to be sound; return how many, at most as many as `out` holds.
+    """Write where those lines of data[:length] begin that may be unsound; return how many they are, at most as many as `out` holds.
 
     `hashes` and `first` are scratch of MOST_KEYS and DEEPEST; marks[BLANK] becomes 1 if a line is blank, marks[LONG] if a
     `watched` key has a number that a float may cut.

@@ -1,4 +1,4 @@
-"""The kernel of operators that only look at multiplicities: the counts of records at each instance."""
+"""The kernel of operators that read only multiplicities: the counts of records at each instance."""
 
 from __future__ import annotations
 

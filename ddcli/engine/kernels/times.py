@@ -1,4 +1,4 @@
-"""Advance times: make equal what no reader at or after a frontier can tell apart; and look at their rounds."""
+"""Advance times: make equal the times that no reader at or after a frontier can distinguish; and compare rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNCHANGED: Final = -2
 
 @inline
 def advanced_already(m: np.ndarray, since: np.ndarray, nt: int) -> bool:
-    """Say whether no time would change."""
+    """Return whether no time would change."""
     first = m.shape[1] - 1 - nt
     for c in range(since.size):
         for i in range(m.shape[0]):
@@ -31,7 +31,7 @@ def advanced_already(m: np.ndarray, since: np.ndarray, nt: int) -> bool:
 
 @kernel("MVM")
 def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
-    """Do as `advance_rows` does, for one time lane: the largest of a time and a bound is monotone, so the rows stay sorted."""
+    """Advance one time lane as `advance_rows` does: the greater of a time and a bound is monotone, so the rows stay sorted."""
     if advanced_already(m, since, 1):
         return UNCHANGED
     d = m.shape[1] - 1
@@ -101,7 +101,7 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
 
 @kernel("MiV")
 def all_hold(m: np.ndarray, at: int, values: np.ndarray) -> int:
-    """Say whether every row has these values from lane `at` on."""
+    """Return whether every row has these values from lane `at` on."""
     for i in range(m.shape[0]):
         for c in range(values.size):
             if m[i, at + c] != values[c]:
@@ -110,7 +110,7 @@ def all_hold(m: np.ndarray, at: int, values: np.ndarray) -> int:
 
 
 def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
-    """Say whether every row has the values `rounds` in the lanes from `at` on; stops at the first that has not.
+    """Return whether every row has the values `rounds` in the lanes from `at` on; stops at the first that has not.
 
     >>> rounds_equal(np.array([[7, 3, 1], [8, 3, 1]]), 1, (3,))
     True
@@ -126,9 +126,9 @@ def advance(
     """Return consolidated rows at the lattice join of their `nt` times with `since`, consolidated. Raises DiffOverflow.
 
     `since` may be shorter than a time: later coordinates (rounds of loops) stay as they are. To advance to a frontier is to advance
-    to the meet of its elements, as long as coordinates are ordered totally. Gives `m` itself where no time changes. `owned`
-    says that nobody reads `m` any more: the result is then written over it, which spares as much fresh memory. Else it may be written to
-    `room`, a matrix of as many rows or more, for who is done with one result before he asks for the next.
+    to the meet of its elements, as long as coordinates are ordered totally. Returns `m` itself where no time changes. Nobody else
+    reads an `owned` matrix: the result overwrites it, which spares as much fresh memory. Else it may be written to
+    `room`, a matrix of as many rows or more, by a caller that is done with one result before it asks for the next.
 
     >>> advance(np.array([[7, 1, 1], [7, 2, -1], [8, 1, 1]]), (5,), 1).tolist()
     [[8, 5, 1]]

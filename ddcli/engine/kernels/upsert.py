@@ -29,8 +29,8 @@ def put_update(m: np.ndarray, row: int, data: int, time: int, diff: int, out: np
 def upsert_rows(m: np.ndarray, now: np.ndarray, nk: int, nv: int, out: np.ndarray) -> int:
     """Write how each key's value changes, given `now`, rows [key | value | 1] of what the keys have before; return the number of rows written.
 
-    `m` has rows [key | value | present | order | time | diff] in the order of key, time and what decides at one time: the last
-    such row does. Returns -1 - row for a row of `m` whose diff is not 1, or whose key has more than one value before.
+    `m` has rows [key | value | present | order | time | diff] in the order of key, time and precedence at one time: the last
+    such row counts. Returns -1 - row for a row of `m` whose diff is not 1, or whose key has more than one value before.
     """
     n = m.shape[0]
     data = nk + nv
@@ -41,7 +41,7 @@ def upsert_rows(m: np.ndarray, now: np.ndarray, nk: int, nv: int, out: np.ndarra
         start = i
         while j < now.shape[0] and compare(now, j, m, i, nk) < 0:
             j += 1
-        # What the key has: row `row` of `now` or of `m`, or nothing.
+        # The key's value: row `row` of `now` or of `m`, or none.
         is_old = j < now.shape[0] and same(now, j, m, i, nk)
         is_new = False
         row = j

@@ -1,4 +1,4 @@
-"""Walk the histories of a few groups in a loop: what they hold up to a round, and when they change after it."""
+"""Walk the histories of a few groups in a loop: their rows up to a round, and when they change after it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def walk_trace(
     bounds: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Do as `walk_groups` says with the first `groups` keys and one trace; `later` has `p` rows.
+    """Walk one trace as `walk_groups` does, for the first `groups` keys; `later` has `p` rows.
 
     Rows bounds[g, 0] to bounds[g, 1] of `held` are then those of group g. Returns 0 and sets counts[0] and counts[1], or NO_ROOM, or OVERFLOW.
     """
@@ -122,8 +122,8 @@ def walk_groups(
     """Copy the rows of `keys` that are at or before `rounds` from two traces, without rounds, their `nt` times advanced to `since`.
 
     Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | group]: in a single loop the
-    earliest of each group in either trace, else all. live[g] becomes 1 where the sources from the `old` ones on hold something of the
-    group that does not cancel, or `delta` does. `bounds` is scratch, two lanes a source and at least two. `counts` gets the rows of both
+    earliest of each group in either trace, else all. live[g] becomes 1 where the sources from the `old` ones on have rows of the
+    group that do not cancel, or `delta` has any. `bounds` is scratch, two lanes a source and at least two. `counts` gets the rows of both
     and of `later`. Returns 0, NO_ROOM, or OVERFLOW.
     """
     nk = keys.shape[1]
@@ -180,8 +180,8 @@ def walk(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return the rows of the sorted, distinct `keys` in both traces as of `rounds`, consolidated, and rows [later rounds | group].
 
-    The times are advanced to `since`. Where a group's rows that are not old, up to these rounds, don't cancel, or `delta` has
-    any of it, its place in `live` becomes 1. Gives None where there are more than `room` rows. Raises DiffOverflow.
+    The times are advanced to `since`. Where a group's rows that are not old, up to these rounds, don't cancel, or `delta` has rows of
+    it, its place in `live` becomes 1. Returns None where there are more than `room` rows. Raises DiffOverflow.
 
     >>> history, fresh = np.array([[7, 0, 1, 1], [7, 0, 4, -1], [8, 0, 9, 1]]), np.array([[8, 5, 2, 1]])
     >>> live, none = np.zeros(2, np.int64), Histories([], 0)

@@ -1,7 +1,7 @@
 """xxHash64 with seed 0 of ranges of bytes, as published (github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
 
 It breaks ties, the same everywhere and at all times, and it is the hash of states without a secret, on which the order of their
-rows and the shard of a record depend: so it must never change. Anyone can write values whose hashes meet: see `siphash`.
+rows and the shard of a record depend: so it must never change. Anyone can construct values with equal hashes: see `siphash`.
 All arithmetic is in uint64, which wraps around in compiled code and in numpy alike; a mixed uint64 and int64 would
 become a float in one of them.
 """
@@ -30,7 +30,7 @@ U16: Final = np.uint64(16)
 U24: Final = np.uint64(24)
 U32: Final = np.uint64(32)
 U64: Final = np.uint64(64)
-NULL: Final = 2**63 - 1  # the lane of null; a hash that happens to be it is moved one down
+NULL: Final = 2**63 - 1  # the lane of null; a hash that equals it is lowered by one
 
 
 @inline
