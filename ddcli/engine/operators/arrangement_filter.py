@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Filtered(Stateless):
-    """Pass on those rows of an arrangement's batch that `keep` keeps, looking at the lanes `asked`, in their order; read its trace the same way."""
+    """Pass on the rows of an arrangement's batch that `keep` keeps, which reads the lanes `asked`, in their order; its trace is filtered the same way."""
 
     def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
         self.trace = FilteredTrace(source.trace, keep, asked)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Imported(Stateless):
-    """Pass on what is fed, the updates that the trace has beyond what was taken; count them as taken when all have read them."""
+    """Pass on the input, the updates of the trace beyond those taken so far; count them as taken when all readers are done."""
 
     shared = True
 

@@ -1,7 +1,7 @@
 """As-of joins: each left row with the nearest right row of its group.
 
-The join is linear in the left rows. So for totally ordered time its updates are those of the left rows, each with what is nearest at its time, and
-what right rows that change are nearest to, before and after: the left rows from the changed place up to the next. Both are read off
+The join is linear in the left rows. So for totally ordered time its updates are those of the left rows, each with its nearest right row at its time, and
+those of the left rows to which a changed right row is nearest, before or after: the left rows from the changed place up to the next. Both are read from
 the arrangement, and no output is kept. Otherwise whole groups are evaluated, as reductions are.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 class AsofJoin:
     """An as-of join over an arrangement with `nk` key and `nv` value lanes: [side | order | left | right].
 
-    The order has `lanes` lanes, the right's columns begin at lane `right` of a value. `ranked` returns values with what breaks ties in place
-    of lanes that are in no order; None where all are.
+    The order has `lanes` lanes, the right's columns begin at lane `right` of a value. `ranked` returns values with ranks that break ties in place
+    of unordered lanes; None where all lanes are ordered.
     """
 
     rows_read = 0
-    """Of those before it looks at a few for each new row, and at those that come out again."""
+    """Not counted: the join reads a few rows for each new one, and those that it emits."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AsofJoin:
         """Return the number of lanes of the result that are not the key's."""
         return self.nv - 1 - self.lanes
 
-    # --- what is a function of the rows ---------------------------------------------------------------------------
+    # --- values: functions of the rows ---------------------------------------------------------------------------
 
     def gathered(self, given: Gathered) -> Lanes:
         """Return the rows [instance | lanes | count] of the result over whole groups."""
@@ -88,13 +88,13 @@ class AsofJoin:
         return rows[opens]
 
     def joined(self, lefts: Lanes, rights: Lanes, partner: Lanes) -> Lanes:
-        """Return the result's lanes of left values, each with its partner among the right ones; -1: none, whose lanes are null there already."""
+        """Return the result's lanes of left values, each with its partner among the right ones; -1 stands for none, and its lanes are null already."""
         out = lefts[:, 1 + self.lanes :].copy()
         some = np.flatnonzero(partner >= 0)
         out[some, self.right - 1 - self.lanes :] = rights[partner[some], self.right :]
         return out
 
-    # --- what follows from changes ----------------------------------------------------------------------------------
+    # --- times: updates from changes ----------------------------------------------------------------------------------
 
     def step(self, delta: Lanes, inputs: Reader) -> Lanes:
         """Return the join's updates [key | lanes | time | diff] for new updates, sorted by all lanes; `inputs` is the trace before them."""
@@ -118,13 +118,13 @@ class AsofJoin:
             part[:, :lanes], part[:, -2], part[:, -1] = moved[:, 1:-2], 0, moved[:, -2]
         of = np.concatenate([group[is_left], moved[:, 0], moved[:, 0]])
         bounds = of_rights[of]
-        # Before the first new time there are the rows of the trace alone; elsewhere before is one earlier.
+        # Before the first new time only the trace has rows; elsewhere 'before' is the time minus one.
         first = before[:, -1] == delta[:, -2].min()
         bounds[len(new) : len(new) + len(moved), -2:][first] = 0
         before[~first, -1] -= 1
         found, partner = self._nearest(sources, bounds, probes)
         was, now = np.split(partner[len(new) :], 2)
-        # A place without right rows before and at the time changes nothing: what is nearest to it changes at its own place.
+        # A place without right rows before and at the time changes nothing: the right rows nearest to it change at their own place.
         here = self._at(found, was, moved) | self._at(found, now, moved)
         others = np.flatnonzero(here & self._differ(found, was, now))
         touched = self._met(sources, of_rights[moved[others, 0]], of_lefts[moved[others, 0]], moved[others, 1:-1])
@@ -137,13 +137,13 @@ class AsofJoin:
         return kernels.consolidate(np.concatenate([self._updates(keys, found, *part) for part in parts]))
 
     def _of_side(self, keys: Lanes, sources: list[Lanes], side: int) -> Lanes:
-        """Return where the rows of a side of each key are."""
+        """Return the bounds of the rows of a side of each key."""
         sided = np.full((len(keys), self.nk + 1), side, np.int64)
         sided[:, : self.nk] = keys
         return kernels.locate(sided, sources)[0]
 
     def _nearest(self, sources: list[Lanes], bounds: Lanes, probes: Lanes) -> tuple[Lanes, Lanes]:
-        """Return the values of right rows, and which of them is the nearest to each probe, or -1."""
+        """Return the values of right rows, and the number of the nearest one for each probe, or -1."""
         room = len(probes) + 64
         while True:
             out = np.empty((room, self.nv + 1), np.int64)
@@ -167,7 +167,7 @@ class AsofJoin:
         return found[:, 1:], partner
 
     def _met(self, sources: list[Lanes], rights: Lanes, lefts: Lanes, changes: Lanes) -> Lanes:
-        """Return the left rows [change | value | diff] whose nearest may be another."""
+        """Return the left rows [change | value | diff] whose nearest right row may have changed."""
         room = 4 * len(changes) + 64
         changes = np.ascontiguousarray(changes)
         while True:
@@ -181,14 +181,14 @@ class AsofJoin:
 
     @staticmethod
     def _least(sources: list[Lanes]) -> tuple[Lanes, Lanes]:
-        """Return the least times of the rows of the last source, so many and many more together."""
+        """Return the least time of each NEAR, and of each NEAR * NEAR, rows of the last source."""
         times = sources[-1][:, -2]
         near, far = (np.minimum.reduceat(times, np.arange(0, len(times), each)) for each in (NEAR, NEAR * NEAR))
         return near, far
 
     @staticmethod
     def _differ(found: Lanes, one: Lanes, other: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return where two partners are other rows."""
+        """Return where two partners are different rows."""
         differ: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (one < 0) != (other < 0)
         both = np.flatnonzero((one >= 0) & (other >= 0))
         differ[both] = (found[one[both]] != found[other[both]]).any(axis=1)

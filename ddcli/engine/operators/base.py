@@ -1,4 +1,4 @@
-"""What all operators share: a delta in, a delta out, over one closed interval of times."""
+"""The interface of all operators: deltas in, a delta out, over one closed interval of times."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 SOLE: Final = 3 if sys.version_info < (3, 14) else 0
-"""References to an object that is in one variable of a caller: this, its own, and one of who counts. Later versions of Python do not count all."""
+"""References to an object that is in one variable of a caller: that one, the parameter, and the count's own. Later versions of Python do not count all of them."""
 
 
 class Delta(NamedTuple):
     """New updates of a collection: `[data lanes | time lanes | diff]`, and whether no two rows share data and time.
 
     `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
-    that no row retracts, so that counting needs no look at the rows. A part of what is read has, in `decoded`, the columns that one of
-    its readers has decoded, for the others; or its data are in `columns` still, and `updates` have none. What was brought to a shard may be `taken`: in the lanes that its reader asked for.
+    that no row retracts, so that counting need not read the rows. A part of an input has, in `decoded`, the columns that one of
+    its readers has decoded, for the others; or its data are still in `columns`, and `updates` have no data lanes. Exchanged updates may be `taken`: in the lanes that their reader asked for.
     """
 
     updates: np.ndarray
@@ -46,7 +46,7 @@ class Delta(NamedTuple):
 
 
 class TakenLanes(NamedTuple):
-    """The lanes that an operator takes of its input first of all, diff included, and by how many of the first ones it sorts them, stably."""
+    """The lanes, diff included, to which an operator first reduces its input, and the number of leading ones by which it stably sorts them."""
 
     lanes: tuple[int, ...]
     by: int
@@ -58,7 +58,7 @@ def consolidated(delta: Delta) -> np.ndarray:
 
 
 def taken_out(deltas: Sequence[Delta]) -> np.ndarray:
-    """Return the updates of the only delta, which a list has no more: they may be nobody else's then."""
+    """Return the updates of the only delta, and remove it from its list, so that nobody else may hold them."""
     return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
 
 
@@ -70,23 +70,23 @@ def is_sole(updates: np.ndarray) -> bool:
 class Operator(Protocol):
     """One node of a dataflow. State, where there is any, lives in the operator's traces.
 
-    The deltas that a step is given may be in nothing but their list: it may take one out and write over updates of which it finds
-    that nobody else has them.
+    A step's deltas may be referenced by their list alone: the step may remove one, and overwrite its updates if `is_sole` returns
+    that nobody else holds them.
     """
 
     @property
     def wakes(self) -> list[Rounds]:
-        """Where a step schedules something for later rounds it adds them here; the scope takes them out."""
+        """The later rounds for which steps have scheduled work; the scope removes them."""
 
     @property
     def takes_columns(self) -> bool:
-        """Return whether its deltas may have their data in columns still."""
+        """Return whether its deltas may still have their data in columns."""
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the rounds in which something waits since earlier intervals. Called before the interval's first step."""
+        """Return the rounds in which updates wait since earlier intervals. Called before the interval's first step."""
 
     def takes(self, width: int) -> TakenLanes | None:
-        """Return what it would take first of all of its input of so many lanes; None: all, as they are."""
+        """Return the lanes to which it would first reduce an input of so many lanes; None for all, in their order."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""
@@ -96,10 +96,10 @@ class Operator(Protocol):
 
     @property
     def seals(self) -> bool:
-        """Return whether it takes in anything in `seal`."""
+        """Return whether `seal` takes in updates."""
 
     def close(self, interval: Interval) -> None:
-        """Learn that nobody reads before the interval's upper any more: all its rounds are done."""
+        """End the interval: all its rounds are done, and nobody reads times before its upper any more."""
 
     @property
     def traces(self) -> Sequence[Trace]:
@@ -111,15 +111,15 @@ class Operator(Protocol):
 
     @property
     def rows_read(self) -> int:
-        """Return how many rows that are not new it has looked at so far, where that is more than a few for each new one."""
+        """Return how many old rows it has read so far; 0 where that is at most a few for each new one."""
 
     @property
     def revisiting(self) -> Revisiting | None:
-        """Return what decides when groups of a reduction in a loop are looked at again."""
+        """Return the object that decides when groups of a reduction in a loop are evaluated again."""
 
     @property
     def report(self) -> Callable[[SumOverflow], Exception] | None:
-        """Return what makes another error of a sum that its type can't hold, in words that the engine doesn't know; None: the error stays."""
+        """Return the function that turns a SumOverflow into an error in the words of the pipeline file; None where it is raised as it is."""
 
 
 def empty(width: int) -> np.ndarray:
@@ -130,7 +130,7 @@ def empty(width: int) -> np.ndarray:
 class Stateless:
     """An operator that keeps nothing from one step to the next."""
 
-    wakes: list[Rounds] = []  # noqa: RUF012 - nothing is added here: an operator that schedules has a list of its own
+    wakes: list[Rounds] = []  # noqa: RUF012 - never added to: an operator that schedules has a list of its own
     traces: Sequence[Trace] = ()
     shared = False
     seals = False
@@ -140,7 +140,7 @@ class Stateless:
 
     @property
     def rows_read(self) -> int:
-        """Nothing that is worth counting: as many rows for each new one, at most."""
+        """None that is counted: at most about as many rows as are new."""
         return 0
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
@@ -148,7 +148,7 @@ class Stateless:
         return ()
 
     def takes(self, width: int) -> TakenLanes | None:
-        """Return None: it takes all."""
+        """Return None: it takes all lanes."""
         return None
 
     def seal(self, interval: Interval) -> None:
@@ -159,7 +159,7 @@ class Stateless:
 
 
 class Keeping(Stateless):
-    """An operator whose step makes a batch of its trace, which takes it in when all readers have stepped."""
+    """An operator whose step computes its trace's next batch, which the trace takes in when all readers have stepped."""
 
     seals = True
 
@@ -178,10 +178,10 @@ class Keeping(Stateless):
         self.batch = self._none
 
     def drop(self) -> None:
-        """Let go of the batch: a slice without rows would hold its memory."""
+        """Release the batch: a slice without rows would hold its memory."""
         self.batch = self._none
 
     def close(self, interval: Interval) -> None:
-        """Let the times before the interval's upper become equal, now that nobody reads them apart any more."""
+        """Allow times before the interval's upper to be advanced: nobody distinguishes them any more."""
         self.trace.set_logical_compaction(interval.upper)
         self.trace.settle(interval.upper)

@@ -1,4 +1,4 @@
-"""A reduction to first records in a loop as one call, where it looks at few groups: most rounds of a small change are so."""
+"""A reduction to first records in a loop as one call, where it evaluates few groups, as in most rounds of a small change."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 Lanes = np.ndarray
 
 GROUPS = 16
-"""Groups that are looked at in one call, at most; each of them is sought in all batches in memory."""
+"""The most groups that one call evaluates; each of them is sought in all batches in memory."""
 ROWS = 128
-"""Rows of their histories up to the current round, of either trace."""
+"""The most rows of their histories up to the current round, of either trace."""
 BATCHES = 64
-"""Batches of a trace."""
+"""The most batches of a trace."""
 
 
 class FewGroups:
-    """What a `Revisiting` of the traces of input and output, of totally ordered time, does by walking, where that is little."""
+    """The walking of a `Revisiting` of the traces of input and output, in totally ordered time, where few groups change."""
 
     def __init__(self, traces: Sequence[Trace], search: Search, depth: int) -> None:
         self.inputs, self.output = traces
@@ -39,7 +39,7 @@ class FewGroups:
         self._since: tuple[int, ...] | None = None
 
     def _make_room(self) -> None:
-        """Make what a call writes to: it is made once, as it is in every round."""
+        """Allocate a call's output and scratch, once, as calls are made in every round."""
         nk, nv, no, depth, times = self._shape
 
         def room(rows: int, width: int) -> Lanes:
@@ -58,10 +58,10 @@ class FewGroups:
     def step(
         self, delta: Lanes, called: list[Lanes], interval: Interval, earliest: int, *, ahead: bool
     ) -> tuple[Lanes, list[tuple[Rounds, Lanes]]] | None:
-        """Return the output's updates of the current rounds and which keys go on in which later rounds; None where that is not little.
+        """Return the output's updates of the current rounds, and the keys to evaluate in later rounds; None where there are too many groups or rows.
 
-        `delta` has the input's new updates, with their rounds, `called` the keys that are to be looked at besides; live ones from the
-        `earliest` new time on. `ahead` is as of a `Reduce`.
+        `delta` has the input's new updates, with their rounds, `called` further keys to evaluate; live ones from the
+        `earliest` new time on. `ahead` is as in `Reduce`.
         """
         if len(delta) > ROWS or not (self.inputs.in_memory and self.output.in_memory):
             return None

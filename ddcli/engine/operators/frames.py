@@ -1,4 +1,4 @@
-"""Ordered rows in partitions, the frames of a window as ranges of them, and aggregates over frames. No values but the order's key.
+"""Ordered rows in partitions, the frames of a window as ranges of them, and aggregates over frames. The only values here are the order's keys.
 
 A frame is a range of rows whose ends only move forward from row to row of a partition. So with rows in the place of times, a value enters at
 the first row whose frame reaches it and leaves at the first that begins after it, as updates do: aggregates over frames are those of a
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Rows in order: partition g has the rows first[g]:first[g + 1]; of each row, where its partition and its peers begin and end."""
+    """Rows in order: partition g has the rows first[g]:first[g + 1]; for each row the bounds of its partition and of its peers."""
 
     first: Lanes
     start: Lanes
@@ -72,7 +72,7 @@ def partitions(group: Lanes, same: Mask) -> Partitions:
 
 
 class Ends(NamedTuple):
-    """The rows begin[i]:end[i] that row i's frame has, before any are excluded. Neither ever goes back within a partition."""
+    """The rows begin[i]:end[i] of row i's frame, before exclusion. Neither decreases within a partition."""
 
     begin: Lanes
     end: Lanes
@@ -157,7 +157,7 @@ def replayed(rows: Partitions, frame: Ends, exclude: str, values: Lanes, keys: L
     at, n = rows.position, len(rows)
     begin = frame.begin
     end = np.maximum(frame.end, begin)
-    # A row is seen from the first frame that ends behind it to the first that begins behind it.
+    # A row is in the frames from the first that ends behind it to the first that begins behind it.
     enters = np.minimum(np.searchsorted(end, at, "right"), rows.end)
     leaves = np.minimum(np.searchsorted(begin, at, "right"), rows.end)
     events: list[tuple[Lanes, Lanes, int]] = []  # from one row on until another: so many
@@ -200,7 +200,7 @@ def over_frames(
 
 
 def ranking(function: str, rows: Partitions, number: int = 0) -> Lanes:
-    """Return the value of a function that counts places, for each row; `number` is that of the parts of `ntile`."""
+    """Return the value of a ranking function for each row; `number` is the number of parts of `ntile`."""
     at, size = rows.position - rows.start, rows.end - rows.start
     if function == "row_number":
         return at + 1
@@ -215,7 +215,7 @@ def ranking(function: str, rows: Partitions, number: int = 0) -> Lanes:
 
 
 def share(function: str, rows: Partitions) -> NDArray[np.float64]:
-    """Return the part of the rows that are before each one's peers, or not after them."""
+    """Return the share of rows that are before each row's peers, or not after them."""
     size = rows.end - rows.start
     if function == "percent_rank":
         found: NDArray[np.float64] = (rows.peers - rows.start) / np.maximum(size - 1, 1)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Indexed(Protocol):
-    """An operator that keeps what a reduction reads, arranged by its groups."""
+    """An operator that keeps the input of a reduction, arranged by its groups."""
 
     @property
     def trace(self) -> Reader:
@@ -62,7 +62,7 @@ class Group(Keeping):
 
     @property
     def rows_read(self) -> int:
-        """The rows of its groups that it has evaluated. In a loop that depends on how it was cut: there they are not counted."""
+        """The rows of its groups that it has evaluated. In a loop they are not counted, as they depend on how the run is cut."""
         return 0 if self.revisiting else self.reduce.rows_read
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
@@ -111,7 +111,7 @@ class Accumulate(Group):
         return TakenLanes(tuple(range(width)), self.trace.nk)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        """Step over the new rows, and over what others were combined to, where that is given."""
+        """Step over the new rows, and over the combined sums of other rows, if there are any."""
         nk = self.trace.nk
         updates, *combined = (kernels.sort_by(delta.updates, range(nk)) for delta in deltas)
         if not combined or not len(combined[0]):
@@ -127,7 +127,7 @@ class Accumulate(Group):
 class Combine(Stateless):
     """Add up a part of what an accumulation reads, where many rows are of few groups: `found` is for its `CombinedSums`.
 
-    Passes on what it does not add up.
+    Passes on the other rows.
     """
 
     def __init__(self, reduce: Reduce):
@@ -141,7 +141,7 @@ class Combine(Stateless):
 
 
 class CombinedSums(Stateless):
-    """What a `Combine`, which has just stepped over the same rows, made of them: rows [key | digits | time | 1]."""
+    """The sums of a `Combine` that has just stepped over the same rows: rows [key | digits | time | 1]."""
 
     def __init__(self, combine: Combine):
         self.combine = combine
@@ -153,9 +153,9 @@ class CombinedSums(Stateless):
 
 
 class Local(Stateless):
-    """A window or an as-of join that looks at few rows around each. Reads an arrangement in the order that it looks at.
+    """A window or an as-of join that reads few rows around each. Reads an arrangement in its own order.
 
-    For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
+    For totally ordered time outside of loops, where the output before follows from the input; else `Group` keeps it.
     """
 
     def __init__(self, near: Neighbours | AsofJoin, arranged: Indexed):
@@ -164,7 +164,7 @@ class Local(Stateless):
 
     @property
     def rows_read(self) -> int:
-        """The rows around changes that it has looked at."""
+        """The rows around changes that it has read."""
         return self.near.rows_read
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -172,9 +172,9 @@ class Local(Stateless):
 
 
 class Multiplicity(Stateless):
-    """Records as often as a function of their multiplicity returns. Reads an arrangement whose key is the whole record.
+    """Records with a function of their multiplicity as multiplicity. Reads an arrangement whose key is the whole record.
 
-    For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
+    For totally ordered time outside of loops, where the output before follows from the input; else `Group` keeps it.
     """
 
     def __init__(self, threshold: Threshold, arranged: Indexed):

@@ -50,14 +50,14 @@ class Arrange(Keeping):
             del updates
             given = taken_out(deltas)
             arranged = permute(given, self.lanes, self.trace.nt + 1)
-            del given  # by now its memory may be given back: it was read by all others
+            del given  # now its memory may be released: all other readers are done
             sole = is_sole(arranged)
             self.batch = kernels.consolidate(arranged, owned=sole)
         return Delta(self.batch, distinct=True)
 
 
 class Entered(Stateless):
-    """An arrangement from outside of a loop, read in it as it stands, in round 0 and every later one.
+    """An arrangement from outside of a loop, read in place, in round 0 and every later one.
 
     Nothing is copied. Its new updates have no round and are fed in round 0; after that round they are read with the trace,
     which itself takes them in only when the loop is done.
@@ -87,7 +87,7 @@ class Entered(Stateless):
 
 
 class EnteredTrace:
-    """What a join reads of an arrangement that entered a loop: its trace, and the updates that it will take in next."""
+    """The view that a join has of an arrangement that entered a loop: its trace, and the updates that it will take in next."""
 
     def __init__(self, outer: Readable):
         self.outer = outer
@@ -99,13 +99,13 @@ class EnteredTrace:
         return self.outer.rows + len(self.fresh)
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
         found = self.outer.matching(updates, spared)
         return [*found, self.fresh] if len(self.fresh) else found
 
 
 class Readable(Protocol):
-    """What a join needs of a trace: `nk` key lanes, `nv` value lanes, `nt` time lanes, and the rows of given keys."""
+    """The part of a trace's interface that joins use: `nk` key lanes, `nv` value lanes, `nt` time lanes, and the rows of given keys."""
 
     nk: int
     nv: int
@@ -118,7 +118,7 @@ class Readable(Protocol):
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once.
 
-        Nobody looks at lanes that are `spared`: they may hold anything by which the rows are still sorted.
+        Nobody reads the `spared` lanes: they may have any content by which the rows are still sorted.
         """
 
 
@@ -133,7 +133,7 @@ class Joinable(Protocol):
 class Join(Stateless):
     """Join two arrangements by key: `dA join (B + dB)` and `A join dB`, with A and B as of the lower frontier.
 
-    Bilinear, so nothing but the two traces is kept. `take` selects the lanes of the result from `[key | va | vb]`. A side that
+    It is bilinear, so only the two traces are kept. `take` selects the lanes of the result from `[key | va | vb]`. A side that
     entered a loop has fewer time lanes than the other.
     """
 
@@ -149,7 +149,7 @@ class Join(Stateless):
             [lane for lane in range(self.nk, data) if lane not in taken],
             [self.nk + at for at in range(right.trace.nv) if data + at not in taken],
         )
-        # Two matches with equal data come of equal values on either side only where all lanes are kept.
+        # Only where all lanes are kept do equal matches imply equal values on either side.
         self._keeps_all = set(take) == set(range(self.nk + left.trace.nv + right.trace.nv))
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -161,7 +161,7 @@ class Join(Stateless):
         if not rights and not lefts:
             return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
         found = self._pairs.join(left, rights, right, lefts)
-        # The new rows alone, of two collections that were empty.
+        # Two collections that were empty: only new rows.
         alone = len(rights) == 1 and not lefts and len(right) > 0
         return Delta(found, distinct=self._keeps_all and alone)
 
@@ -169,8 +169,8 @@ class Join(Stateless):
 class RowLookup(Stateless):
     """New updates that are looked up in an arrangement: in its trace as of before the step and, with `new`, in the step's batch as well.
 
-    `lanes` brings the updates to [key | values]; without it they are so, sorted and consolidated. The key may be longer than the
-    arrangement's: it goes on in the values of the rows, which are sorted by these, too.
+    `lanes` permutes the updates to [key | values]; without it they are [key | values] already, sorted and consolidated. The key may be longer than the
+    arrangement's: it continues in the values of the rows, which are sorted by these, too.
     """
 
     def __init__(self, lanes: Sequence[int] | None, source: Joinable, nk: int, *, new: bool):
@@ -181,7 +181,7 @@ class RowLookup(Stateless):
         self.new = new
 
     def found(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the updates, sorted, and matrices that have the rows of their keys; none where there is nothing to look up."""
+        """Return the updates, sorted, and matrices that have the rows of their keys; none where there are no updates."""
         updates, fresh = deltas[0].updates, deltas[1].updates
         own = self.new and len(fresh)
         if not len(updates) or not (own or self.source.trace.rows):
@@ -193,7 +193,7 @@ class RowLookup(Stateless):
 
 
 class HalfJoin(RowLookup):
-    """Updates with the rows that they find; `take` is as of a `Join`.
+    """Updates joined with the rows that they find; `take` is as in `Join`.
 
     A join of n collections is the sum of n chains of these: the updates of each meet the others one after the other, those that come before it
     with the step's updates and those that come after it without, so that each combination is found in one chain only, that of the last of its new rows.
@@ -211,7 +211,7 @@ class HalfJoin(RowLookup):
 
 
 class RowCount(RowLookup):
-    """Updates that find rows, with one more data lane: how many, each row of a batch counted by itself."""
+    """Updates that find rows, with one more data lane: the number of rows found, each row of a batch counted by itself."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates, others = self.found(deltas)
@@ -227,9 +227,9 @@ class RowCount(RowLookup):
 
 
 class FewerRows(Stateless):
-    """Of updates whose last two data lanes are numbers of rows, those where the second has `fewer`, or the others; without these lanes.
+    """Select, of updates whose last two data lanes are numbers of rows, those where the second is smaller (`fewer`), or the others; drop these lanes.
 
-    Between two ways of going on, each update so takes the one with fewer rows to look at.
+    So each update takes, of two orders of joins, the one with fewer rows to read.
     """
 
     def __init__(self, nt: int, *, fewer: bool):

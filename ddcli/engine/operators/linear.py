@@ -1,7 +1,7 @@
 """Linear operators: each maps an update by itself, so the result of a delta is the delta of the result.
 
 A chain that only renames, drops or reorders columns is a permutation of lanes; anything else decodes the columns that
-it reads, runs its logic on them and encodes what it computed, while columns that pass through keep their lanes.
+it reads, runs its logic on them and encodes the computed columns, while columns that pass through keep their lanes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 NESTED = frozenset({"list", "struct"})
-"""Kinds of types whose values take much longer to make of lanes than to leave in them."""
+"""Kinds of types whose values are expensive to decode."""
 CACHED = 1 << 14
-"""Rows of which a few lanes fit beside each other into a processor's cache."""
+"""The number of rows of which a few lanes fit together into a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Plus:
 
 
 Lane = int | Constant | Inverted | Plus
-"""Where a lane of the result comes from: a lane of the input, as it is, inverted or moved, or a constant."""
+"""The source of a lane of the result: a lane of the input, unchanged, inverted or with a number added, or a constant."""
 
 
 class OutOfRangeError(Exception):
@@ -114,15 +114,15 @@ class Permute(Stateless):
         kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
         self._record = [lane.value for lane in lanes if isinstance(lane, Constant)]
-        # Of constants it looks at times and diffs alone.
+        # For constants it reads only times and diffs.
         self.takes_columns = bool(lanes) and len(self._record) == len(lanes)
         self._source = kept if len(kept) == len(lanes) else None
         numbers = [lane.number if isinstance(lane, Plus) else 0 for lane in lanes]
         self._numbers = np.array([*numbers, *[0] * self.tail], np.int64) if any(numbers) else None
         self._order: np.ndarray | None = None
-        """Which lanes it takes, if none is constant or inverted: known when the width of the input is."""
+        """The lanes that it takes, if none is constant or inverted: known once the width of the input is."""
         self._same = False
-        """Whether it takes all, in their order."""
+        """Whether it takes all lanes, in their order."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
@@ -159,7 +159,7 @@ class Permute(Stateless):
         return sums
 
     def _one_row(self, delta: Delta) -> Delta | None:
-        """Return the one record that all rows become as one update, where they are of one time, as in a load; else None."""
+        """Return the one record that all rows become, as one update, where they have one time, as in a load; else None."""
         count, tails, total = len(delta.updates), delta.updates[:, -2:], 0
         if not count:
             return None
@@ -176,7 +176,7 @@ class Permute(Stateless):
 
 
 class LaneComparison(NamedTuple):
-    """A comparison of a lane with another, or with a number where there is no other lane: `orders` as of `kernels.select`."""
+    """A comparison of a lane with another, or with a number where there is no other lane; `orders` as in `kernels.select`."""
 
     lane: int
     orders: int
@@ -204,7 +204,7 @@ class Select(Stateless):
 
 
 class Logic(NamedTuple):
-    """What a chain makes of a frame with the columns that it needs: a frame of a layout, the rows it is of (None: all), and their weights."""
+    """The result of a chain for a frame with the columns that it needs: a frame of a layout, the input's rows (None: all), and their weights."""
 
     run: Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]]
     needs: tuple[str, ...]
@@ -214,10 +214,10 @@ class Logic(NamedTuple):
 class Linear(Stateless):
     """Run logic over the columns it needs.
 
-    `source` lays out the input, `computed` returns the columns that must be computed, and `lanes` says where each lane of the result
-    comes from: a lane of the input, or, counted on from the input's width, one of those columns. `whole` returns all columns of the
-    result: of updates whose data are in columns still, only what it leaves becomes lanes. Where the logic fails and there is a `sift`,
-    that one returns the rows it does not fail on, having seen to the others, whose updates it asks for by a mask.
+    `source` lays out the input, `computed` returns the columns that must be computed, and `lanes` has the source of each lane of the
+    result: a lane of the input, or, counted on from the input's width, a lane of those columns. `whole` returns all columns of the
+    result: for updates whose data are still in columns, only the remaining rows are encoded. Where the logic fails and there is a `sift`,
+    it returns the rows on which the logic does not fail, and puts the others aside, whose updates it asks for by a mask.
     """
 
     sift: Callable[[pl.DataFrame, Callable[[np.ndarray], np.ndarray]], np.ndarray] | None = None
@@ -288,7 +288,7 @@ def weigh(updates: np.ndarray, weights: np.ndarray | None, by: str = "`explode`"
         return updates
     diffs = updates[:, -1]
     product = diffs * weights
-    # In floating point the true product differs from a wrapped one by at least 2**64 less rounding, far over 2**63.
+    # A wrapped product differs from the true one by at least 2**64, which in floating point, rounded, is far over 2**63.
     if len(product) and np.abs(diffs.astype(np.float64) * weights - product).max() > 2.0**62:
         raise DiffOverflow(f"a diff left 64 bits when a record was multiplied by {by}")
     weighed = updates.copy()
@@ -307,7 +307,7 @@ def negate(updates: np.ndarray) -> None:
 
 
 class Concat(Stateless):
-    """Sum collections of one layout, each times its sign: `concat` is all +1, `A - B` is (+1, -1)."""
+    """Sum collections of one layout, each times its sign: `concat` has only +1, `A - B` is (+1, -1)."""
 
     def __init__(self, signs: Sequence[int], width: int):
         self.signs = tuple(signs)
@@ -330,7 +330,7 @@ class Concat(Stateless):
 
 
 class Consolidate(Stateless):
-    """Give at most one update for a record and time."""
+    """Consolidate: at most one update for each record and time."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
@@ -338,7 +338,7 @@ class Consolidate(Stateless):
 
 
 class Inspect(Stateless):
-    """Hand each step's updates to `show` on their way."""
+    """Pass updates on, and call `show` with each step's."""
 
     def __init__(self, show: Callable[[np.ndarray], None]):
         self.show = show

@@ -1,4 +1,4 @@
-"""Watching a collection for records whose multiplicity is negative: then its input is wrong."""
+"""The detection of records whose multiplicity is negative: a sign that the input is wrong."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Negative(Keeping):
         before = [kernels.gather(np.ascontiguousarray(matrix), width, keys) for matrix in matrices]
         held = np.concatenate([np.empty((0, width + 2), np.int64), *before])
         held[:, width] = LEAST
-        # Sorted by record, then time, what was there before first; a record's sums are those of the whole less what comes before it.
+        # Sorted by record, then time, history first; a record's running sums are those of all rows minus the sum before the record.
         rows = kernels.merge([kernels.consolidate(held), updates])
         sums = np.cumsum(rows[:, -1])
         starts = np.append(True, (rows[1:, :width] != rows[:-1, :width]).any(axis=1))

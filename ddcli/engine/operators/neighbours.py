@@ -1,8 +1,8 @@
-"""Windows that look at few rows to either side: the rows around a change are evaluated as they were before it and as they are after.
+"""Windows that read few rows to either side: the rows around a change are evaluated as before it and as after it.
 
-For totally ordered time outside of loops. Rows that are further from a change than the window reaches see the same rows before and after it, so
-they are none of its updates; and what a window makes of the rows before follows from the input, so no output is kept. At both ends of
-what is looked at, rows see too little: the same before and after, so that it cancels.
+For totally ordered time outside of loops. A row further from a change than the window reaches sees the same rows before and after it, so
+it has no update; and the output before follows from the input, so no output is kept. At both ends of
+the evaluated range rows see too little, but the same before and after, so their wrong values cancel.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Neighbours:
-    """A window over the groups of an arrangement with `nk` key and `nv` value lanes, which looks at most `reach` rows around both ways.
+    """A window over the groups of an arrangement with `nk` key and `nv` value lanes, which reads at most `reach` rows to either side.
 
-    The first `deciding` lanes of a value say where it stands; with fewer than `nv`, others than lanes decide among rows that these leave equal.
+    The first `deciding` lanes of a value are its place; with fewer than `nv`, ranks and not lanes decide among rows with one place.
     """
 
     def __init__(self, nk: int, nv: int, window: Gather, reach: int, deciding: int):
         self.nk, self.nv, self.reach, self.deciding = nk, nv, reach, deciding
         self.window = window
         self.rows_read = 0
-        """How many rows were looked at, those of changes among them."""
+        """The number of rows read, including the changes."""
 
     def step(self, delta: Lanes, inputs: Reader) -> Lanes:
         """Return the window's updates [key | lanes | time | diff] for new updates, sorted by all lanes; `inputs` is the trace before them."""
@@ -64,7 +64,7 @@ class Neighbours:
     def _around(self, delta: Lanes, inputs: Reader) -> tuple[Lanes, Lanes]:
         """Return the changes [key | value | time], by key, time and value, and the rows around them: see `rows_around`.
 
-        Of large partitions in files only what is near is read, and all where that was not enough.
+        Of large partitions in files only the nearby rows are read, and all where these were not enough.
         """
         keys = kernels.distinct_keys(delta, self.nk)
         of, _ = kernels.locate(keys, [delta])
@@ -83,7 +83,7 @@ class Neighbours:
         return changes, around
 
     def _rows_around(self, sources: list[Lanes], bounds: Lanes, changes: Lanes, edges: Lanes) -> Lanes:
-        """Return rows [segment | value | count before | count after], and write which changes have no more rows."""
+        """Return rows [segment | value | count before | count after], and write the changes at which the partition ends."""
         room = len(changes) * (2 * min(self.reach, 8) + 2) + 64
         cursor = np.empty((3, max(len(sources), 2)), np.int64)
         times = sources[-1][:, -2]

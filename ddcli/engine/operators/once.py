@@ -1,4 +1,4 @@
-"""A record that stays for good from the first time at which its input holds it."""
+"""A record that exists for good from the first time on at which its input holds it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Once(Keeping):
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates
         if not self.trace.rows and len(updates):
-            # A load's rows mostly are of one time: the sum of the first one's updates needs no sorting.
+            # The rows of a load mostly have one time: the sum at the first time needs no sorting.
             first = updates[updates[:, -2] == updates[:, -2].min()]
             if first[:, -1].sum() <= 0:
                 updates = kernels.consolidate(updates)
@@ -43,9 +43,9 @@ class Once(Keeping):
 
 
 class SummedTimes(Stateless):
-    """Sum up a part of what a `Once` reads, whose rows are all one record: a row for each time at most, where they come in order.
+    """Sum up a part of a `Once`'s input, whose rows are all one record, to one row for each time, where they are sorted.
 
-    What is in no order is passed on: to sort it would cost more than it saves.
+    Unsorted rows are passed on: sorting would cost more than it saves.
     """
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

@@ -1,4 +1,4 @@
-"""Upserts whose order decides across times: a row that comes late, and is older than what its key has, changes nothing."""
+"""Upserts whose order decides across times: a late row that is older than its key's current one changes nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class OrderedUpsert(Keeping):
     """Turn rows `[key | value | present | order | moment | sequence | time | 1]` into the updates of a collection of one row a key.
 
     At each time a key's record is, of all its rows up to then, the one with the greatest `order`; of equal ones that with the
-    latest `moment`, of those the last by `sequence`. The record has `present`, `order` and `moment`: that a key has nothing
-    is kept too, with the order in which it lost it, so an older row doesn't bring it back. For different rows with all three
-    the same `tied` returns the error for one of them. At each of the `truncations`, pairs of time and order, all keys that are
-    known get a row of that order which marks that they have nothing. Time has one coordinate. The trace holds the result, and
-    that is all the state.
+    latest `moment`, of those the last by `sequence`. The record has `present`, `order` and `moment`: a deletion
+    is kept too, with its order, so an older row doesn't revive the key. For different rows with all three
+    the same `tied` returns the error for one of them. At each of the `truncations`, pairs of time and order, all known keys
+    get a deletion of that order. Time has one coordinate. The trace holds the result, and
+    is the only state.
     """
 
     shared = True
@@ -45,7 +45,7 @@ class OrderedUpsert(Keeping):
         self._by = [*range(trace.nk), self._data + 1, *self._newer, self._data, *range(trace.nk, self._data - 2)]
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the interval's only rounds where there are truncations: they concern keys that no row does."""
+        """Return the interval's only rounds where there are truncations: they change keys without new rows."""
         return [interval.rounds] if any(interval.has((time,)) for time, _ in self.truncations) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -74,7 +74,7 @@ class OrderedUpsert(Keeping):
                 raise self.tied(now)
 
     def _newest(self, updates: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Return those of the sorted rows that are not older than all before them, in the form that the kernel of upserts takes: each present."""
+        """Return the sorted rows that are not older than a row before them, in the form of the kernel of upserts: each present."""
         nk, data = self.trace.nk, self._data
         first = np.ones(len(updates), np.bool_)
         first[1:] = (updates[1:, :nk] != updates[:-1, :nk]).any(axis=1)
@@ -84,7 +84,7 @@ class OrderedUpsert(Keeping):
             bounds = kernels.locate(np.ascontiguousarray(updates[starts, :nk]), [before])[0]
             known = bounds[:, 1] > bounds[:, 0]
             least[known] = before[bounds[known, 0]][:, self._newer]
-        # Ranks, in which those of a later key are all greater: so one running maximum is that of each key.
+        # Ranks that ascend from key to key: so one running maximum serves all keys.
         ranks = _ranks(np.concatenate([least, updates[:, self._newer]]))
         floor, mine = ranks[: len(least)], ranks[len(least) :]
         spread = key * (len(ranks) + 1)
@@ -97,7 +97,7 @@ class OrderedUpsert(Keeping):
         return found
 
     def _truncated(self, updates: np.ndarray, time: int, order: int) -> np.ndarray:
-        """Return for each known key a row that marks that it has nothing, at a time and with an order."""
+        """Return a deletion for each known key, at a time and with an order."""
         nk, data = self.trace.nk, self._data
         known = [np.ascontiguousarray(matrix[:, :data]) for matrix in [updates, *self.trace.matrices()]]
         every = kernels.sort_by(np.concatenate(known), range(nk))

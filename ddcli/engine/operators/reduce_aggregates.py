@@ -1,4 +1,4 @@
-"""Descriptions of aggregates: which lanes of a value they read, and which lanes they give. No evaluation here.
+"""Descriptions of aggregates: the lanes of a value that they read, and the lanes of their results. No evaluation here.
 
 Lanes are counted from the beginning of the value part of `[key | value | time | diff]`.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.reduce_instances import Lanes
 
 Number = Literal["signed", "unsigned", "wide"]
-"""How lanes are read as a number: an int64; a uint64 with its sign bit flipped; 128 bits in two lanes."""
+"""The number in a lane: an int64; a uint64 with its sign bit flipped; 128 bits in two lanes."""
 
 NUMBERS = {"signed": reduce_sums.SIGNED, "unsigned": reduce_sums.UNSIGNED, "wide": reduce_sums.WIDE}
 
 
 @dataclass(frozen=True, slots=True)
 class LaneRun:
-    """A column's run of lanes: `width` lanes from `lane`, and how null shows.
+    """A column's run of lanes: `width` lanes from `lane`, and the representation of null.
 
     "flag": the first lane of the run is 0, or 1 for null. "in_band": the first lane is the largest int64 for null.
     """
@@ -110,7 +110,7 @@ class FloatSum(OneRow):
 class FloatMean(OneRow):
     """Sum and number of a column of floats, nulls left out, whose quotient is the mean. Two lanes.
 
-    Where the sum leaves the floats and the mean doesn't, they are the mean and 1.
+    Where the sum overflows and the mean doesn't, they are the mean and 1.
     """
 
     width: ClassVar[int] = 2
@@ -161,7 +161,7 @@ class TopK:
     """The first `k` records by their `order` lanes, counting multiplicities; ties by their other lanes.
 
     `last` takes them from the end. Lanes that are `hashed`
-    under a secret break no ties: what `ranks` makes of those lanes (n, hashed) does, in their place.
+    under a secret break no ties: in their place the `ranks` of those lanes (n, hashed) do.
     """
 
     several: ClassVar[bool] = True
@@ -192,10 +192,10 @@ class Gathered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Anything at all: `function` gets the groups' accumulated rows and returns rows [instance | lanes | count].
+    """Any function of groups: `function` gets the groups' accumulated rows and returns rows [instance | lanes | count].
 
-    With `single` it returns exactly one row, of count 1, for each instance that has rows, and may stand beside other
-    aggregates. Without, it returns any rows and stands alone. Large inputs come in pieces, cut between keys.
+    With `single` it returns exactly one row, of count 1, for each instance that has rows, and may be combined with other
+    aggregates. Without, it returns any rows and is the only aggregate. Large inputs come in pieces, cut between keys.
     """
 
     width: int

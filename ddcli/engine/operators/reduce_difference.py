@@ -23,7 +23,7 @@ class Single(NamedTuple):
     present: Lanes
 
     def rows(self) -> Lanes:
-        """Return them as rows [instance | lanes | 1]."""
+        """Return the records as rows [instance | lanes | 1]."""
         at = np.flatnonzero(self.present)
         out = np.empty((len(at), self.lanes.shape[1] + 2), np.int64)
         out[:, 0] = at
@@ -49,20 +49,20 @@ def difference(instances: Instances, want: Single | Lanes, output: FormerOutput)
     if instances.times.shape[1] > 1:
         return kernels.consolidate(_by_lattice(instances, want, output))
     found = _in_turn(instances, want, output)
-    # The kernel has put the rows of each group in order, unless it is a large one.
+    # The kernel has sorted the rows of each group, but for large groups.
     settled = isinstance(want, Single) and len(found) <= reduce_turns.SETTLED_ROWS
     return found if settled else kernels.consolidate(found)
 
 
 def checked(rows: int) -> int:
-    """Return what a kernel returned, unless that is the mark of a count beyond 64 bits: raise the error then."""
+    """Return a kernel's number of rows; raise the error if it is the mark of a count beyond 64 bits."""
     if rows == reduce_rows.OVERFLOW:
         raise DiffOverflow("the multiplicity of an output record leaves the 64-bit range")
     return rows
 
 
 def _in_turn(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
-    """Totally ordered time: what an instance wants enters at its time and leaves at the group's next one."""
+    """Totally ordered time: an instance's record is inserted at its time and retracted at the group's next one."""
     keys, first, times = instances.keys, instances.first, instances.times
     nk = keys.shape[1]
     if isinstance(want, Single):
@@ -75,7 +75,7 @@ def _in_turn(instances: Instances, want: Single | Lanes, output: FormerOutput) -
 
 
 def _by_lattice(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
-    """Any order of times: subtract what is accumulated at each instance, earlier instances first."""
+    """Any order of times: subtract the output accumulated at each instance, earlier instances first."""
     want = want.rows() if isinstance(want, Single) else want
     nk, nt, no = instances.keys.shape[1], instances.times.shape[1], want.shape[1] - 2
     past, wants = np.empty(len(instances.keys) + 1, np.int64), np.empty(len(instances) + 1, np.int64)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
 SCALE = 128
-"""More than the bits by which a sum of floats can leave them: those of a diff and of a number of rows."""
+"""More than the bits by which a sum can exceed the floats: those of a diff and of a number of rows."""
 
 
 def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, Lanes | None]:
@@ -114,7 +114,7 @@ class Sums:
         reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
 
     def add_totals(self, rows: Lanes, offset: int, instances: Lanes) -> None:
-        """Add what was settled before: rows with the lanes of all aggregates from `offset` on, times their diff."""
+        """Add settled sums: rows with the lanes of all aggregates from `offset` on, times their diff."""
         numbers, at, lane = [], 0, offset
         for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
             number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
@@ -124,12 +124,12 @@ class Sums:
         reduce_sums.add_rows(rows, np.array(numbers, np.int64), instances, self._limbs)
 
     def limbs(self) -> Lanes:
-        """Return what was added to each instance as digits, which never leave their range: those of all aggregates side by side."""
+        """Return each instance's sums as digits, which never overflow: those of all aggregates side by side."""
         reduce_sums.carry(self._limbs, np.array(self._sizes, np.int64))
         return self._limbs
 
     def add_limbs(self, rows: Lanes, offset: int, instances: Lanes) -> None:
-        """Add what `limbs` returned elsewhere: rows that have it from lane `offset` on, times their diff."""
+        """Add digits that `limbs` returned elsewhere: rows that have them from lane `offset` on, times their diff."""
         reduce_sums.add_limbs(rows, offset, instances, self._limbs)
 
     def settle(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
@@ -168,7 +168,7 @@ def float_means(numbers: Lanes, sums: Callable[[int], Lanes]) -> Lanes:
     large = np.flatnonzero(np.isinf(float_values(out[:, 0])) & (numbers != 0))
     if len(large):
         scaled = float_values(sums(SCALE)[large])
-        # A sum that is infinite whatever its scale has an infinity in it.
+        # A sum that is infinite at every scale contains an infinity.
         large, scaled = large[np.isfinite(scaled)], scaled[np.isfinite(scaled)]
         with np.errstate(over="ignore"):
             out[large, 0] = float_lanes(np.ldexp(scaled / numbers[large], SCALE))
@@ -212,7 +212,7 @@ def _distinct(column: LaneRun, rows: Replay) -> Lanes:
 
 
 def gathered(aggregate: Gather, rows: Replay) -> Lanes:
-    """Return what an aggregate's function makes of the groups' accumulated rows: [instance | lanes | count]."""
+    """Return the rows of an aggregate's function for the groups' accumulated rows: [instance | lanes | count]."""
     given = np.ascontiguousarray(aggregate.function(spread(rows)))
     assert given.shape[1:] == (aggregate.width + 2,), (
         f"rows of {given.shape}, not [instance | {aggregate.width} lanes | count]"
@@ -224,7 +224,9 @@ def spread(rows: Replay) -> Gathered:
     """Return the groups' accumulated rows at each instance."""
     instances = rows.instances
     if len(rows.first) == len(instances) + 1:
-        seen = np.delete(rows.rows, rows.nv + 1, axis=1)  # each instance is its own group: accumulated already
+        seen = np.delete(
+            rows.rows, rows.nv + 1, axis=1
+        )  # each instance is its own group: its rows are accumulated already
     else:
         arguments = (rows.rows, rows.starts, rows.nv, rows.first)
         room = checked(reduce_rows.expand(*arguments, np.empty((0, rows.nv + 2), np.int64), 0))

@@ -27,7 +27,7 @@ NONE = np.empty(0, np.int64)
 
 
 class Search(NamedTuple):
-    """How to look for the first `k` records of a group: its sources are in their order, and lanes are numbered as there."""
+    """A search for the first `k` records of a group, whose sources are sorted in their order; lanes are numbered as in these."""
 
     k: int
     last: int
@@ -64,7 +64,7 @@ class Sources(NamedTuple):
 def first_records(searches: Sequence[Search], sources: Sources) -> Single:
     """Return the lanes of the first record by each search, side by side; present are the instances that have all of them.
 
-    Reads only as much of each group as it takes to find them.
+    Reads each group only as far as needed.
     """
     instances = len(sources.times)
     lanes = np.empty((instances, sum(len(search.take) for search in searches)), np.int64)
@@ -80,7 +80,7 @@ def first_records(searches: Sequence[Search], sources: Sources) -> Single:
 
 
 def top_rows(search: Search, sources: Sources) -> tuple[Lanes, NDArray[np.bool_]]:
-    """Return the rows [instance | lanes | count] of the first records, group by group, and which groups' ties are still to be broken."""
+    """Return the rows [instance | lanes | count] of the first records, group by group, and the groups whose ties are still to be broken."""
     room = int((np.minimum(sizes(sources.bounds), search.k) * np.diff(sources.first)).sum())
     out = np.empty((room, len(search.take) + 2), np.int64)
     tied = np.zeros(len(sources.first) - 1, np.int64)
@@ -88,7 +88,7 @@ def top_rows(search: Search, sources: Sources) -> tuple[Lanes, NDArray[np.bool_]
 
 
 def break_ties(aggregate: Ordered, rows: Replay) -> Lanes:
-    """Return the rows [instance | lanes | count] of the first records of groups whose ties hashes would break: ranks do."""
+    """Return the rows [instance | lanes | count] of the first records of groups whose ties are broken by ranks instead of hashes."""
     assert isinstance(aggregate, TopK)
     assert aggregate.ranks is not None, "without ranks every lane decides"
     values = rows.rows[:, 1 : 1 + rows.nv]

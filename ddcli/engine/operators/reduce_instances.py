@@ -1,4 +1,4 @@
-"""Interesting times: at which times of which keys a reduction must be evaluated. Time logic only, no values."""
+"""Interesting times: the keys and times at which a reduction must be evaluated. Time logic only, no values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 FEW = 64
-"""New times up to which all there is to find of their keys is found in one call."""
+"""The number of new times up to which one call finds their keys' rows and interesting times."""
 
 SOME = 512
-"""Interesting times that there is room for then."""
+"""The room for interesting times in such a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Instances:
         return Instances(self.keys[start:stop], self.first[start : stop + 1] - low, self.times[low:high])
 
     def where(self, mask: NDArray[np.bool_]) -> tuple[Instances, Lanes]:
-        """Return the instances that `mask` keeps, and which groups still have any."""
+        """Return the instances that `mask` keeps, and the groups that still have any."""
         counts = np.bincount(self.groups()[mask], minlength=len(self.keys))
         left = np.flatnonzero(counts)
         return Instances(self.keys[left], ends(counts[left]), self.times[mask]), left
@@ -94,7 +94,7 @@ def sizes(bounds: Lanes) -> Lanes:
 
 
 class History(NamedTuple):
-    """The rows `bounds` of some sources, `rows` at most; bounds of further sources are not looked at. The time is at lane `at`."""
+    """The rows `bounds` of some sources, `rows` at most; bounds of further sources are ignored. The time is at lane `at`."""
 
     sources: list[Lanes]
     bounds: Lanes
@@ -105,7 +105,7 @@ class History(NamedTuple):
 def close(new: Instances, inputs: History, outputs: History) -> Instances:
     """Close the new times of each key under lattice join with each other and with the times of its history.
 
-    The times of the batch come as they were when it arrived: consolidated with a compacted history, an update could cancel
+    The new times are those of the batch as it arrived: consolidated with a compacted history, an update could cancel
     and hide its time.
     """
     nt = new.times.shape[1]
@@ -155,10 +155,10 @@ def early(closed: Instances, upper: Iterable[Sequence[int]] | None) -> tuple[Ins
 def few_turns(
     new: Instances, inputs: list[Lanes], in_at: int, outputs: list[Lanes], out_at: int, *, ahead: bool
 ) -> tuple[Instances, Lanes, int, Lanes, int] | None:
-    """Return, of few new times in total order, in one call, what `locate` and `close` do: None where there are many.
+    """Return the results of `locate` and `close` for few new times in total order, from one call; None where there are many.
 
-    That is the instances; then where the rows of their keys are in `inputs`, the last of which are the new updates, and in
-    `outputs`, each with how many they are. Times are at the lanes `in_at` and `out_at`; with `ahead` some may be after new ones.
+    These are the instances; then the bounds of their keys' rows in `inputs`, the last of which are the new updates, and in
+    `outputs`, each with the number of rows. Times are at the lanes `in_at` and `out_at`; with `ahead` some may be after new ones.
     """
     if len(new) > FEW:
         return None
@@ -197,7 +197,7 @@ def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bo
         return None
     elements = list(upper)
     if times.shape[1] == 1 and len(times) and (not elements or times.max() < min(element[0] for element in elements)):
-        return None  # soon seen where order is total, and mostly so
+        return None  # the common case, and quickly tested where order is total
     late = np.zeros(len(times), np.bool_)
     for element in elements:
         late |= (times >= np.asarray(element, np.int64)).all(axis=1)

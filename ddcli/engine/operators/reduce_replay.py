@@ -30,7 +30,7 @@ class SumOverflow(EngineError):
 
 
 def checked(rows: int) -> int:
-    """Return what a kernel returned, unless that is the mark of a count beyond 64 bits: raise the error then."""
+    """Return a kernel's number of rows; raise the error if it is the mark of a count beyond 64 bits."""
     if rows == reduce_rows.OVERFLOW:
         raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
     return rows
@@ -53,14 +53,14 @@ class Replay:
         return int(self.rows.shape[1]) - 3
 
     def by_values(self, lanes: tuple[int, ...]) -> Replay:
-        """Return the same with other value lanes: reordered, or projected."""
+        """Return the rows with other value lanes: reordered, or projected."""
         if lanes == tuple(range(self.nv)):
             return self
         take = [0, *(1 + lane for lane in lanes), self.nv + 1, self.nv + 2]
         return self.of(np.ascontiguousarray(self.rows[:, take]))
 
     def of(self, rows: Lanes) -> Replay:
-        """Return the same instances with other rows, which are consolidated."""
+        """Return the instances with other rows, which are consolidated."""
         rows = kernels.consolidate(rows)
         starts = np.empty_like(self.starts)
         reduce_rows.runs(rows, 0, starts)

@@ -1,4 +1,4 @@
-"""Reductions in a loop: what they read at the current round, and when they must look again.
+"""Reductions in a loop: their input at the current round, and the rounds at which they must be evaluated again.
 
 At round r a reduction needs its groups as accumulated up to r, of the groups that some update touched. With the round dropped,
 the times that are left are the input's own coordinates: one evaluation covers all epochs, by the same code as outside
@@ -14,9 +14,9 @@ with what R and O hold.
 Hence the rule that makes it differential: a group touched at some round is reconsidered at every later round at which its
 history has an update. With loops around, a change at an outer round reaches later outer rounds in the same way.
 
-There are two ways to R and O. A few groups are walked: their histories are read, all rounds of them, each time they are
-looked at. To do that with many, round after round, is what would cost; they are swept: working traces hold them up to
-the current round, and moving on adds the updates of the next round, new and old.
+There are two ways to R and O. A few groups are walked: their histories are read, all rounds of them, at each
+evaluation. For many groups, round after round, that would be too expensive. They are swept: working traces hold them up to
+the current round, and the next round adds its updates, new and old.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Evaluate(Protocol):
 
 
 class Memo(NamedTuple):
-    """What a reduction must know of the rounds that it was stepped in: the earliest new times, and the latest."""
+    """The knowledge of a reduction about the rounds in which it was stepped: the earliest new times, and the latest."""
 
     first: Sequence[Time]
     last: int
@@ -73,7 +73,7 @@ class Memo(NamedTuple):
 class Revisiting:
     """The rounds of a reduction in a loop, over the traces of its inputs (None where it keeps none) and of its output.
 
-    One that returns the first record of a `search` does all of a step in one call where it looks at few groups.
+    A reduction to the first record of a `search` takes one call for a step of few groups.
     """
 
     def __init__(self, inputs: Trace | None, output: Trace, depth: int, search: Search | None = None):
@@ -83,7 +83,7 @@ class Revisiting:
         self.wakes: list[Rounds] = []
         self._walk = Walk(self.traces)
         self._of_first = search is not None
-        """Whether it returns first records: it finds them in rows with rounds, too, and of equal values with and without."""
+        """Whether it returns first records: it finds these in rows with rounds, too, also where rows of one value have different rounds."""
         self._few = FewGroups(self.traces, search, depth) if search else None
         self._none = np.empty((0, self.nk + output.nt), np.int64)
         self._sweep: Sweep | None = None
@@ -147,7 +147,7 @@ class Revisiting:
             self._first, self._last = Frontier(memo.first), memo.last
 
     def put_off(self) -> tuple[dict[Rounds, Lanes], Memo]:
-        """Return which keys are to be looked at in which rounds from now on, and what else is to be known of the interval."""
+        """Return the keys to evaluate by later round, and the other knowledge about the interval."""
         left = {rounds: [*parts] for rounds, parts in self._scheduled.items()}
         if self._sweep:
             for rounds, keys in self._sweep.rest():
@@ -156,17 +156,17 @@ class Revisiting:
         return {rounds: keys for rounds, keys in called.items() if len(keys)}, Memo(self._first.elements, self._last)
 
     def close(self) -> None:
-        """Let go of what was copied for the interval: it is over."""
+        """Release the copies made for the interval: it is over."""
         self._sweep = None
         self._walk.restart()
 
     def _move(self, interval: Interval) -> None:
-        """Begin anew where the interval or an outer round has moved on."""
+        """Reset where the interval or an outer round has changed."""
         if self._around != (interval.lower, interval.upper):
             self._around = (interval.lower, interval.upper)
             self._within = None
             self._first, self._last = Frontier(), 0
-            # What a bounded loop was not to look at any more is all that can be left here.
+            # Only rounds that a bounded loop did not reach can be left here.
             self._scheduled.clear()
         if self._within != interval.rounds[:-1]:
             self._within = interval.rounds[:-1]
@@ -192,7 +192,7 @@ class Revisiting:
         return self._last > first
 
     def _seeds(self, keys: Lanes, due: Lanes | None) -> Lanes:
-        """Return rows [key | time]: these keys at the first new times of the interval, and what is due."""
+        """Return rows [key | time]: these keys at the first new times of the interval, and the due rows."""
         count = len(keys)
         seeds = np.empty((len(self._first) * count, self.nk + self.nt), np.int64)
         for at, time in enumerate(self._first):
@@ -201,7 +201,7 @@ class Revisiting:
         return seeds if due is None else np.concatenate([seeds, due])
 
     def _schedule(self, later: list[tuple[Rounds, Lanes]]) -> None:
-        """Have keys looked at again at later rounds."""
+        """Schedule the evaluation of keys at later rounds."""
         for rounds, keys in later:
             self._scheduled.setdefault(rounds, []).append(keys)
             self.wakes.append(rounds)

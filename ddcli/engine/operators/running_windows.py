@@ -1,11 +1,11 @@
 """Windows that continue from row to row: numbers and running sums, computed from the first change on, up to the row where they are as before.
 
-What such a window makes of a row follows from what it has come to at the row before. Of a part of the places, which a hash of
-their order picks, a trace keeps what it comes to there: its *marks*. A change is evaluated from the last mark before it, the rows as they were
-and as they are at each time, block after block, each twice as large, until it comes to the same before and after and no change is left. So what
-is looked at is what changes, some rows before it, and as many again behind it; never the partition's history. What rows were before follows from the input: no output is kept.
+Such a window's value at a row follows from its state at the row before. For some of the places, which a hash of
+their order picks, a trace keeps the state: its *marks*. A change is evaluated from the last mark before it, over the rows as before
+and as at each time, block after block, each twice as large, until the states before and after are equal and no change is left. So
+the rows read are those that change, some before them, and as many again behind them; never the partition's history. The output before follows from the input: it is not kept.
 
-For totally ordered time outside of loops. A mark holds what is true as of the frontier, whatever the times of the step that made it.
+For totally ordered time outside of loops. A mark holds the state as of the frontier, whatever the times of the step that made it.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ FEW = 4096
 """Rows, each as often as there are times, up to which several times of a partition are evaluated together."""
 MOST_TIMES = 64
 PROBED = 8
-"""Marks of a source among which one that is still there is looked for first."""
+"""The number of a source's marks among which a valid one is sought first."""
 NEVER = 2**63 - 1
 FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9)
 ONE_IN = 56
-"""Bits of a hash that are not looked at: one place in 256 has zeros in the others."""
+"""Bits of a hash that are ignored: one place in 256 has zeros in the others."""
 
 
 class Carry(NamedTuple):
-    """What a window has come to before the rows at hand, for each instance; zeros where it has seen none (`known` is 0)."""
+    """A window's state before the current rows, for each instance; zeros where it has seen no rows (`known` is 0)."""
 
     lanes: Lanes
     known: Lanes
 
 
 class Continued(NamedTuple):
-    """The rows [instance | lanes | 1] of a result, and of the last row of each place [instance | order | what it comes to there]; by instance, then in order."""
+    """The rows [instance | lanes | 1] of a result, and the state after the last row of each place [instance | order | state]; by instance, then in order."""
 
     rows: Lanes
     places: Lanes
 
 
 class RunningCalls(Protocol):
-    """The calls of a window: `width` lanes for each row, and `carried` ones that say how it goes on from there. They are made in `circuit`, above."""
+    """The calls of a window: `width` lanes for each row, and `carried` lanes of its state after the row. `circuit` implements them."""
 
     @property
     def width(self) -> int: ...
@@ -78,11 +78,11 @@ class RunningCalls(Protocol):
     def carried(self) -> int: ...
 
     def over(self, given: Gathered, before: Carry) -> Continued:
-        """Return what the window makes of rows of instances, each of which goes on from what it has come to before."""
+        """Return the window's result over rows of instances, each continued from its state before."""
 
 
 class Running:
-    """A running window over an arrangement with `nk` key and `nv` value lanes, of which the first `order` say where a row stands."""
+    """A running window over an arrangement with `nk` key and `nv` value lanes, of which the first `order` are a row's place."""
 
     def __init__(self, nk: int, nv: int, order: int, calls: RunningCalls):
         self.nk, self.nv, self.place, self.calls = nk, nv, nk + order, calls
@@ -90,7 +90,7 @@ class Running:
     def step(self, delta: Lanes, inputs: Reader, marks: Reader) -> tuple[Lanes, Lanes]:
         """Return the window's updates [key | lanes | time | diff] for new updates, sorted by all lanes, and those of its marks.
 
-        Marks are rows [key | order | what the window comes to]. `inputs` and `marks` are the traces before the new updates.
+        Marks are rows [key | order | the window's state]. `inputs` and `marks` are the traces before the new updates.
         """
         updates = [np.empty((0, self.nk + self.calls.width + 2), np.int64)]
         made = [np.empty((0, self.place + self.calls.carried + 2), np.int64)]
@@ -114,7 +114,7 @@ class Running:
         return kernels.consolidate(np.concatenate(updates)), kernels.consolidate(np.concatenate(made))
 
     def _turns(self, delta: Lanes, keys: Lanes, rows: _Sources) -> Iterator[Lanes]:
-        """Yield the new updates in parts, sorted: of each key the first time, or the first few, then those after it."""
+        """Yield the new updates in parts, sorted: each key's first time, or first few times, then the next."""
         at = self.nk + self.nv
         bounds, _ = kernels.locate(keys, [delta])
         group = np.repeat(np.arange(len(keys)), bounds[:, 1] - bounds[:, 0])
@@ -153,10 +153,10 @@ class _Turn:
         new = new_instances(part, self.nk, self.nk + self.nv, 1)
         self.keys = new.keys
         self.first = new.first + np.arange(len(new.first))
-        self.times = np.insert(new.times[:, 0], new.first[:-1], LEAST)  # of each key what was before comes first
+        self.times = np.insert(new.times[:, 0], new.first[:-1], LEAST)  # each key's first instance is the state before
         self.own, _ = kernels.locate(self.keys, [part])
         self.begin, self.end = self.own[:, :1].copy(), self.own[:, 1:].copy()
-        self.block = np.maximum(self.own[:, 1] - self.own[:, 0], BLOCK)  # its own new rows must be looked at anyway
+        self.block = np.maximum(self.own[:, 1] - self.own[:, 0], BLOCK)  # its own new rows must be read anyway
         self.carry = Carry(
             np.zeros((len(self.times), self.calls.carried), np.int64), np.zeros(len(self.times), np.int64)
         )
@@ -170,9 +170,9 @@ class _Turn:
         self._evaluate_all(np.arange(len(self.keys)), np.ones(len(self.keys), np.bool_))
 
     def run_near(self, inputs: Reader) -> bool:
-        """Evaluate all changes over what is near them, and over what is behind as far as they reach; say whether that takes less to read.
+        """Evaluate all changes over the rows near them, and the rows behind as far as they reach; return whether that reads less than whole partitions.
 
-        Rows before a partition's first change are as they were, so are the marks of these.
+        Rows before a partition's first change are unchanged, and so are their marks.
         """
         places = np.ascontiguousarray(self.part[self.own[:, 0], : self.place])
         last = np.ascontiguousarray(self.part[self.own[:, 1] - 1, : self.place])
@@ -198,7 +198,7 @@ class _Turn:
         return True
 
     def _within(self, some: Lanes, bounds: Lanes) -> None:
-        """Have the sources' rows of some partitions be those in bounds."""
+        """Restrict the sources' rows of some partitions to those in bounds."""
         if self.begin.shape[1] != len(self.sources):
             self.begin, self.end = np.zeros((2, len(self.keys), len(self.sources)), np.int64)
         self.begin[some], self.end[some] = bounds[:, 0::2], bounds[:, 1::2]
@@ -206,7 +206,7 @@ class _Turn:
     def _evaluate_all(self, left: Lanes, fresh: Mask) -> Lanes:
         """Evaluate all changes of some partitions, from the last mark before each on, or from where the block before ended.
 
-        Those that are `fresh` begin with a change. Returns those that don't come to the same as before where their rows end.
+        Those that are `fresh` begin with a change. Returns those whose state differs from before where their rows end.
         """
         unsettled = [left[:0]]
         while len(left):
@@ -217,7 +217,7 @@ class _Turn:
             settled = self._evaluate(some)
             over = (self.begin[some] == self.end[some]).all(axis=1)
             unsettled.append(some[over & ~settled])
-            # Where nothing is other than before, the next change is all that is left to look for.
+            # Where the states are equal, only further changes remain.
             over |= settled & (self.begin[some, -1] == self.end[some, -1])
             fresh[some] = settled
             self.block[some] = np.where(settled, BLOCK, np.minimum(2 * self.block[some], TOGETHER))
@@ -225,7 +225,7 @@ class _Turn:
         return np.sort(np.concatenate(unsettled))
 
     def _look_for_marks(self, some: Lanes) -> None:
-        """Move the beginning of some partitions on to the last mark before their next change, if there is one behind where they are."""
+        """Move the beginning of some partitions to the last mark before their next change, if one is behind it."""
         if not len(some):
             return
         found, rows = self._last_marks(np.ascontiguousarray(self.part[self.begin[some, -1], : self.place]))
@@ -251,7 +251,7 @@ class _Turn:
             bounds = np.stack([begin[:, 0::2], end[:, 0::2]], axis=2)
             far = np.flatnonzero((bounds[:, :, 1] - bounds[:, :, 0]).max(axis=1) > probed)
             if len(far):
-                # From one place on all marks of all sources.
+                # All marks of all sources from one place on.
                 most = (bounds[far, :, 1] - bounds[far, :, 0]).argmax(axis=1)
                 cut = self._places(self.marks, most, bounds[far, most, 1] - probed)
                 bounds[far, :, 0] = kernels.locate(cut, self.marks)[0][:, 0::2]
@@ -279,7 +279,7 @@ class _Turn:
         return out
 
     def _evaluate(self, some: Lanes) -> Mask:
-        """Evaluate the next block of some partitions, and move on behind it; say which of them come to the same there as before."""
+        """Evaluate the next block of some partitions, and move behind it; return which of them have the same state there as before."""
         begin, end = self.begin[some], self.end[some].copy()
         far = np.flatnonzero((end - begin).max(axis=1) > self.block[some])
         if len(far):
@@ -304,7 +304,7 @@ class _Turn:
         return settled
 
     def _replay(self, instances: Instances, bounds: Lanes) -> Replay:
-        """Return rows as they come and go. Those of all sources but the last were before, whatever times they were advanced to."""
+        """Return rows as they are inserted and retracted. Those of all sources but the last are history, whatever times they were advanced to."""
         before, last = np.ascontiguousarray(bounds[:, :-2]), np.ascontiguousarray(bounds[:, -2:])
         old = int(row_counts(before).sum())
         rows = np.empty((old + int(row_counts(last).sum()), self.nv + 3), np.int64)
@@ -332,7 +332,7 @@ class _Sources(list[np.ndarray]):
 
 
 def is_marked(order: Lanes) -> Mask:
-    """Return which places may have a mark, by the lanes of their order. States hold marks: this stays as it is.
+    """Return which places may have a mark, by the lanes of their order. States hold marks, so this must never change.
 
     >>> int(is_marked(np.arange(100_000)[:, None]).sum())
     369
@@ -357,7 +357,7 @@ def _ranges(starts: Lanes, stops: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _rest(places: Lanes, keys: Lanes, sources: Sequence[Lanes]) -> Lanes:
-    """Return how many rows of each key are in some sources from a place on."""
+    """Return the number of rows of each key in some sources from a place on."""
     if not sources:
         return np.zeros(len(keys), np.int64)
     begin, end = kernels.locate(places, sources)[0][:, 0::2], kernels.locate(keys, sources)[0][:, 1::2]
@@ -366,7 +366,7 @@ def _rest(places: Lanes, keys: Lanes, sources: Sequence[Lanes]) -> Lanes:
 
 
 def _differences(instances: Instances, rows: Lanes) -> Lanes:
-    """Return the updates [key | lanes | time | diff] from instance to instance of rows [instance | lanes | count]; the first one of a group is what was."""
+    """Return the updates [key | lanes | time | diff] from instance to instance of rows [instance | lanes | count]; the first instance of a group is the state before."""
     groups = instances.groups()
     at = rows[:, 0]
     enters, leaves = at > instances.first[groups[at]], at + 1 < instances.first[groups[at] + 1]
@@ -381,7 +381,7 @@ def _differences(instances: Instances, rows: Lanes) -> Lanes:
 
 
 class RunningWindow(Keeping):
-    """A window that goes on from row to row. Reads an arrangement in the order that it goes; its trace holds its marks."""
+    """A window that continues from row to row. Reads an arrangement in its order; its trace holds its marks."""
 
     def __init__(self, running: Running, arranged: Indexed, trace: Trace):
         super().__init__(trace)

@@ -1,7 +1,7 @@
 """Operators that move updates to later times, and the one that holds updates until their times are reached.
 
 A time is the input's coordinates, then a round for each loop around. Only `EnterAt` moves rounds, of the innermost loop; the
-others move the input's coordinates, and what they give may lie beyond the interval: a `Delay` reads them.
+others move the input's coordinates, and their updates may lie beyond the interval: a `Delay` reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class EnterAt(Stateless):
-    """Have each record in a loop from the round in its last data lane on: a negative one is as good as 0."""
+    """Insert each record in a loop at the round in its last data lane; a negative round counts as 0."""
 
     def __init__(self, nt: int):
         self.nt = nt
@@ -39,9 +39,9 @@ class EnterAt(Stateless):
 
 
 class Shift(Stateless):
-    """Keep each record from one time to another, its last data lanes: a temporal filter, `from <= now < until`.
+    """Have each record exist between the two times in its last data lanes: a temporal filter, `from <= now < until`.
 
-    Either may be left out: `lower` and `upper` state which of them the lanes hold. An update at a time t is inserted at t join `from`
+    Either may be missing: `lower` and `upper` state which of them the lanes hold. An update at a time t is inserted at t join `from`
     and retracted at t join `until`; so a retraction in between takes effect at once, and cancels the one at `until`. Time has one input
     coordinate; `nt` counts the rounds behind it, too.
     """
@@ -56,10 +56,10 @@ class Shift(Stateless):
 
 
 class PythonShift(Stateless):
-    """Make updates of each record: (data, time, diff) becomes (data2, time join time2, diff * diff2), any number of them.
+    """Turn each update (data, time, diff) into any number of (data2, time join time2, diff * diff2).
 
-    All linear operators in one. `logic` takes the input's columns and returns those of the result, the input row of each result
-    row (None: each once, in order), a factor for each diff (None: 1), and int64 times, (n, input coordinates); None, as the least
+    It generalises all linear operators. `logic` takes the input's columns and returns those of the result, the input row of each result
+    row (None: each once, in order), a factor for each diff (None: 1), and int64 times, (n, input coordinates); None, like the least
     integer in their place, is no delay.
     """
 
@@ -95,10 +95,10 @@ class Waiting(Keeping):
     """Rows [data | times | diff] that wait until their time is in the interval. The trace holds them with the time as the key.
 
     Its matrices are [times | data | times | diff]: those in front stay as they are when the others are compacted, and
-    with one input coordinate what is due is a range of rows. A row that leaves is taken back by its negation, and both are gone when
-    their batches merge. Whatever has a time before the interval's lower has left: nothing before it is looked at.
+    with one input coordinate due rows are a range. A row that leaves is retracted, and both updates vanish when
+    their batches merge. All rows with a time before the interval's lower have left: they are not read.
 
-    `depth` of the times are rounds. What waits with the rounds of a loop leaves in those rounds.
+    `depth` of the times are rounds. Rows that wait with rounds of a loop leave in those rounds.
     """
 
     def __init__(self, trace: Trace, depth: int = 0):
@@ -110,7 +110,7 @@ class Waiting(Keeping):
         self._due: dict[Rounds, np.ndarray] = {}
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Find what is due in the interval, and return its rounds."""
+        """Find the rows that are due in the interval, and return their rounds."""
         if not self.trace.rows:
             return ()
         due = kernels.consolidate(kernels.take(self._within(interval), self._out))
@@ -118,7 +118,7 @@ class Waiting(Keeping):
         return self._due
 
     def _within(self, interval: Interval) -> np.ndarray:
-        """Return the trace's rows whose time is in the interval: those that have come, and those that have left again."""
+        """Return the trace's rows whose time is in the interval, with the retractions of those that have left."""
         matrices = self.trace.matrices()
         nt = self.trace.nt - self.depth
         if nt == 1:
@@ -136,7 +136,7 @@ class Waiting(Keeping):
         return kernels.concat(parts) if parts else matrices[0][:0]
 
     def exchange(self, interval: Interval, fresh: np.ndarray) -> np.ndarray:
-        """Return the rows that are due in these rounds, and let others wait: `fresh` ones, whose time is still to come."""
+        """Return the rows that are due in these rounds, and store `fresh` rows whose time is later."""
         due = self._due.pop(interval.rounds, self.batch[:0, self.trace.nt :])
         moves = []
         if len(fresh):

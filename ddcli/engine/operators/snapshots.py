@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class Snapshots(Keeping):
     """Turn rows `[key | value | time | 1]` into the differences between the tables of the `times`, which have one coordinate.
 
-    A table's rows are inserted at its time and taken back at the next one's; where they are in both, that cancels. The trace
-    holds the result, so what it accumulates to is the last table of earlier intervals, taken back at the first time of this
+    A table's rows are inserted at its time and retracted at the next one's; rows of both tables cancel. The trace
+    holds the result, so it accumulates to the last table of earlier intervals, which is retracted at the first time of this
     one. `times` are those of all tables of any interval, also of tables without rows. `twice` returns the error for a row whose key is in one table
-    twice, where keys must not be; `deleted` gets for each time how many keys of the table before are gone, and how many
-    there were.
+    twice, where keys must not be; `deleted` gets for each time the number of keys of the table before that are gone, and the number of its
+    keys.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Snapshots(Keeping):
         return self._read
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the interval's only rounds: a table may be there that has no rows in this shard, or none at all."""
+        """Return the interval's only rounds: a table may have no rows in this shard, or none at all."""
         return [interval.rounds] if self._within(interval) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -71,7 +71,7 @@ class Snapshots(Keeping):
         return [time for time in self.every if interval.has((time,))]
 
     def _before(self) -> np.ndarray:
-        """Return the last table, taken back at the first of the times."""
+        """Return the retraction of the last table at the first of the times."""
         data = self.trace.nk + self.trace.nv
         found = np.concatenate([np.empty((0, data + 2), np.int64), *self.trace.matrices()])
         found[:, data] = self.times[0]
@@ -79,7 +79,7 @@ class Snapshots(Keeping):
         return kernels.consolidate(found)
 
     def _compare(self, before: np.ndarray, rows: np.ndarray, at: np.ndarray) -> None:
-        """Count which keys are gone from one table to the next, and find those that one has twice."""
+        """Count the keys that are gone from one table to the next, and find keys that one table has twice."""
         nk, count = self.trace.nk, len(self.times)
         keys = np.empty((len(before) + len(rows), nk + 1), np.int64)
         keys[: len(before), :nk] = before[:, :nk]

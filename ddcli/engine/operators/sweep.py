@@ -1,7 +1,7 @@
 """Sweeping: the groups of a reduction in a loop in working traces, which hold them up to the current round.
 
-Good for many groups: their histories are read once. Moving on adds the updates of the next round, new and old. Where there is no history
-yet, as in a load, what the rounds so far have appended is all that working traces would hold: it may be read as it is.
+Good for many groups: their histories are read once. Each round adds its updates, new and old. Where there is no history
+yet, as in a load, working traces would hold exactly the updates that the rounds so far have appended: these may be read in place.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ if TYPE_CHECKING:
 Lanes = np.ndarray
 
 CANCELLED = 2
-"""How many times as many rows as are left of them make appended updates worth to be summed up: groups are read again and again."""
+"""The ratio of appended rows to those left by consolidation from which on they are consolidated: groups are read again and again."""
 
 
 class AppendedRounds(NamedTuple):
-    """What was appended to a trace in this interval, with its rounds; it need not be consolidated without them."""
+    """The updates appended to a trace in this interval, with their rounds; without these they need not be consolidated."""
 
     trace: Trace
 
     def batches_for(self, keys: Lanes) -> list[Lanes]:
-        """Return all of it."""
+        """Return all of them."""
         return self.trace.runs
 
 
 class Sweep:
     """Working traces of some `histories`, rounds dropped, for the rounds of one loop; `later` holds old updates by round.
 
-    Whose reader can do `with_rounds` reads what was appended, while there is nothing else and not much of it cancels.
+    A reader that can handle rows `with_rounds` reads the appended updates, while there is no history and few of them cancel.
     """
 
     def __init__(self, histories: Sequence[Trace], interval: Interval, *, with_rounds: bool):
         depth = len(interval.rounds)
         self.interval = interval
         self.histories = histories
-        # What this interval has appended so far is of earlier rounds, unless in those of another loop around.
+        # The updates of this interval so far are of earlier rounds, unless they are of another round of an outer loop.
         self._runs_are_past = depth == 1
-        # With no history at all nothing is to be looked up, whoever is touched.
+        # Without any history no key has to be looked up.
         self._fresh = not any(trace.batches or (trace.runs and not self._runs_are_past) for trace in histories)
         self._rows = self._left = 0
         self.with_rounds = with_rounds and self._fresh
-        """Whether rows have rounds where they are read from now on."""
+        """Whether rows are read with their rounds from now on."""
         self._working = [] if self.with_rounds else self._copied()
         self._touched = Trace(histories[0].nk, 0, 0, since=Frontier())
         self._later: list[dict[int, list[Lanes]]] = [{} for _ in histories]
 
     def _copied(self) -> list[Trace]:
-        """Return working traces, which hold what this interval has appended so far."""
+        """Return working traces, which hold the updates of this interval so far."""
         working, (lower, upper, rounds) = [], self.interval
         depth, known = len(rounds), self._runs_are_past or self._fresh
         for trace in self.histories:
@@ -73,14 +73,14 @@ class Sweep:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        """Return what holds the groups in each of the histories up to the current round, less its new updates."""
+        """Return the readers of the groups of each history up to the current round, without its new updates."""
         return self._working or [AppendedRounds(trace) for trace in self.histories]
 
     def move(self, keys: Lanes, rounds: Rounds) -> tuple[list[Lanes], list[tuple[Rounds, Lanes]]]:
-        """Move on to the current rounds, where `keys` are looked at.
+        """Move to the current rounds, in which `keys` are evaluated.
 
-        Returns keys that have old updates here, and when which groups are to be looked at again: where some have old updates
-        later in this loop they need not be named, they will be returned then.
+        Returns the keys with old updates here, and the groups to evaluate in later rounds of outer loops; groups with old updates
+        later in this loop are returned in those rounds.
         """
         if self.with_rounds:
             for trace in self.histories:
@@ -94,7 +94,7 @@ class Sweep:
         return old, scheduled
 
     def take(self, parts: Sequence[Lanes]) -> None:
-        """Take in the round's new updates, consolidated and without rounds but for those that `with_rounds` are read, one matrix a trace."""
+        """Take in the round's new updates, one matrix a trace, consolidated and without rounds, unless they are read `with_rounds`."""
         for trace, updates in zip(self._working, parts, strict=bool(self._working)):
             trace.insert(updates, self.interval.upper)
         if self.with_rounds:
@@ -104,20 +104,20 @@ class Sweep:
             self.with_rounds = self._rows <= CANCELLED * max(self._left, 1)
 
     def rest(self) -> Iterator[tuple[Rounds, Lanes]]:
-        """Yield the rounds of this loop that touched keys have old updates in, later on, and the keys."""
+        """Yield the later rounds of this loop in which touched keys have old updates, each with the keys."""
         for trace, later in zip(self.histories, self._later, strict=True):
             for number, parts in later.items():
                 for part in parts:
                     yield (*self.interval.rounds[:-1], number), kernels.distinct_keys(part, trace.nk)
 
     def _untouched(self, keys: Lanes) -> Lanes:
-        """Return which of the keys are new to this sweep, and note that they no longer are."""
+        """Return the keys that are new to this sweep, and remember them."""
         fresh = keys[sizes(kernels.locate(keys, self._touched.matrices())[0]) == 0] if self._touched.rows else keys
         self._touched.insert(np.concatenate([fresh, np.ones((len(fresh), 1), np.int64)], axis=1), Frontier())
         return fresh
 
     def _touch(self, keys: Lanes, now: Rounds) -> list[tuple[Rounds, Lanes]]:
-        """Read the whole history of keys: up to the current round into the working traces, the rest is for later."""
+        """Read the whole history of keys: up to the current round into the working traces, the rest into `later`."""
         scheduled: list[tuple[Rounds, Lanes]] = []
         for at, trace in enumerate(self.histories if len(keys) else ()):
             batches = trace.settled_for(keys) if self._runs_are_past else trace.batches_for(keys)
@@ -129,7 +129,7 @@ class Sweep:
             for rounds, found in split_rounds(kernels.gather_bounds(batches, bounds), lane, len(now)):
                 outer = tuple(map(max, rounds[:-1], now[:-1]))
                 if outer != now[:-1]:
-                    # A join with an outer round still to come: the sweep there finds the rest of the group's history.
+                    # A join with a later outer round: the sweep there finds the rest of the group's history.
                     scheduled.append(((*outer, rounds[-1]), kernels.distinct_keys(found, trace.nk)))
                 elif rounds[-1] <= now[-1]:
                     parts.append(without_rounds(found, len(now)))
@@ -143,7 +143,7 @@ class Sweep:
     def _add_old(self, at: int, parts: list[Lanes]) -> Lanes:
         """Take old updates of the current round or earlier ones into a working trace; return their keys."""
         old = kernels.consolidate(kernels.concat(parts))
-        # Before the interval's lower all epochs are one to whoever reads now.
+        # Readers now do not distinguish epochs before the interval's lower.
         advanced = kernels.advance(old, self.interval.lower.as_time(), self._working[at].nt)
         self._working[at].insert(advanced, self.interval.upper)
         return kernels.distinct_keys(old, self.histories[at].nk)

@@ -1,11 +1,11 @@
-"""Operators that look at multiplicities only: `threshold(f)` and its most used case, `distinct`.
+"""Operators that read multiplicities only: `threshold(f)` and its most used case, `distinct`.
 
 The record is the key and there is no value: matrices `[record | time | diff]`. With f applied to accumulated counts,
 
     delta(t) = f(count at t) - accumulated output at t
 
 In totally ordered time the output before the batch is f of the counts before it, so no output need be kept. Otherwise
-it is not: at an interesting time that the last step only announced, the output is still what earlier times gave.
+it is not: at an interesting time that the last step only announced, the output is still that of earlier times.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Thresholded(NamedTuple):
 
 
 class Threshold:
-    """Each record of an arrangement by whole records, with the multiplicity that `function` makes of its count.
+    """Each record of an arrangement by whole records, with `function` of its count as multiplicity.
 
-    `function` takes and returns int64 vectors, of any length, element by element; it must keep 0, or else every record that
-    there never was would be in the result: EngineError.
+    `function` takes and returns int64 vectors, of any length, element by element. It must map 0 to 0, or else every record that
+    never existed would be in the result: EngineError.
     """
 
     rows_read = 0

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Upsert(Keeping):
     """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value a key.
 
-    At each time the row of a key with the greatest `order` says what the key has from then on: its value, or nothing where
-    `present` is 0. For different rows of one order, `tied` returns the error for one of them; without it they are
-    decided by what they say. At each of the `truncations`, pairs of time and order in any interval, all keys lose what they have. Time has one
-    coordinate. The trace holds the result, and that is all the state: what a key has before
-    the interval is what its updates there sum up to.
+    At each time the row of a key with the greatest `order` decides the key's value from then on: the row's value, or none where
+    `present` is 0. For different rows of one order, `tied` returns the error for one of them; without it their
+    content decides. At each of the `truncations`, pairs of time and order in any interval, all keys lose their values. Time has one
+    coordinate. The trace holds the result, and is the only state: a key's value before
+    the interval is the sum of its updates there.
     """
 
     shared = True
@@ -42,12 +42,12 @@ class Upsert(Keeping):
         self.truncations = truncations
         nk, data = trace.nk, trace.nk + trace.nv
         present, order, time = range(data, data + 3)
-        # Rows of one order are decided by what they say: the result must not depend on how rows came.
+        # The content of rows of one order decides: the result must not depend on the order in which they came.
         self._by = [*range(nk), time, order, present, *range(nk, data)]
         self._untimed = [*range(data), data + 1]
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the interval's only rounds where there are truncations: they concern keys that no row does."""
+        """Return the interval's only rounds where there are truncations: they change keys without new rows."""
         return [interval.rounds] if any(interval.has((time,)) for time, _ in self.truncations) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
@@ -71,7 +71,7 @@ class Upsert(Keeping):
         return Delta(self.batch, distinct=True)
 
     def _truncated(self, updates: np.ndarray, truncations: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
-        """Yield for each truncation the rows that take from all keys what they have, which is no matter for those with nothing."""
+        """Yield for each truncation a deletion for every key, which has no effect on keys without a value."""
         nk, data = self.trace.nk, self.trace.nk + self.trace.nv
         known = np.concatenate([np.ascontiguousarray(matrix[:, :nk]) for matrix in [updates, *self.trace.matrices()]])
         keys = kernels.distinct_keys(kernels.sort_by(known, range(nk)), nk)

@@ -1,7 +1,7 @@
-"""Walking: the groups of a reduction in a loop, read from their whole histories each time they are looked at.
+"""Walking: the groups of a reduction in a loop, read from their whole histories at each evaluation.
 
-Good for a few groups. What earlier intervals left of more than very few is copied when they are first touched: it is looked at again
-and again, and found quickly where it is small.
+Good for a few groups. The history before this interval of more than very few groups is copied when they are first touched: it is read again
+and again, and quickly found in a small copy.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 Lanes = np.ndarray
 
 FEW = 4_096
-"""Updates of histories that are walked at most."""
+"""The most updates of histories that are walked."""
 
 ONCE = 16
-"""Keys that are sought in all batches in memory each time that they are looked at, at most."""
+"""The most keys that are sought in all batches in memory at each evaluation."""
 
 RUNS = 12
-"""Runs of copied rows that are kept apart."""
+"""The most runs of copied rows."""
 
 
 class WalkedGroups(NamedTuple):
-    """Some groups, whole."""
+    """Some whole groups."""
 
     updates: Lanes
 
     def batches_for(self, keys: Lanes) -> list[Lanes]:
-        """Return them."""
+        """Return the groups."""
         return [self.updates]
 
 
 class Walked(NamedTuple):
-    """Groups of each trace as of the current round, whether each is to be looked at, and when which of them go on."""
+    """Groups of each trace as of the current round, whether each is to be evaluated, and the later rounds in which they change."""
 
     held: list[WalkedGroups]
     live: np.ndarray
@@ -51,7 +51,7 @@ class Walked(NamedTuple):
 
 
 class Walk:
-    """What is remembered, for an interval, of the histories of touched groups in each of the `traces`."""
+    """The remembered histories of touched groups in each of the `traces`, for an interval."""
 
     def __init__(self, traces: Sequence[Trace]):
         self.traces = traces
@@ -66,12 +66,12 @@ class Walk:
     def groups(self, keys: Lanes, delta: Lanes, interval: Interval, *, due: bool) -> Walked | None:
         """Return the groups of sorted, distinct keys; None where their histories are too long.
 
-        A group that was touched earlier is as it was before the interval where all that changed in it has cancelled since then,
-        and `delta`, this round's input, has nothing of it. It is left alone, now and later on, unless it is touched again.
+        A group that was touched earlier is as before the interval where all its changes have cancelled since then,
+        and `delta`, this round's input, has no row of it. It is not evaluated, now or later, unless it is touched again.
         """
         if len(keys) > FEW or not (self._is_read_whole(len(keys)) or self._remember(keys)):
             return None
-        # Of groups that earlier intervals left to be looked at, the change is still to come: with some of them, all are looked at.
+        # Due groups of earlier intervals change only now: with some of them, all groups are evaluated.
         marks = np.full(len(keys), due, np.int64)
         since, rounds = interval.lower.as_time(), interval.rounds
         inputs, output = self._histories(len(keys))
@@ -85,7 +85,7 @@ class Walk:
         return Walked(held, live, [(later, keys[groups[:, -1]]) for later, groups in split])
 
     def _histories(self, keys: int) -> tuple[kernels.Histories, kernels.Histories]:
-        """Return what of inputs and output is to be read: of a few keys all that they hold, else what is remembered and what is new."""
+        """Return the histories of input and output to read: for a few keys the whole traces, else the copies and the new updates."""
         if self._is_read_whole(keys):
             found = [kernels.Histories(trace.matrices(), len(trace.batches)) for trace in self.traces]
         else:
@@ -96,7 +96,7 @@ class Walk:
         return found[0] if len(found) > 1 else kernels.Histories([], 0), found[-1]
 
     def _is_read_whole(self, keys: int) -> bool:
-        """Return whether so many keys are sooner found in all batches each time than copied once and found in the copies."""
+        """Return whether seeking so many keys in all batches each time is quicker than copying their histories once."""
         return keys <= ONCE and all(trace.in_memory for trace in self.traces)
 
     def _remember(self, keys: Lanes) -> bool:
