@@ -380,6 +380,9 @@ class Resident:
     def _end(self, path: Path, outer: Rounds) -> None:
         """End a loop, in some rounds of the loops around it: its leaving updates come to its ports."""
         place, left = self._place(path), self._left.pop(path, {})
+        self._emitted += sum(shard.rows for shards in left.values() for shard in shards)
+        if self._emitted >= MANY:  # what rounds of few rows were in, before what has left is put together
+            self._give_back()
         rows = inserted = 0
         counted = self.nest.scopes[path].counted
         # Equal collections leave by several ports: they are of one place.

@@ -94,7 +94,7 @@ def reduction_of(name, nt, **options):
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
-@given(batches=line, cuts=st.randoms(use_true_random=False), chunk=st.sampled_from([1, 5, 10**6]))
+@given(batches=line, cuts=st.randoms(use_true_random=False), chunk=st.sampled_from([1, 5, 20, 10**6]))
 @settings(max_examples=many(12))
 def test_total_order(name, batches, cuts, chunk):
     run(reduction_of(name, 1, chunk=chunk), batches, cut=lambda _: cuts.randrange(3))

@@ -146,7 +146,9 @@ def outcome(reduction, updates, output, sums=None):
 
 
 @given(
-    parts=st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=4), earlier=ROWS, chunk=st.sampled_from([1, 9])
+    parts=st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=4),
+    earlier=ROWS,
+    chunk=st.sampled_from([1, 9, 36]),
 )
 def test_parts_that_were_combined_sum_to_the_same(parts, earlier, chunk):
     """Also where a part's sum leaves the range that the whole sum keeps; some parts are combined, others are as they came."""

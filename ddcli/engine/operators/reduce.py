@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.reduce_instances import Lanes
 
 CHUNK = 4_000_000
-"""Rows evaluated together: what a step needs beside its input and output is bounded by a few times this."""
+"""Rows of a group evaluated together, at most: what a step needs beside its input and output is bounded by a few times this."""
+GROUPS = 4
+"""Rows of several groups are evaluated together up to this part of a chunk: more at once would take more memory, and no less time."""
 ROWS_A_BOUND = 4
-"""Rows of a chunk for which one group is found in one batch at a time: in many batches, all groups' bounds may take more than their rows do."""
+"""Rows evaluated together for which one group is found in one batch at a time: in many batches, all groups' bounds may take more than their rows do."""
 LEAST = 4_096
 """Rows that are worth to be combined."""
 SAMPLE = 1 << 13
@@ -106,6 +108,7 @@ class Reduce:
         self._divisible = nt == 1 and len(alone) == 1 and isinstance(alone[0], Gather)
         self._spreads = nt > 1 or any(isinstance(a, Gather) for a in aggregates)
         self._chunk = chunk
+        self._part = max(chunk // GROUPS, 1)
         self.rows_read = 0
         """How many rows of groups were evaluated, but for those of sums."""
 
@@ -148,7 +151,7 @@ class Reduce:
         if not self.accumulable:
             assert inputs is not None, "this reduction reads its inputs"
             sources = [*inputs.batches_for(keys), delta]
-        some = max(self._chunk // (ROWS_A_BOUND * (len(sources) + len(past))), 1)
+        some = max(self._part // (ROWS_A_BOUND * (len(sources) + len(past))), 1)
         if len(keys) <= some:
             return self._of_groups(instances, sources, past, upper, ahead=ahead, combined=combined)
         upper = None if upper is None else tuple(upper)
@@ -189,7 +192,7 @@ class Reduce:
             if ahead:
                 instances, pending, left = early(instances, upper)
                 bounds, outputs = bounds[left], outputs._replace(bounds=there[left])
-        if self._work(rows, len(instances)) <= self._chunk:
+        if self._work(rows, len(instances)) <= self._part:
             return Reduced(self._difference(instances, sources, bounds, outputs, combined), pending)
         parts = [self._none()]
         for start, stop in self._chunks(instances, bounds):
@@ -241,12 +244,12 @@ class Reduce:
         return (rows + 1) * instances if self._spreads else rows + instances
 
     def _chunks(self, instances: Instances, bounds: Lanes) -> Iterator[tuple[int, int]]:
-        """Yield ranges of groups with about as many rows to evaluate as a chunk has; a larger group is alone."""
+        """Yield ranges of groups with about as many rows to evaluate as are evaluated together; a larger group is alone."""
         work = np.cumsum(self._work(sizes(bounds), np.diff(instances.first)))
         start = 0
         while start < len(work):
             done = work[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(work, done + self._chunk, side="right")))
+            stop = max(start + 1, int(np.searchsorted(work, done + self._part, side="right")))
             yield start, stop
             start = stop
 
