@@ -9,9 +9,11 @@ from decimal import Decimal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet as pq
 
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
@@ -22,6 +24,7 @@ from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log import log_files
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.parquet.footers import Footers, Unfit
 from ddcli.store.tables.listing import list_input
 from tests.secret import SECRET
 
@@ -344,6 +347,26 @@ def test_another_type(log, declared, found):
 def test_a_type_that_no_record_can_have(log):
     log.write("a.parquet", PLAIN.with_columns(a=pl.concat_list("a").list.to_array(1)))
     assert "a type that records can't have" in log.refused().problem
+
+
+def test_a_check_and_a_run_take_the_same_types_of_arrow(log, tmp_path):
+    """Decimals of more than 38 digits are no damage; UUIDs are binary."""
+    path, few, many = log.write("a.parquet", PLAIN), pa.decimal256(38, 2), pa.decimal256(39, 2)
+    for column, problem in (
+        (pa.array([1, None], few), None),
+        (pa.array([1, None], many), "column 'a' is decimal(39, 2), a type that records can't have"),
+        (pa.array([b"a" * 16, None], pa.uuid()), None),
+        (pa.array([1, None], pa.int64()).cast(pa.decimal128(20, 0)), None),
+    ):
+        pq.write_table(pa.table({"a": column, "time": [0, 1], "diff": [1, 1]}), path)
+        checked = Footers(None, {}).footer(path)["a"]
+        if problem is None:
+            assert log.reader().schema.columns["a"] == checked
+        else:
+            assert isinstance(checked, Unfit)
+            assert log.refused().problem == problem
+            pq.write_table(pa.table({"a": column, "time": [0, 1], "diff": [1, 1]}), path, store_schema=False)
+            assert log.refused().problem == problem
 
 
 def test_times_and_diffs_of_wrong_types(log):

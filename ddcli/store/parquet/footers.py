@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, first_line
-from ddcli.expressions.types import INTEGERS, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
+from ddcli.expressions.types import INTEGERS, MAX_PRECISION, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.files.wholeness import PARQUET_ENDINGS
 from ddcli.store.tables.compression import DAMAGED, bare
@@ -197,6 +197,19 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
     return {column.name: _from_arrow(column.type) for column in schema}
 
 
+def decimal_beyond(path: Path) -> str | None:
+    """Return what is wrong with a file of Parquet or Arrow IPC if it has decimals of which polars reads none: of more than 38 digits."""
+    try:
+        with _opened(path) as file:
+            found = _read_arrow(file, name_of_kind(path), path)
+    except (OSError, InputError):
+        return None
+    for name, column in found.items():
+        if isinstance(column, Unfit) and column.name.startswith("decimal("):
+            return f"column '{name}' is {column}, a type that records can't have"
+    return None
+
+
 def _read_avro(path: Path) -> dict[str, Type | Unfit]:
     """Return the columns of an Avro file, of which polars alone knows."""
     import polars as pl
@@ -226,11 +239,15 @@ def _from_arrow(column: Any) -> Type | Unfit:
             return Unfit(str(column), fields)
         return Type("struct", nullable=True, fields=tuple(kinds.items()))
     if types.is_decimal(column):
+        if not 0 <= column.scale <= column.precision <= MAX_PRECISION:
+            return Unfit(f"decimal({column.precision}, {column.scale})")
         return Type("decimal", nullable=True, precision=column.precision, scale=column.scale)
     if types.is_timestamp(column) or types.is_duration(column):
         unit = "ms" if column.unit == "s" else column.unit
         zone = column.tz if types.is_timestamp(column) else None
         return Type("datetime" if types.is_timestamp(column) else "duration", nullable=True, unit=unit, zone=zone)
+    if getattr(column, "extension_name", "") == "arrow.uuid":
+        return Type("binary", nullable=True)
     name = str(column).partition("[")[0]
     if name == "date64":
         return Type("datetime", nullable=True, unit="ms")

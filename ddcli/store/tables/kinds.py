@@ -102,6 +102,8 @@ class Parquet:
         return None
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
+        if beyond := footers.decimal_beyond(path):
+            return Damage(beyond, str(path), "write it with at most 38 digits, or as text")
         return Damage(f"the file is not whole {self.name}: {first_line(error)}", str(path), footers.hint_of(path))
 
 
