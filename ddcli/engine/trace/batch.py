@@ -1,7 +1,7 @@
 """Batches: immutable, sorted, consolidated updates of an arrangement over an interval of time.
 
 Batches of a trace are contiguous: each `lower` is the previous `upper`. A batch in memory is its matrix; a batch in a
-file (the store's) answers the same three questions and loads only what it is asked for.
+file (the store's) has the same interface and loads only the rows that are asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Batch(Protocol):
-    """What a trace needs of a batch: its interval, its size and its rows."""
+    """The interface of batches: an interval, a size and rows."""
 
     @property
     def lower(self) -> Frontier:
@@ -39,16 +39,16 @@ class Batch(Protocol):
     def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
         """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too.
 
-        Lanes that are `spared`, which nobody looks at, may hold anything by which the rows are still sorted.
+        Nobody reads the `spared` lanes: they may have any content by which the rows are still sorted.
         """
 
     def release(self) -> None:
-        """Let go of what was loaded and can be loaded again."""
+        """Release loaded rows that can be loaded again."""
 
 
 @dataclass(slots=True, eq=False)
 class MemoryBatch:
-    """A batch whose updates are in memory. Never changed after it is made."""
+    """A batch whose updates are in memory. Immutable."""
 
     updates: np.ndarray
     lower: Frontier
@@ -65,4 +65,4 @@ class MemoryBatch:
         return self.updates
 
     def release(self) -> None:
-        """Keep the updates: they are nowhere else."""
+        """Do nothing: the updates are nowhere else."""

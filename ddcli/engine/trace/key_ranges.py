@@ -1,7 +1,7 @@
-"""A trace read near some places of its keys: of large batches in files only these parts.
+"""A trace read near some places of its keys: of large batches in files only the rows there.
 
 A *place* is a row's first lanes, the key and some more. Ranges of places, one a key, are inclusive at both ends; the least and the greatest integers in
-the lanes behind the key stand for all of it.
+the lanes behind the key span the whole key.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LEAST, MOST = -(2**63), 2**63 - 1
 
 @runtime_checkable
 class RangedBatch(Protocol):
-    """A batch of which a part of a key can be read: one of the store, which the engine doesn't know."""
+    """A batch from which a part of a key can be read: one of the store, which the engine doesn't import."""
 
     def limits(self, first: Lanes, last: Lanes, nk: int) -> tuple[Lanes, Lanes] | None:
-        """Return wider ranges of places, which take little to read; None where all of the batch is at hand."""
+        """Return wider ranges of places that are cheap to read; None where the whole batch is in memory."""
 
     def in_ranges(self, first: Lanes, last: Lanes, nk: int) -> Lanes:
         """Return a sorted matrix with every update in some ranges of places, of ascending keys; others may be in it too."""
@@ -43,19 +43,19 @@ class Nearby(NamedTuple):
     high: Lanes
 
     def bounds(self, sources: Sequence[Lanes]) -> Lanes:
-        """Return where these rows are in the matrices, or in more of them, as `kernels.locate` does."""
+        """Return the bounds of these rows in the matrices, or in further sources, as `kernels.locate` does."""
         found, _ = kernels.locate(self.low, sources)
         found[:, 1::2] = kernels.locate(self.high, sources)[0][:, 1::2]
         return found
 
     def edges(self, nk: int) -> Lanes:
-        """Return of each key 1 if there may be rows before these, 2 behind them, 3 for both."""
+        """Return for each key 1 if it may have rows before these, 2 behind them, 3 for both."""
         found: Lanes = (self.low[:, nk:] != LEAST).any(axis=1) + 2 * (self.high[:, nk:] != MOST).any(axis=1)
         return found
 
 
 def nearby(trace: object, first: Lanes, last: Lanes, nk: int) -> Nearby | None:
-    """Return what is near some ranges of places, one a key; None where reading whole keys takes no more."""
+    """Return the rows near some ranges of places, one a key; None where reading whole keys costs no more."""
     if not isinstance(trace, Trace):
         return None
     ranged = [batch for batch in trace.batches if isinstance(batch, RangedBatch)]
@@ -70,7 +70,7 @@ def nearby(trace: object, first: Lanes, last: Lanes, nk: int) -> Nearby | None:
 
 
 def within(trace: object, low: Lanes, high: Lanes, nk: int) -> Nearby:
-    """Return what is in ranges of places, of a trace of which `nearby` returned some."""
+    """Return the rows in ranges of places, of a trace for which `nearby` returned rows."""
     assert isinstance(trace, Trace)
     keys = np.ascontiguousarray(low[:, :nk])
     matrices = [

@@ -1,4 +1,4 @@
-"""When to merge which batches, in memory and on disk: a pure function of their sizes, so that it can be tested by simulation."""
+"""The decisions which batches to merge, and when, in memory and on disk: pure functions of their sizes, so that they can be tested by simulation."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ FUEL = 8
 """Rows of merging paid for each row inserted: more than RATIO * log2(size) / size is ever owed, so merges keep up."""
 
 LEAST_FUEL = 256
-"""Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
+"""Rows of merging paid at each insertion, however small, so that a stream of tiny batches is merged as well."""
 
 AT_ONCE = 8
-"""Least portions of merging that small batches may take to be merged in one go: a merge under way costs more to keep than they do."""
+"""Small batches that take at most so many least portions are merged at once: keeping a merge under way costs more."""
 
 TOGETHER = 4
-"""Least portions of merging that are done together: a call for a few rows costs more than they do."""
+"""The number of least portions that are merged in one call: a call costs more than merging a few rows."""
 
 WAITING = 8
-"""Batches of a few rows that wait to be merged together: to look into one costs less than to merge it."""
+"""The number of batches of a few rows that wait to be merged together: a lookup in one costs less than merging it."""
 
 LARGE = 256
-"""How many times as many rows as are looked for make a batch a large one."""
+"""A batch is large if it has this many times the number of the keys looked up."""
 
 MOST_RUNS = 16
-"""Runs of rounds, within one interval of a loop, that are kept apart."""
+"""The most runs of rounds, within one interval of a loop, that are kept apart."""
 
 LITTLE = 100_000
-"""Rows of an interval's rounds that are put together at once, however many runs they are."""
+"""Rows of an interval's rounds up to which they are merged at once, however many runs they are."""
 
 ROWS_A_KEY = 2
-"""Rows of runs that are merged for each key that is to be looked for in them: that takes as long as to look into some runs."""
+"""Rows of runs that are merged for each key to look up in them: that takes as long as looking it up in some runs."""
 
 
 def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
@@ -57,7 +57,7 @@ def joins(size: int, rows: int, limit: int, ratio: int = RATIO) -> bool:
 
 
 def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
-    """Return from which batch on to merge all up to the youngest in one go: those that are due, as far as `limit` rows go.
+    """Return the first of the youngest batches to merge at once: those that are due, up to `limit` rows.
 
     >>> fold([1000, 100, 30, 10], 1000, 4), fold([1000, 100, 30, 10], 50, 4), fold([1000, 100, 10], 1000, 4)
     (1, 2, 2)
@@ -70,12 +70,12 @@ def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
 
 
 def fuel(inserted: int) -> int:
-    """Return how many rows each merge under way may take on after `inserted` rows came in."""
+    """Return how many rows each merge under way may process after `inserted` rows came in."""
     return max(LEAST_FUEL, FUEL * inserted)
 
 
 def waits(inserted: int, waiting: int) -> bool:
-    """Return whether a batch of so many rows waits, behind so many that do, to be merged with those that come next."""
+    """Return whether a batch of `inserted` rows waits, behind `waiting` others, to be merged with the next ones."""
     return 0 < FUEL * inserted <= LEAST_FUEL and waiting < WAITING
 
 
@@ -89,7 +89,7 @@ def to_join(sizes: Sequence[int]) -> int:
 
 
 def to_fold(sizes: Sequence[int], keys: int) -> int:
-    """Return how many of the smallest runs to merge before so many keys are looked for in each: no large part of all rows.
+    """Return how many of the smallest runs to merge before `keys` keys are looked up in each: never a large part of all rows.
 
     >>> to_fold([1000, 500, 40, 30, 20], 45), to_fold([1000, 500, 40, 30, 20], 25), to_fold([10, 20], 1000)
     (3, 2, 0)
@@ -98,7 +98,7 @@ def to_fold(sizes: Sequence[int], keys: int) -> int:
 
 
 def _smallest(sizes: Sequence[int], budget: int) -> int:
-    """Return how many of the smallest sizes are no more than a budget."""
+    """Return how many of the smallest sizes fit into a budget together."""
     count = 0
     for size in sorted(sizes):
         budget -= size

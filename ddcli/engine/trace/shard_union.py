@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class UnitedTrace(Trace):
-    """The sum of the traces of some `shards`, to each of which belong the rows that the lanes `by` say.
+    """The sum of the traces of some `shards`; the lanes `by` determine the shard of a row.
 
-    Its oldest batches are those of the shards, which it leaves alone; behind them are its own. So none of the shards may be stepped
-    before it has dealt its own to them, and it may not be stepped before it has gathered what they took in.
+    Its oldest batches are those of the shards, which it does not merge; behind them are its own. So no shard may be stepped
+    before the union has dealt its own batches to the shards, and the union not before it has gathered theirs.
     """
 
     _theirs = 0
-    """How many of the oldest batches are the shards'."""
+    """The number of the oldest batches, which are the shards'."""
 
     def __init__(self, shards: Sequence[Trace], by: Sequence[int]) -> None:
         first = shards[0]
@@ -31,7 +31,7 @@ class UnitedTrace(Trace):
         self._gathered = False
 
     def gather(self, upper: Frontier) -> None:
-        """Read what the shards hold, which is all before `upper`."""
+        """Take the shards' batches, which are all before `upper`."""
         if self._gathered:
             return
         self._gathered = True
@@ -41,7 +41,7 @@ class UnitedTrace(Trace):
         self._settle()
 
     def deal(self, upper: Frontier, each: Callable[..., list[Any]]) -> None:
-        """Bring its own rows, which are all before `upper`, to the shards; `each` is as of `exchange`."""
+        """Deal its own rows, which are all before `upper`, to the shards; `each` is as in `exchange`."""
         if not self._gathered:
             return
         own = [batch.matrix() for batch in self.batches[self._theirs :]]
@@ -50,7 +50,7 @@ class UnitedTrace(Trace):
         for shard in self._shards:
             shard.set_logical_compaction(self._own)
         if own:
-            # With their times as they are: others may still tell them apart in a shard.
+            # With unchanged times: readers of a shard may still distinguish them.
             parts = kernels.exchange([kernels.merge(own)], self._by, len(self._shards), each)
             for shard, part in zip(self._shards, parts, strict=True):
                 shard.insert(part, upper)

@@ -1,7 +1,7 @@
 """The trace of an arrangement: a spine of logarithmically many batches, merged a little with each insertion.
 
-Sealed batches are only ever replaced by their merge, which holds the same accumulations at every time at or after
-`since`; so a reader that took the batches of a trace keeps a true picture whatever is merged afterwards.
+Sealed batches are only ever replaced by their merge, which accumulates to the same at every time at or after
+`since`; so the batches that a reader took from a trace stay right, whatever is merged afterwards.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class _Merging:
 
 
 class Trace:
-    """The readable whole of an arrangement with `nk` key, `nv` value and `nt` time lanes.
+    """The updates of an arrangement with `nk` key, `nv` value and `nt` time lanes.
 
-    `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. It is the meet of what the
-    operators that read the trace say and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
+    `since` is the read frontier: nobody reads a time before it, so times may be advanced to it. It is the meet of the frontiers of the
+    operators that read the trace and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
     beyond it are not merged. `upper` is where the next batch begins. All are over the input's coordinates of time; in a loop, time
     lanes for the rounds follow those. `layout` holds the types of the lanes of key and value, which writing rows to disk needs.
     """
@@ -69,7 +69,7 @@ class Trace:
         """Whether adjacent batches may be due to be merged."""
         self._fuel = 0
         self._waiting = 0
-        """How many of the youngest batches wait to be merged together."""
+        """The number of the youngest batches, which wait to be merged together."""
         self._settle()
 
     @property
@@ -83,26 +83,26 @@ class Trace:
         return self._resident == len(self.batches)
 
     def matrices(self) -> list[np.ndarray]:
-        """Return every batch whole."""
+        """Return the whole matrix of every batch."""
         if self._resident == len(self.batches):
             return [batch.updates for batch in self.batches] + self._runs  # type: ignore[attr-defined]
         return [batch.matrix() for batch in self.batches] + self._runs
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once, in `spared` lanes with whatever there is."""
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once; nobody reads the `spared` lanes."""
         return [*(batch.for_keys(keys, spared) for batch in self.batches), *self._runs]
 
     def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
-        """Return what `batches_for` returns less the runs of this interval: it is the same until the interval is closed."""
+        """Return the result of `batches_for` without the runs of this interval: it does not change until the interval is closed."""
         return [batch.for_keys(keys) for batch in self.batches]
 
     @property
     def runs(self) -> list[np.ndarray]:
-        """Return what was appended in this interval."""
+        """Return the matrices that were appended in this interval."""
         return self._runs
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
         if self._resident != len(self.batches):
             return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)
         # In memory a whole batch costs nothing, and finding some keys in a large one is quicker for all of them at once.
@@ -117,16 +117,16 @@ class Trace:
         return matrices
 
     def resident(self) -> list[np.ndarray]:
-        """Return the matrices of the batches that are nowhere but in memory."""
+        """Return the matrices of the batches that are only in memory."""
         return [batch.updates for batch in self.batches if isinstance(batch, MemoryBatch)]
 
     def release(self) -> None:
-        """Let go of what was loaded of batches in files."""
+        """Release the loaded rows of batches in files."""
         for batch in self.batches:
             batch.release()
 
     def set_logical_compaction(self, since: Frontier) -> None:
-        """Let times before `since` become equal as far as the operators go; it only ever moves forward."""
+        """Allow times before `since` to be advanced to it, as far as the operators are concerned; it only ever moves forward."""
         self._own = since
         if self._holds:
             self.claim()
@@ -134,7 +134,7 @@ class Trace:
             self.since = since
 
     def hold(self, since: Frontier, through: Frontier) -> TraceHold:
-        """Return a new claim: times from `since` on, which is not before the trace's, stay apart, and batches as `through` asks."""
+        """Return a new claim: times from `since` on, which is not before the trace's, stay distinct, and batches beyond `through` stay unmerged."""
         found = TraceHold(self, since, through)
         self._holds.append(found)
         self.claim()
@@ -146,9 +146,9 @@ class Trace:
         self.claim()
 
     def claim(self) -> None:
-        """Find `since` and `through` anew, and put together what was held apart and no longer is.
+        """Compute `since` and `through` again, and merge the batches that were held apart and no longer are.
 
-        At once, because pair by pair it would take long: its rows were paid for when they came, and nobody merged them then.
+        They are merged at once, because pair by pair it would take long: their merging was paid for when they came, and not done then.
         """
         held = len(self.batches) - self._free()
         self.since = Frontier(time for since in (self._own, *(hold.since for hold in self._holds)) for time in since)
@@ -173,7 +173,7 @@ class Trace:
     def _take_in(self, runs: list[np.ndarray], upper: Frontier) -> None:
         """Append the sum of consolidated runs of [self.upper, upper), and pay for merging in proportion to them.
 
-        Batches of a few rows wait for each other. They, and those that are due and small enough, become one with what comes then.
+        Batches of a few rows wait for each other. They, and those that are due and small enough, are merged with the next insertion.
         """
         lower, self.upper = self.upper, upper
         rows = len(runs[0]) if len(runs) == 1 else sum(map(len, runs))
@@ -188,7 +188,7 @@ class Trace:
             return
         batches, fuel = self.batches, policy.fuel(rows)
         if self._holds:
-            # A reader may claim another part of the batches now.
+            # A reader's claim may have changed by now.
             self._append(kernels.merge(runs), lower, upper)
             self._uneven = True
             self._fold(fuel)
@@ -201,7 +201,7 @@ class Trace:
                 self._unite(first, len(batches), runs)
             else:
                 self._append(kernels.merge(runs), lower, upper)
-            # Only the youngest pair can have become one that is to be merged.
+            # Only the youngest pair can have become due.
             last = len(batches) - 2
             if last >= self._settled and batches[last].rows < policy.RATIO * batches[last + 1].rows:
                 self._uneven = True
@@ -214,7 +214,7 @@ class Trace:
             self._resident += 1
 
     def append(self, updates: np.ndarray) -> None:
-        """Take in the consolidated updates of one round of a loop as they are, to be read from now on; then `settle`."""
+        """Append the consolidated updates of one round of a loop unmerged, to be read from now on; `settle` ends the interval."""
         if len(updates):
             self._runs.append(updates)
             if self._fresh is not None:
@@ -223,13 +223,13 @@ class Trace:
                 self._runs = _join_smallest(self._runs, len(self._runs) // 2)
 
     def fold_runs(self, keys: int) -> None:
-        """Merge the smallest runs, where so many keys are to be looked for in each of them, and merging takes no longer than that."""
+        """Merge the smallest runs, where looking up so many keys in each of them takes longer than merging."""
         count = policy.to_fold([len(run) for run in self._runs], keys)
         if count > 1:
             self._runs = _join_smallest(self._runs, count)
 
     def resume(self, runs: Sequence[np.ndarray]) -> None:
-        """Have what was appended elsewhere in this interval, as if it had been here; from now on `fresh` is what is added to it."""
+        """Take over runs that were appended elsewhere in this interval; from now on `fresh` has the runs added to them."""
         self._runs = list(runs)
         if len(runs) > policy.MOST_RUNS:
             self._runs = _join_smallest(self._runs, len(runs) // 2)
@@ -237,13 +237,13 @@ class Trace:
 
     @property
     def fresh(self) -> list[np.ndarray]:
-        """Return what was appended since the trace was resumed."""
+        """Return the runs that were appended since the trace was resumed."""
         return self._fresh or []
 
     def settle(self, upper: Frontier) -> None:
-        """Make what was appended the batches of [self.upper, upper).
+        """Turn the appended runs into the batches of [self.upper, upper).
 
-        It is put together where that is little. Of much, only the smaller runs are: the others are merged behind later insertions.
+        Few rows are merged at once. Of many rows, only the smaller runs are: later insertions merge the others.
         """
         if not self._runs:
             return
@@ -260,7 +260,7 @@ class Trace:
         self._start_merges()
 
     def _fold(self, fuel: int) -> None:
-        """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
+        """Merge the youngest batches that are due and small enough to be merged at once."""
         free = self._free()
         if free - self._settled < 2:
             return
@@ -269,7 +269,7 @@ class Trace:
             self._unite(first, free)
 
     def _first_due(self, end: int, rows: int, fuel: int) -> int:
-        """Return from which batch on to merge all before `end` that are not settled with so many younger rows, at once."""
+        """Return the first batch before `end` to merge at once with so many younger rows: from it on all are unsettled."""
         first, limit = end, max(fuel, policy.AT_ONCE * policy.LEAST_FUEL)
         while first > self._settled and policy.joins(size := self.batches[first - 1].rows, rows, limit):
             first -= 1
@@ -277,7 +277,7 @@ class Trace:
         return first
 
     def _work(self, fuel: int) -> None:
-        """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
+        """Continue the merges of larger batches, `fuel` rows each, and begin those that are due."""
         if self._uneven:
             self._start_merges()
         self._fuel += fuel
@@ -308,16 +308,16 @@ class Trace:
         return [batch.rows for batch in self.batches[self._settled : self._free()]]
 
     def _unite(self, start: int, stop: int, runs: Sequence[np.ndarray] = ()) -> None:
-        """Put the sum of adjacent batches in their place, with runs of [their upper, self.upper) behind the youngest."""
+        """Replace adjacent batches by their merge, with runs of [their upper, self.upper) behind the youngest."""
         matrices = [*(batch.matrix() for batch in self.batches[start:stop]), *runs]
         merged = kernels.merge(matrices)
         upper = self.upper if runs else self.batches[stop - 1].upper
         self._replace(start, stop, merged, upper, owned=id(merged) not in map(id, matrices))
 
     def _replace(self, start: int, stop: int, merged: np.ndarray, upper: Frontier, *, owned: bool) -> None:
-        """Put the merge of adjacent batches, and of what comes up to `upper`, in their place; one that is `owned` nobody else reads."""
-        # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. What reaches
-        # beyond a hold (its merge was under way already) is left: its holder knows by time which of it was read.
+        """Replace adjacent batches by a merge, which may also have rows up to `upper`; nobody else reads an `owned` one."""
+        # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. A merge that reaches
+        # beyond a hold (it was under way already) is not advanced: its holder knows by time which rows were read.
         if self.since.elements and (not self.through.elements or upper.dominates(self.through)):
             merged = kernels.advance(merged, self._oldest(), self.nt, owned=owned)
         lower = self.batches[start].lower
@@ -326,12 +326,12 @@ class Trace:
         self._settle()
 
     def _oldest(self) -> tuple[int, ...]:
-        """Return the time to advance to: of the rounds, which `since` does not speak of, none is ever made equal to another."""
+        """Return the time to advance to. `since` has no rounds, so rounds are never advanced."""
         time = self.since.as_time()
         return time + (0,) * (self.nt - len(time))
 
     def _settle(self) -> None:
-        """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""
+        """Compute how many of the oldest batches stay unmerged: those in files, and those up to the last merge under way."""
         if not self._merges and self._resident == len(self.batches):
             self._settled = 0
             return
@@ -341,9 +341,9 @@ class Trace:
 
 
 class TraceHold:
-    """A claim: the trace keeps times from `since` on apart, and merges no batch that reaches beyond `through`.
+    """A claim: the trace keeps times from `since` on distinct, and merges no batch that reaches beyond `through`.
 
-    A closed frontier claims nothing. Both only move forward. Where two readers hold a trace, it keeps to the meet of what they say.
+    A closed frontier claims nothing. Both only move forward. Where two readers hold a trace, the meet of their claims counts.
     """
 
     __slots__ = ("since", "through", "trace")

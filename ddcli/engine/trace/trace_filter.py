@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FilteredTrace:
-    """The rows of `source` that `keep` keeps, which looks at the lanes `asked`, in their order. Only those of the keys that are looked for are looked at."""
+    """The rows of `source` that `keep` keeps, which reads the lanes `asked`, in their order. It is evaluated only for the keys that are looked up."""
 
     def __init__(self, source: Readable, keep: Callable[[np.ndarray], np.ndarray], asked: Collection[int]):
         self.source = source
@@ -25,11 +25,11 @@ class FilteredTrace:
 
     @property
     def rows(self) -> int:
-        """Return the number of updates, at most."""
+        """Return an upper bound of the number of updates."""
         return self.source.rows
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; `spared` lanes are not looked at."""
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
         keys = kernels.distinct_keys(updates, self.nk)
         return self.kept(self.source.matching(updates, [lane for lane in spared if lane not in self.asked]), keys)
 

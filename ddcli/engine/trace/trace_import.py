@@ -1,8 +1,8 @@
 """The trace of one dataflow read in another: nothing is copied or sorted again, and each dataflow proceeds at its own pace.
 
 The importing dataflow has taken the trace's updates up to some frontier. Its operators must see these and no others, however far
-the trace has gone; and what they take next is what the trace holds beyond. Batches that reach beyond what was taken are
-neither merged nor advanced (a hold sees to that), so in them times tell what was taken.
+the trace has advanced; next they take the trace's updates beyond the frontier. Batches that reach beyond it are
+neither merged nor advanced (a hold ensures that), so in them the times show which updates were taken.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class ImportedTrace:
-    """The updates of `source` before `taken`, as readers at or after `since` can tell them apart.
+    """The updates of `source` before `taken`, for readers at or after `since`.
 
-    Older updates are moved to `since`: the import begins with the contents as of then.
+    Older updates are advanced to `since`: the import begins with the contents as of then.
     """
 
     def __init__(self, source: Trace, since: Frontier, taken: Frontier):
@@ -74,13 +74,13 @@ class ImportedTrace:
         return kernels.merge(found)
 
     def take(self, upper: Frontier) -> None:
-        """Count as taken what is before `upper`, and hold no more than that asks for."""
+        """Count the updates before `upper` as taken, and reduce the hold accordingly."""
         self._taken = upper
         self._reach = self._whole_before(upper)
         self._hold.advance(upper.join(Frontier([self._begin])), self._reach)
 
     def release(self) -> None:
-        """Hold nothing any more: nobody reads."""
+        """Release the hold: nobody reads any more."""
         self._hold.release()
 
     def _advanced(self) -> list[tuple[Batch, np.ndarray]]:
@@ -93,10 +93,10 @@ class ImportedTrace:
         return self._known
 
     def _whole_before(self, taken: Frontier) -> Frontier:
-        """Return the frontier of which this holds: a batch has been taken wholly if its upper is at or before it.
+        """Return the frontier F such that a batch has been taken wholly if its upper is at or before F.
 
-        A time t comes in at t join the beginning. That is at or after an element of `taken` if t is, in those coordinates in
-        which the beginning is not already: the least such t are what is asked for.
+        A time t is imported at t join the beginning. That is at or after an element of `taken` if t is, in those coordinates in
+        which the beginning is not already: F has the least such t.
         """
         return Frontier(
             tuple(LEAST if start >= x else x for x, start in zip(element, self._begin, strict=True))
@@ -105,7 +105,7 @@ class ImportedTrace:
 
 
 class FilteredImport(FilteredTrace):
-    """An imported trace less what a predicate drops."""
+    """An imported trace without the records that a predicate drops."""
 
     def __init__(self, source: ImportedTrace, keep: Callable[[np.ndarray], np.ndarray]):
         super().__init__(source, keep, range(source.nk + source.nv))
@@ -120,11 +120,11 @@ class FilteredImport(FilteredTrace):
         return self.keep(self._import.next_before(upper))
 
     def take(self, upper: Frontier) -> None:
-        """Count as taken what is before `upper`."""
+        """Count the updates before `upper` as taken."""
         self._import.take(upper)
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Release the hold."""
         self._import.release()
 
 
@@ -149,6 +149,6 @@ class UnitedImport:
         return [matrix for shard in self.shards for matrix in shard.matching(updates, spared)]
 
     def take(self, upper: Frontier) -> None:
-        """Count as taken what is before `upper`."""
+        """Count the updates before `upper` as taken."""
         for shard in self.shards:
             shard.take(upper)
