@@ -27,7 +27,7 @@ PLAIN = partial(dataclasses.dataclass, init=False, repr=False, eq=False)
 _plain = vars(PLAIN()(type("Plain", (), {"__doc__": "Without fields."})))
 REAL: Any = dataclasses._FIELD  # type: ignore[attr-defined]  # noqa: SLF001 - what says that a field is one of objects
 ALIKE = {name: _plain[name] for name in ("__dataclass_params__", "__replace__") if name in _plain}
-"""What the standard library adds to each class alike, of its version."""
+"""The attributes that the standard library of this version adds to every class."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable

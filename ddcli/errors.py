@@ -49,7 +49,7 @@ class Span:
 
     @property
     def text(self) -> str:
-        """What stands there, as far as it is on the line."""
+        """The text at the span, as far as it is on the line."""
         return self.source[self.column - 1 :][: self.length]
 
     def shown(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a method's arguments say, as the operators of a pipeline file say it."""
+"""The operators that a method's arguments describe, as a pipeline file would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Span("<python>", 1, 1)
 
 
 def place(name: str) -> dict[str, Any]:
-    """Return what every operator says of its place."""
+    """Return the place of an operator, as the file would have it."""
     return {"span": HERE, "place": name}
 
 

@@ -34,7 +34,7 @@ class Collection:
 
     @property
     def relation(self) -> Relation:
-        """What the plan knows of the collection."""
+        """The plan's node of the collection."""
         return self._relation
 
     @property
@@ -370,7 +370,7 @@ class Collection:
         return found
 
     def probe(self) -> Probe:
-        """Return a handle that says which times can still change."""
+        """Return a handle that reports which times can still change."""
         return Probe(self.dataflow)
 
     def _apply(self, operator: operator_model.Operator, *others: Collection) -> Collection:

@@ -118,7 +118,7 @@ class Variable(Collection):
 
 
 class Leaving(Collection):
-    """What leaves a loop, to be read when the loop is done."""
+    """A collection that leaves a loop, to be read when the loop is done."""
 
     def __init__(self, dataflow: Program, inside: Collection):
         self.dataflow = dataflow
@@ -217,6 +217,6 @@ class Loop:
 
 
 def _types(schema: Schema) -> str:
-    """Return a hint that says the types that a variable needs."""
+    """Return a hint with the types that a variable needs."""
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in schema.items())
     return f"declare them: variable(initial, columns={{{columns}}})"

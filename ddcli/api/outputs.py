@@ -1,4 +1,4 @@
-"""What a program reads of a dataflow: the updates of a collection, and whether there may be more."""
+"""The results of a dataflow for a program: the updates of a collection, and whether more may come."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Input(Session):
             try:
                 return np.array([(*record, *time, diff) for record, time, diff in pending], np.int64)
             except OverflowError:
-                pass  # the way below says in which column
+                pass  # the general way below reports the column
         width, count = self.layout.width, self.dataflow.clock.count
         updates = np.empty((len(records), width + count + 1), np.int64)
         updates[:, :width] = encode_records(records, self.layout, self.dataflow.pool)

@@ -1,4 +1,4 @@
-"""Where plan and data meet: the physical plan becomes operators over lanes, with the traces that they read.
+"""From the plan to data: the physical plan becomes operators over lanes, with the traces that they read.
 
 * batch_shards: batches as one pass sees them: those rows, or keys, of its shards
 * context: what operators are made with

@@ -1,4 +1,4 @@
-"""What operators are made with: traces, pools, what is known of inputs, and where failing records go."""
+"""The surroundings of operators: traces, pools, facts about inputs, and the receiver of failing records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Traces(Protocol):
 
 @dataclass(frozen=True)
 class CircuitContext:
-    """What all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives what an `inspect` sees; `time` has the coordinates' types."""
+    """The data that all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives what an `inspect` sees; `time` has the coordinates' types."""
 
     traces: Traces
     pools: Sequence[Pool]

@@ -181,7 +181,7 @@ class UpsertSource:
 
 @dataclass(frozen=True)
 class _Whole:
-    """What is the same for all scopes: `left` has, by loop, which of its bodies are read outside."""
+    """The facts that all scopes share: `left` has, by loop, which of its bodies are read outside."""
 
     surroundings: CircuitContext
     left: dict[str, list[int]]
@@ -198,7 +198,7 @@ class _Assembly:
     whole: _Whole
     handles: dict[str, Handle] = field(default_factory=dict)
     fed: dict[str, Handle] = field(default_factory=dict)
-    """Of the sources that are arranged as they come: where they are fed."""
+    """The places at which the sources that are arranged as they come are fed."""
     indexed: dict[str, tuple[Handle, Sequence[Imported | Upsert]]] = field(default_factory=dict)
     """And where their updates come out, arranged."""
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
@@ -322,7 +322,7 @@ class _Assembly:
     # --- sources --------------------------------------------------------------------------------------------------
 
     def scan(self, node: physical.Scan) -> Handle:
-        """Return the place of a source; where it is arranged as it comes, of its rows column by column as the node says."""
+        """Return the place of a source; where it is arranged as it comes, of its rows, or column by column, as the node states."""
         layout = Layout(node.schema)
         indexed = self.whole.indexed.get(node.name)
         if indexed is None:

@@ -202,7 +202,7 @@ class ColumnOffset:
 
 
 Origin = Column | Literal | ColumnOffset | None
-"""Where a column comes from: the input column whose lanes it has, a literal, a sum; None: it must be computed."""
+"""The source of a column: the input column whose lanes it has, a literal, a sum; None: it must be computed."""
 
 
 def _origins(given: Schema, steps: Sequence[Step]) -> dict[str, Origin]:

@@ -1,4 +1,4 @@
-"""How much of the past is kept: `history:` in the pipeline file for arrangements, as a whole or by output; `keep:` and `claims:` for logs."""
+"""The length of the past that is kept: `history:` in the pipeline file for arrangements, as a whole or by output; `keep:` and `claims:` for logs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[s
 
 
 def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
-    """Return how far behind the frontier the logs of outputs tell times apart, of those of which the file says it.
+    """Return how far behind the frontier the logs of outputs keep times apart, for the outputs for which the file states it.
 
     Raises SpecError for a length that the times don't have, and where they have several coordinates.
     """
@@ -74,7 +74,7 @@ def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
 
 
 def claimed_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
-    """Return how far behind the frontier claims hold back logs of outputs, of those of which the file says it.
+    """Return how far behind the frontier claims hold back logs of outputs, for the outputs for which the file states it.
 
     Raises SpecError for a length that the times don't have, and for one that is less than what the log keeps.
     """

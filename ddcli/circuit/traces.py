@@ -80,7 +80,7 @@ class _Given:
 
 @dataclass(frozen=True, slots=True)
 class ShardFiles:
-    """What became of a trace: files of a shard of the state, all that it has now (`whole`), or what one of several passes adds."""
+    """The result of writing a trace: files of a shard of the state, all that it has now (`whole`), or those that one of several passes adds."""
 
     identity: str
     shard: int
@@ -88,7 +88,7 @@ class ShardFiles:
     files: tuple[FileEntry, ...]
     whole: bool
     due: int | None = None
-    """Of what waits for its time, the first such time."""
+    """The first of the times for which updates wait."""
 
     def fresh(self, number: int) -> tuple[int, int]:
         """Return how many rows, and bytes, of the files are of the commit with this number."""
@@ -132,18 +132,18 @@ class StateTraces:
     imports: Mapping[str, SharedReader] = field(default_factory=dict)
     """The arrangements that other pipelines keep, by identity: they are read there, and not written."""
     claims: Claims = field(default_factory=Claims)
-    """What other pipelines claim of those that are kept here."""
+    """The claims of other pipelines on arrangements that are kept here."""
     past: Mapping[str, int | None] = field(default_factory=dict)
-    """How much of the past is kept, by fingerprint."""
+    """The length of the past that is kept, by fingerprint."""
     only: Collection[str] | None = None
     """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
     progress: Progress = SILENT
     held: OpenBatches | None = None
     """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """How long writing took, in all threads together, by the fingerprint of the node."""
+    """The seconds that writing took, in all threads together, by the fingerprint of the node."""
     rows_scanned: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """How many rows of the state were scanned for the keys that were looked up, by the fingerprint of the node."""
+    """The number of rows of the state that were scanned for keys, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
     _dues: list[int] = field(default_factory=list)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 QUOTED = re.compile(r"""[\s"'`$\\*?\[\](){}<>|&;!#]""")
-"""What a shell doesn't take as it is."""
+"""The characters that a shell doesn't take literally."""
 F = TypeVar("F", bound="Callable[..., Any]")
 
 

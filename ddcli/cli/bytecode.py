@@ -36,13 +36,13 @@ MANY = 20
 MOST = 8
 """Files that are kept, one for each environment of packages; the oldest are removed."""
 NUMBERS = struct.Struct("<QQ")
-"""What the file has first, behind its digest: how long the table of modules is, and its checksum."""
+"""The head of the file, behind its digest: the length of the table of modules, and its checksum."""
 HEAD = 16
 """Bytes before the bytecode in a file of Python's."""
 CACHED = cache_from_source("/a.py").removeprefix("/__pycache__/a")
 """What the name of the file that Python keeps a module's bytecode in ends in, where the rest of it is the source's; elsewhere, a path."""
 WRONG = (OSError, ValueError, TypeError, EOFError, LookupError, struct.error)
-"""What reading raises of a file that holds something else than we write."""
+"""The errors of reading a file with content that dd never writes."""
 
 
 class KeptModule(NamedTuple):
@@ -83,7 +83,7 @@ class KeptLoader(SourceFileLoader):
 
 
 class Bytecode:
-    """What is kept of modules, as a finder for `sys.meta_path`."""
+    """The kept bytecode of modules, as a finder for `sys.meta_path`."""
 
     def __init__(self) -> None:
         self.path, self.before = list(sys.path), frozenset(sys.modules)

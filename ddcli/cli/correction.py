@@ -1,4 +1,4 @@
-"""What `dd retract`, `dd state reopen` and `dd forget` share: their options, and the call that corrects a state."""
+"""The common part of `dd retract`, `dd state reopen` and `dd forget`: their options, and the call that corrects a state."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.render.rows import RowFormat
 
 LAST = "last"
-"""What `--ack` without a position acknowledges."""
+"""The position that `--ack` without one acknowledges."""
 
 
 @click.command("feed", short_help="Print the changes of an output that a consumer has not acknowledged.")

@@ -41,15 +41,15 @@ COMMANDS = {
 BUG = 70
 INTERRUPTED = 130
 NO_READER = 141
-"""What a shell shows for a program that SIGPIPE ended."""
+"""The exit code that a shell shows for a program that SIGPIPE ended."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What writing fails with where there is no room; files of ours have errors of their own, so without a name it is stdout."""
+"""The errors of writing where there is no room; our files have errors of their own, so one without a file name is about stdout."""
 COMPLETE = "_DDCLI_COMPLETE"
 """The scripts of `dd completion` set it to ask how a line may continue."""
 
 
 DID_YOU_MEAN = re.compile(r"\.? \(?(?P<hint>did you mean .*?\?)\)?$", re.IGNORECASE)
-"""How click ends a message about a misspelt name."""
+"""The end of click's messages about a misspelt name."""
 
 
 class NoCommand(click.UsageError):

@@ -1,4 +1,4 @@
-"""How the process of a command keeps its memory: what was freed is used again instead of being given back.
+"""The memory of a command's process: freed memory is reused instead of being returned to the system.
 
 A run makes and drops matrices of hundreds of megabytes. Giving each back to the system and asking for the next costs more than
 half of a large run's time in page faults; a command ends soon, and returns everything then.

@@ -87,7 +87,7 @@ def error_values(error: BaseException, code: int) -> dict[str, Any]:
 
 @dataclass
 class Records:
-    """What a run leaves beside its outputs: what it did, for `put`, and a part of the page of a GitHub workflow."""
+    """The reports of a run beside its outputs: its summary, for `put`, and a part of the page of a GitHub workflow."""
 
     pipeline: Path
     put: Callable[[dict[str, Any]], None]

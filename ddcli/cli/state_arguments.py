@@ -1,4 +1,4 @@
-"""What commands on a state are given: the pipeline file, or the state's directory."""
+"""The argument of commands on a state: the pipeline file, or the state's directory."""
 
 from __future__ import annotations
 

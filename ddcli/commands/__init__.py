@@ -1,4 +1,4 @@
-"""What `check`, `convert`, `plan` and `explain` do, without click. `dbt`, `sdp` and `projects` are what `import` does.
+"""The work of `check`, `convert`, `plan` and `explain`, without click. `dbt`, `sdp` and `projects` are that of `import`.
 
 * arrangements: what the arrangements of a state are of
 * check: the errors and warnings of a pipeline, without reading a row

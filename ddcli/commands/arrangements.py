@@ -1,4 +1,4 @@
-"""What the arrangements of a state are of, in the names of its pipeline file."""
+"""Descriptions of the arrangements of a state, in the names of its pipeline file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict[str, str]:
-    """Return what each arrangement is of, by its identity: `orders by customer`; nothing if the file says something else by now.
+    """Return a description of each arrangement, by its identity: `orders by customer`; none if the file has changed since.
 
     Without a `pipeline` it is the file that the state remembers.
     """

@@ -59,7 +59,7 @@ class CheckedInput:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a pipeline file is about, and what is wrong with it. Without errors all inputs and outputs are known."""
+    """The inputs, outputs and errors of a pipeline file. Without errors all inputs and outputs are known."""
 
     file: str
     name: str | None = None
@@ -75,7 +75,7 @@ class Checked:
 
     @property
     def remarks(self) -> list[str]:
-        """What a person should know of the inputs: whose columns were declared without a file, or inferred, and whose archives are not empty."""
+        """Notes about the inputs: those whose columns were declared without a file, or inferred, and those whose archives are not empty."""
         found = self.inputs.items()
         none = [name for name, given in found if not (given.files or given.key or given.pinned or given.table)]
         inferred = [f"inputs.{name}: {given.pinned.remark}" for name, given in found if given.pinned is not None]
@@ -214,7 +214,7 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
 
 
 def _check_table(given: InputSpec, base: Path) -> CheckedInput:
-    """Return what a table says of its columns, or what is declared of them."""
+    """Return a table's own columns, or the declared ones."""
     from ddcli.job.tables import open_table, with_columns_of
 
     log = format_of(with_columns_of(given, open_table(given, base).columns))

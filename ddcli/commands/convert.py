@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ddcli.sources.change_log import ChangeLog
 
 OPTIONS = "options"
-"""What the text is called that options are made to; no place in it is ever shown."""
+"""The name of the text into which options are turned; no place in it is ever shown."""
 NAME = "log"
 TIME = "name the time column under the input's `time`"
 MISSING = re.compile(r".*the key '(\w+)' is missing")
@@ -58,7 +58,7 @@ KINDS: dict[str, RowFormat] = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-"""Which kind of file a table is written to, by the ending of its name."""
+"""The kind of file to which a table is written, by the ending of its name."""
 
 
 def convert_input(
@@ -103,7 +103,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
     """Write the collection of a log at a time as a plain table into a file; return how many rows it has.
 
     A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of the
-    name says which kind of file it is; in memory is what the collection needs.
+    ending of the name determines the kind of file; in memory is what the collection needs.
     """
     kind = KINDS.get(target.suffix.lower())
     if kind is None:

@@ -1,4 +1,4 @@
-"""What a run would do, without doing it: `dd plan`."""
+"""The changes that a run would make, without making them: `dd plan`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputWork:
-    """What would be taken from an input: rows (or fewer) of files that are new or have rows that wait; and what would be read again."""
+    """The rows that would be taken from an input, at most: those of new files and of files with waiting rows; and those that would be read again."""
 
     rows: int
     new_files: int
@@ -54,7 +54,7 @@ class ArrangementWork:
 
 @dataclass(frozen=True, slots=True)
 class OutputWork:
-    """What becomes of an output: "same", "new", "changed" (then it is given the difference), or "removed"; and why."""
+    """The change of an output: "same", "new", "changed" (then it is given the difference), or "removed"; and why."""
 
     change: str
     why: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class OutputWork:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a run would do."""
+    """The changes that a run would make."""
 
     name: str
     lower: str | None
@@ -77,9 +77,9 @@ class Preview:
     worsened: tuple[str, ...] = ()
     """Collections whose operators may do more work for a change than the last run's, each at its place."""
     inferred: dict[str, str] = field(default_factory=dict)
-    """Of inputs whose columns are inferred what is known of these."""
+    """The inferred columns of inputs, as far as known."""
     choices: tuple[PlanChoice, ...] = ()
-    """What the plan has chosen, and why."""
+    """The plan's choices, and their reasons."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""

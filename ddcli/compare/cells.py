@@ -43,7 +43,7 @@ class ChangedRow:
 
 
 def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series], list[Any]]) -> Iterator[ChangedRow]:
-    """Yield changes one by one; `cell` says what becomes of a column's values: `texts` or `plain`."""
+    """Yield changes one by one; `cell` converts a column's values: `texts` or `plain`."""
     key = {name: cell(changes[KEY + name]) for name in compared.key}
     old, new = ({name: cell(changes[prefix + name]) for name in compared.values} for prefix in (OLD, NEW))
     flags = {name: changes[IS + name].to_list() for name in compared.values}

@@ -1,4 +1,4 @@
-"""Which columns two sides have in common, what each is compared in, and where the sides' columns differ."""
+"""The columns that two sides have in common, the type in which each is compared, and the differences of the sides' columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY_TYPES = "its values can't be compared: give both sides a type for it that ca
 
 @dataclass(frozen=True, slots=True)
 class ColumnDifference:
-    """A column whose type differs (`type`), or that one side alone has (`only_a`, `only_b`); `note` says what became of its values."""
+    """A column whose type differs (`type`), or that one side alone has (`only_a`, `only_b`); `note` describes how its values were compared."""
 
     column: str
     change: Literal["type", "only_a", "only_b"]

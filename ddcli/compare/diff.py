@@ -33,7 +33,7 @@ CHUNK = 1 << 19
 BASE = 256 << 20
 """Bytes that a process needs before it has read a row."""
 DEPTH = 3
-"""How often a bucket is taken apart at most: what is too large then are rows of few keys."""
+"""The most times that a bucket is split: a bucket that is still too large has rows of few keys."""
 PIECE = 1 << 20
 """Bytes of files that are compared at once."""
 
@@ -64,7 +64,7 @@ def diff(
         >>> found.added["id"].to_list(), found.removed["id"].to_list(), bool(found)
         ([4], [3], True)
 
-    `tolerance` says by column how far values may be apart: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`; `max_changed`
+    `tolerance` states by column how far values may be apart: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`; `max_changed`
     how many rows may differ for `ok` to hold: `10`, `"1%"`. Logs are read as of `as_of`, or A as of `from_time` and B as of
     `to_time`; without these, with all their updates. The sides may be many times larger than `memory`, in bytes.
 

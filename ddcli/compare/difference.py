@@ -80,9 +80,9 @@ class Tally:
 
 @dataclass
 class Difference:
-    """What makes B of A. False where there is nothing of the kind.
+    """The changes that turn A into B. False where there are none.
 
-    `added`, `removed` and `changed` are frames, in whose column `count` is how many rows each stands for. `ok` says whether the
+    `added`, `removed` and `changed` are frames, in whose column `count` is how many rows each stands for. `ok` states whether the
     answer is yes: no difference, or no more than was allowed.
     """
 
@@ -116,12 +116,12 @@ class Difference:
 
     @property
     def rows(self) -> int:
-        """How many rows were added, removed or changed."""
+        """The number of rows that were added, removed or changed."""
         return self.counts.total()
 
     @property
     def same_rows(self) -> int:
-        """How many rows of A are in B as they are."""
+        """The number of rows of A that are unchanged in B."""
         return self.a.rows - self.counts[REMOVED] - self.counts[CHANGED]
 
     @property

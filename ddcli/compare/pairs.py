@@ -1,4 +1,4 @@
-"""What is different between rows of both sides that may have to do with each other: the definition, on frames.
+"""The differences between rows of both sides that may be related: the definition, on frames.
 
 Changes are rows of these columns: `change` (added, removed, changed), `count`, the key's as `key.NAME`, the others as `old.NAME`
 and `new.NAME`, null on the side where there is no row, and of a changed row `is.NAME`: whether the cell has changed.
@@ -24,7 +24,7 @@ CHANGE, COUNT = "change", "count"
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 KEY, OLD, NEW, IS = "key.", "old.", "new.", "is."
 OLDS, NEWS, END, ID = "\0olds", "\0news", "\0end", "\0id"
-"""How many there are of an old and of a new row; where its range ends; the number of its key."""
+"""The counts of an old and of a new row, the end of its range, and the number of its key."""
 CHANGES = pl.Enum([REMOVED, CHANGED, ADDED])
 
 

@@ -1,4 +1,4 @@
-"""What two pipeline files give for the inputs as they are now: each run from nothing, aside, and compared output by output.
+"""The results of two pipeline files for the inputs as they are now: each is run from nothing, aside, and they are compared output by output.
 
 Files that were archived are read where they lie now, and those that were withdrawn are passed over: by the states of both pipelines.
 State, outputs and whatever a run puts aside are in a scratch directory, so nothing that is there is touched.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Differences:
-    """What makes of the outputs of one pipeline those of another, by the output's name; and the outputs that one alone has."""
+    """The differences between the outputs of two pipelines, by the output's name; and the outputs that only one has."""
 
     outputs: dict[str, Difference] = field(default_factory=dict)
     only_a: tuple[str, ...] = ()

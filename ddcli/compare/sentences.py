@@ -1,4 +1,4 @@
-"""What a comparison found, in words: the lines that text, Markdown and HTML share."""
+"""The findings of a comparison in words: the lines that text, Markdown and HTML share."""
 
 from __future__ import annotations
 

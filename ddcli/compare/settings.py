@@ -1,4 +1,4 @@
-"""What a comparison is asked for, and how that is written: `amount=0.01`, `amount=0.1%`, `at=5s`, `1%`. Imports nothing heavy."""
+"""The settings of a comparison, and how they are written: `amount=0.01`, `amount=0.1%`, `at=5s`, `1%`. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERANCES = "write it as amount=0.01, amount=0.1%, or, of a time, at=5s (ns, us
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two values of a column may be apart and count as the same: at most `limit`, that far included.
+    """The largest distance at which two values of a column count as equal: `limit`, inclusive.
 
     `limit` is a number; a share of the larger of both values' sizes (`relative`); or nanoseconds (`lasting`).
     """
@@ -32,7 +32,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class MaxChanged:
-    """How many rows may have changed without the answer being no: a number, or a percentage of A's rows."""
+    """The number of rows that may have changed in a comparison that passes: a number, or a percentage of A's rows."""
 
     limit: Decimal
     percent: bool = False

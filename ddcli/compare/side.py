@@ -26,9 +26,9 @@ WEIGHT = "\0weight"
 
 @dataclass(frozen=True)
 class Side:
-    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` says in words what it is.
+    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` describes it in words.
 
-    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` says which rows count, and
+    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` selects the rows that count, and
     `at` is the time as of which a log is read, by column. Of scans that are `sliced` any rows can be read without those before.
     `refuse` turns what reading raised into what a person can use.
     """

@@ -1,4 +1,4 @@
-"""What a person names as a side: which files these are, a log or a table, and which types their text has.
+"""The sides that a person names: their files, whether they are a log or a table, and the types of text.
 
 A side is opened in two steps, because text has no types: first both sides report which columns they have
 (`SideArgument`), then each is read with the types that the other has, or that its text allows (`Side`).
@@ -41,11 +41,11 @@ MOST_OF_TEXT = 1_000
 
 
 class SideArgument(Protocol):
-    """What a person has named as a side."""
+    """A side as a person names it."""
 
     @property
     def label(self) -> str:
-        """What the person calls it."""
+        """The person's name of the side."""
 
     @property
     def known(self) -> Mapping[str, pl.DataType]:
@@ -153,7 +153,7 @@ class FilesGiven:
             scan = tables.scan([path], names)
             flags = scan.select(pl.col(f"^{FAILING}.*$").any())
             if flags.collect_schema() and any(tables.streamed(path, flags).row(0)):
-                tables.collect([path], names)  # says which row it is
+                tables.collect([path], names)  # reports which row it is
             scans.append(scan.select(*names, ONCE))
         count = f"{len(self.paths)} files" if len(self.paths) > 1 else "a file"
         kind = f"{name_of_kind(self.paths[0])}, {count}"

@@ -1,4 +1,4 @@
-"""When two values that are not equal count as the same all the same."""
+"""The test whether two unequal values are within the tolerance."""
 
 from __future__ import annotations
 

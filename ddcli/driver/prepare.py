@@ -96,7 +96,7 @@ def prepare(
 
 
 def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[str, int]:
-    """Return of each input that is a log whose past is summed up from when on it says anything.
+    """Return, for each input that is a log with a summed-up past, the time from which on it has its updates.
 
     Rows that have the times at which they arrive are new to who reads them first; to who forgets others of them, they all came with the last.
     """

@@ -1,4 +1,4 @@
-"""What a rebuild begins with: the changed plan, the inputs as they are read now, and the frontier as of which everything is built."""
+"""The beginning of a rebuild: the changed plan, the inputs as they are read now, and the frontier as of which everything is built."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rebuild:
-    """What is built anew of a state, from what, and as of when."""
+    """The parts of a state that are built anew, their sources, and the frontier as of which they are built."""
 
     request: Request
     manifest: Manifest

@@ -1,4 +1,4 @@
-"""What a rebuild computes from: rows of inputs before the frontier, contents that are kept, and the logs of outputs so far."""
+"""The sources of a rebuild: rows of inputs before the frontier, kept contents, and the logs of outputs so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request means for the plan and the state that it finds: what changes, and what is refused before anything is built anew."""
+"""The consequences of a request for the plan and the state: the changes, and the refusals before anything is built anew."""
 
 from __future__ import annotations
 

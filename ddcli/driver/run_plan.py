@@ -34,7 +34,7 @@ class RunPlan:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan, made from what the file says, as the state was made by; what is all computed anew is planned anew, but where rows are forgotten."""
+        """The plan, made from the file, as the state was made by; what is all computed anew is planned anew, but where rows are forgotten."""
         kept = self.manifest if not self.request.refreshes_all or self.request.forgetting is not None else None
         return self.bound.plan(kept.cache["plan"] if kept else None)
 
@@ -48,12 +48,12 @@ class RunPlan:
 
     @property
     def graph(self) -> PhysicalGraph:
-        """What is to be computed."""
+        """The graph to compute."""
         return self.known or self.plan.graph
 
     @cached_property
     def places(self) -> dict[str, OperatorPlace]:
-        """Where the file has what is counted: operators and outputs. Made for messages, as that takes the whole plan."""
+        """The places in the file of counted operators and outputs. Computed only for messages, as that takes the whole plan."""
         from ddcli.engine.counts import OUTPUT
         from ddcli.plan.places import OperatorPlace, places
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ATTEMPTS = 3
-"""How often is looked at a state that others change meanwhile."""
+"""The number of attempts to read a state that others change meanwhile."""
 
 
 def mirrored(request: Request, state: State) -> Request:
@@ -139,9 +139,9 @@ def followed(request: Request, state: State | None) -> Iterator[dict[str, str]]:
 
 
 FORGOTTEN = "if `dd forget` was interrupted, repeat it; else restore the state from a backup, or begin anew: `dd reset PIPELINE --outputs`"
-"""What to do about a file of a mirror that is another one than a run has taken in."""
+"""The hint for a mirror's file that differs from the one that a run has taken in."""
 ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")
-"""How a message names a row of a file."""
+"""The form in which a message names a row of a file."""
 
 
 @contextmanager

@@ -51,7 +51,7 @@ SECOND, MOMENT = 1_000_000, 0.001
 
 Look = frozenset[tuple[Any, ...]]
 FILE = 4
-"""What a look finds out of a file of an input: its input, its path there, its size, and when it was changed."""
+"""The facts that a poll learns about a file of an input: its input, its path there, its size, and the time of its last change."""
 
 
 class Stopped(BaseException):

@@ -49,7 +49,7 @@ SCD = {
 
 
 def input_of(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:
-    """Return an input as a pipeline file in `folder` has it, and a remark; empty where the project says all of it."""
+    """Return an input as a pipeline file in `folder` has it, and a remark; empty where the project states everything."""
     if isinstance(own := node.meta.get(OWN), dict):
         return own, ""
     if node.kind == "seed":

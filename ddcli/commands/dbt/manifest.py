@@ -1,4 +1,4 @@
-"""What dbt compiled: the nodes of `target/manifest.json` as values whose types are known."""
+"""The output of dbt's compilation: the nodes of `target/manifest.json` as values whose types are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a dbt project can be taken over as a pipeline, and why the rest can't."""
+"""The parts of a dbt project that can become a pipeline, and the reasons why the others can't."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _DbtTakeover(Takeover):
                 self.found.notes.append(f"{node.file}: the test `{node.name}` warns in dbt; here it fails")
 
     def expect(self, node: ProjectNode) -> bool:
-        """Expect of an output what a generic test says, where that means the same; say whether it does."""
+        """Turn a generic test into an expectation of an output, where that means the same; return whether it does."""
         of, column, kwargs = node.test.get("of"), node.test.get("column"), node.test.get("kwargs", {})
         query = self.queries.get(str(of))
         if query is None or not query.written or not column or node.test["package"] or node.config.get("where"):

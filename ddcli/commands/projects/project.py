@@ -30,11 +30,11 @@ class ProjectNode:
     source: str = ""
     alias: str = ""
     test: dict[str, Any] = field(default_factory=dict)
-    """Of a generic test its name, `kwargs`, the node it is about and the column."""
+    """A generic test's name, its `kwargs`, its node and its column."""
 
     @property
     def materialized(self) -> str:
-        """How the program keeps it."""
+        """The materialisation of a model."""
         return str(self.config.get("materialized") or "")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.commands.projects.project import ForeignProject, ProjectNode
 
 ABSORBED = tuple(f"{name} is null where" for name in ("concat", "greatest", "least", *sorted(BY_PAIR)))
-"""How notes begin on functions that are null here and not in DuckDB."""
+"""The beginning of notes about functions that are null here and not in DuckDB."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Takeover(ABC):
     program: str
     """What `dd import` calls it."""
     absorbed = ABSORBED
-    """How notes begin on functions that are null here and not there."""
+    """The beginning of notes about functions that are null here and not there."""
 
     def __init__(self, project: ForeignProject, folder: Path, target: Path) -> None:
         self.project, self.folder, self.target = project, folder, target

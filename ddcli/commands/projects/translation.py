@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 UNWRITABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
-"""What can't stand in a block of a YAML file as it is."""
+"""The characters that can't stand unescaped in a block of a YAML file."""
 Edit = tuple[int, int, str]
 """Beginning and end of what is replaced, and by what."""
 

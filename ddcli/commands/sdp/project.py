@@ -1,4 +1,4 @@
-"""What of a project of Spark's declarative pipelines can be taken over as a pipeline, and why the rest can't."""
+"""The parts of a project of Spark's declarative pipelines that can become a pipeline, and the reasons why the others can't."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INPUT = "dd.inputs."
-"""How keys of the `configuration` begin that hold inputs as a pipeline file has them, as text."""
+"""The beginning of the keys of the `configuration` that hold inputs, as text in the form of a pipeline file."""
 OUTPUTS = ("materialized view", "streaming table")
 
 

@@ -22,13 +22,13 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class SparkProject:
-    """What a project's specification says: where its definitions lie, and the names that stand before those of tables."""
+    """A project's specification: the places of its definitions, and the names that stand before those of tables."""
 
     path: Path
     name: str
     libraries: tuple[str, ...]
     before: tuple[str, str]
-    """The catalog and the database of a name that says none, in small letters; of no name, ''."""
+    """The catalog and the database of a name without them, in small letters; '' for no name."""
     configuration: dict[str, str]
 
     def key(self, parts: Key) -> Key:
@@ -78,7 +78,7 @@ def _spec_of(tree: dict[str, Any], path: Path) -> SparkProject:
 
 
 def yaml_value(text: str) -> Any:
-    """Return what a YAML text says, by libyaml, which is right about `string?` in braces. Raises YAMLError and ValueError."""
+    """Return the content of a YAML text, by libyaml, which is right about `string?` in braces. Raises YAMLError and ValueError."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if too_deep(text, loader):
         raise ValueError("nested too deeply")
