@@ -38,7 +38,7 @@ class Check:
 class Checks:
     """Collects the checks of expressions, each once.
 
-    `ranges` holds the least and largest value of integer columns, if known: what they and the types rule out is not checked.
+    `ranges` holds the least and largest value of integer columns, of decimals as unscaled integers, if known: what they and the types rule out is not checked.
     """
 
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
@@ -56,9 +56,13 @@ class Checks:
         found = bounds(expression, self.ranges)
         return found is not None and found[0] >= 0
 
+    def never_fails(self, expression: Expression) -> bool:
+        """Return whether an expression is known to fail in no row."""
+        return is_safe(expression, self.ranges)
+
     def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> None:
         """Have rows fail where `failing` is true (or be null, inside a try_ function)."""
-        if is_safe(expression, self.ranges):
+        if self.never_fails(expression):
             return
         if self._tried is not None:
             self._tried.append(failing)

@@ -16,6 +16,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.types import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,8 @@ TOGETHER = 64
 """Checks that are made in one query: polars' time grows faster than their number."""
 LONGEST_SERIES = 10_000_000
 """Records that one becomes at most: a series is a list in memory."""
+RANGED = {*INTEGERS, "decimal"}
+"""Kinds of types of whose columns the least and the largest value are looked for."""
 VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
 
 
@@ -65,8 +68,8 @@ class Evaluation:
             if self.general.checks
             else set()
         )
-        read = {c for node in computed for c in node.children if isinstance(c, Column) and c.type.is_integer}
-        self.ranged = sorted(column.name for column in read)
+        read = {c for node in computed for c in node.children if isinstance(c, Column) and c.type.kind in RANGED}
+        self.ranged = sorted({column.name for column in read})
 
     def _lowered(self, ranges: dict[str, Range]) -> Lowered:
         low = Lowering(ranges)
@@ -100,8 +103,8 @@ class Evaluation:
         return found.select(self.names)
 
     def _ranges(self, frame: pl.DataFrame) -> dict[str, Range]:
-        least = frame.select(pl.col(name).min() for name in self.ranged).row(0)
-        most = frame.select(pl.col(name).max() for name in self.ranged).row(0)
+        columns = [frame.get_column(name).to_physical() for name in self.ranged]
+        least, most = ([getattr(each, end)() for each in columns] for end in ("min", "max"))
         return {name: (a, b) for name, a, b in zip(self.ranged, least, most, strict=True) if a is not None}
 
 
