@@ -46,6 +46,7 @@ LATEST = "latest"
 """As of this, all updates count."""
 DIFF, TIME = "diff", "time"
 UNFINISHED = "the last commit isn't published wholly, and is left out; the pipeline's next run finishes it"
+NO_UPDATES = "its collection is empty: the pipeline has run, and its output had no record so far"
 MOST_HELD = 10_000_000
 """Times that are read at once, to see whether rows are in order."""
 At = Any
@@ -121,6 +122,10 @@ class ChangeLog:
             if error.hint in (None, NOT_THERE):
                 error.hint = "name a directory, a file or a glob of a change log"
             raise
+        if not listing.files and progress is not None:
+            raise InputError(
+                "the log has no updates yet, so its columns are unknown", place=str(whole), hint=NO_UPDATES
+            )
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)

@@ -40,6 +40,19 @@ def test_an_output_is_a_log(orders):
     assert orders("log", "out/totals", "--as-of", 1).err == ""
 
 
+def test_an_output_without_records_so_far_is_no_wrong_path(orders):
+    orders("run", "orders.yaml", "--until", 0)
+    for command in (["log", "out/totals"], ["convert", "out/totals", "t.csv", "--as-of", "latest"]):
+        found = orders(*command)
+        assert (found.code, found.out) == (3, "")
+        assert found.err.splitlines() == [
+            "out/totals: error: the log has no updates yet, so its columns are unknown",
+            "hint: its collection is empty: the pipeline has run, and its output had no record so far",
+        ]
+    (orders.folder / "empty").mkdir()
+    assert "hint: check the path" in orders("log", "empty").err
+
+
 def test_history_of_a_key(orders):
     found = orders("log", "orders/", "--key", "region=north", "-k", "amount=10", "-o", "jsonl")
     assert [json.loads(line) for line in found.out.splitlines()] == [

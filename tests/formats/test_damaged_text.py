@@ -266,6 +266,7 @@ BAD = {
         "write each key once",
     ),
     "half a character": ("ndjson", LINE.replace('"y"', r'"\ud83d y"'), ":1", "an escape is half a character", "again"),
+    "a byte order mark": ("ndjson", "\ufeff" + LINE, ":1", "a byte order mark comes before the JSON", "without one"),
     "half a line": ("ndjson", LINE + LINE[:20], ":2:19", "not JSON: Unterminated string", "again"),
 }
 

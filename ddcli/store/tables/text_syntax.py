@@ -117,6 +117,8 @@ def judge_object(text: str, place: str) -> Damage | None:
     except UnicodeEncodeError:
         return Damage("an escape is half a character", place)
     except ValueError as wrong:
+        if text.startswith("\ufeff"):
+            return Damage("a byte order mark comes before the JSON", place, "save the file as UTF-8 without one")
         return Damage(f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{place}:{getattr(wrong, 'colno', 1)}")
     return None if isinstance(found, dict) else Damage("wants a JSON object on each line", place)
 
