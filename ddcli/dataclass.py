@@ -1,6 +1,6 @@
 """Dataclasses whose methods are made when they are first used: the standard library's compile six functions a class at import.
 
-To type checkers this is `dataclasses.dataclass`, and `fields`, `replace`, `field` and `is_dataclass` of the standard library work as ever. `__init__`
+To type checkers `dataclass` is `dataclasses.dataclass`, and `fields`, `replace`, `field` and `is_dataclass` of the standard library work as ever. `__init__`
 is the standard library's own from the instance after `FEW` on: of some 250 classes that a run imports, it makes a few instances of a third, and
 many of a handful. The others are ordinary closures, as fast as generated ones where it matters. Fields are described here, too: the standard library
 searches each annotation for what else it could mean, and makes a class with slots before its methods.
@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 FEW = 100
 """Instances of a class that are made without code of its own: to generate that takes as long as to make so many."""
@@ -49,6 +49,15 @@ else:
         return _made(cls, **options) if cls is not None else lambda given: _made(given, **options)
 
 
+T = TypeVar("T", bound=type)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def frozen(cls: T) -> T:
+    """Return the class as a dataclass with slots, whose instances don't change."""
+    return _made(cls, frozen=True, slots=True)  # type: ignore[no-any-return]  # the class itself, made anew
+
+
 def _made(
     cls: type,
     *,
@@ -58,7 +67,7 @@ def _made(
     frozen: bool = False,
     slots: bool = False,
     kw_only: bool = False,
-) -> type:
+) -> Any:
     """Return the dataclass that `cls` describes."""
     own = vars(cls).keys()
     written = {name for name in METHODS if name in own}

@@ -11,7 +11,7 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.screen import columns, near, visible
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def first_line(error: BaseException, text: str | None = None) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """A place in a text file: 1-based line and column, a length in characters, and the line itself for showing."""
 
@@ -72,7 +72,7 @@ class Span:
         return [line, " " * 12 + " | " + " " * len(before) + "^" * max(1, marked)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Text:
     """A scalar of a spec with its place, so that an error inside an expression can point at its column.
 
@@ -99,7 +99,7 @@ class Text:
         return Span(span.file, span.line, span.column + self.inset + offset, length, span.source)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expanded(Text):
     """A scalar in which variables have been replaced. Places are those in `written`, the scalar as the file has it.
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 
 OPTIONS = [
     {},
@@ -129,7 +129,12 @@ def test_a_dataclass_is_as_the_standard_librarys(options, few, monkeypatch):
     assert ours == theirs
 
 
-@dataclass(frozen=True, slots=True)
+def test_frozen_is_a_frozen_dataclass_with_slots():
+    options = {"frozen": True, "slots": True}
+    assert looks(families(lambda **_: frozen, options)) == looks(families(dataclasses.dataclass, options))
+
+
+@frozen
 class Pickled:
     """What a task is sent."""
 

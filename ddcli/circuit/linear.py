@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.columns import NULL, POOLED
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.lanes import Layout, decode
@@ -193,7 +193,7 @@ def _comparison(call: Expression, origins: dict[str, Origin], given: Schema) -> 
     return LaneComparison(lane, orders, *source.lanes(other.name)) if alike else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColumnOffset:
     """A column of 64-bit integers that are never null, and a number that is added."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddcli.circuit.batch_shards import BatchShare, KeyShards, ShardBatch
 from ddcli.circuit.retention import since as since_of
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
 from ddcli.engine.pool import Pool
@@ -55,7 +55,7 @@ class _Arrangement:
     inserted: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Given:
     """A trace that was given to an operator: of which arrangement, and which shards of the state it is of, or is a part of one.
 
@@ -78,7 +78,7 @@ class _Given:
         return sum(batch.file.rows_scanned for each in self.stored for batch in each) - self.before
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShardFiles:
     """The result of writing a trace: files of a shard of the state, all that it has now (`whole`), or those that one of several passes adds."""
 
@@ -96,7 +96,7 @@ class ShardFiles:
         return sum(file.rows for file in files), sum(file.size for file in files)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rest:
     """A shard whose files of before may be merged, as all passes have read them; so many rows were inserted."""
 
@@ -106,7 +106,7 @@ class Rest:
     inserted: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Merged:
     """Files of a shard that come in place of others, which are `gone`."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.circuit.graph import assemble
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import Counts
 from ddcli.engine.operators.base import Delta
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     """Updates, `[data lanes | time lanes | diff]`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """An arrangement of a trial: its name in a state, how its records are laid out, and what it holds."""
 

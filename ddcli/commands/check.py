@@ -10,7 +10,7 @@ from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.retention import check_lengths
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.consumed_files import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedInput:
     """An input's columns, in how many files they were found, and the key if another pipeline keeps it."""
 
@@ -57,7 +57,7 @@ class CheckedInput:
     """The bytes of its files, by which a new plan is chosen."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checked:
     """The inputs, outputs and errors of a pipeline file. Without errors all inputs and outputs are known."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.driver.tables import looked, tables_as_now
 from ddcli.job.frontier import find_time, find_upper
 from ddcli.job.idle import is_changed, is_idle
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputWork:
     """The rows that would be taken from an input, at most: those of new files and of files with waiting rows; and those that would be read again."""
 
@@ -38,7 +38,7 @@ class InputWork:
     again_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrangementWork:
     """An arrangement that is kept (with what it holds), built, or dropped (then nobody knows any more of what it is); and why.
 
@@ -52,7 +52,7 @@ class ArrangementWork:
     estimated: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputWork:
     """The change of an output: "same", "new", "changed" (then it is given the difference), or "removed"; and why."""
 
@@ -60,7 +60,7 @@ class OutputWork:
     why: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preview:
     """The changes that a run would make."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.expressions.types import from_polars
 from ddcli.render.rows import as_text
 from ddcli.screen import json_number, json_value, json_visible
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NULL = "null"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangedRow:
     """One change: the key's cells, and the others; of a changed row those that changed, each with its old and its new value.
 

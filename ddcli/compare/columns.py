@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import UsageError
 from ddcli.expressions.types import UNITS, from_polars
 
@@ -22,7 +22,7 @@ WIDEST = 38
 KEY_TYPES = "its values can't be compared: give both sides a type for it that can, or leave it out of the key"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColumnDifference:
     """A column whose type differs (`type`), or that one side alone has (`only_a`, `only_b`); `note` describes how its values were compared."""
 
@@ -33,7 +33,7 @@ class ColumnDifference:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compared:
     """The columns that are compared, in A's order, with the type in which that is done; the key's columns are first.
 

@@ -7,7 +7,7 @@ from dataclasses import field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(NANOSECONDS)})")
 TOLERANCES = "write it as amount=0.01, amount=0.1%, or, of a time, at=5s (ns, us, ms, s, m, h, d)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tolerance:
     """The largest distance at which two values of a column count as equal: `limit`, inclusive.
 
@@ -30,7 +30,7 @@ class Tolerance:
     lasting: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MaxChanged:
     """The number of rows that may have changed in a comparison that passes: a number, or a percentage of A's rows."""
 
@@ -45,7 +45,7 @@ class MaxChanged:
         return f"{self.limit}%" if self.percent else str(self.limit)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """How two sides are compared. `key`: None compares whole records."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from ddcli.compare.columns import type_name
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ PER_UNIT = {"ns": 1, "us": 10**3, "ms": 10**6}
 DAY = 86_400 * 10**9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """A tolerance for values of a type: they are subtracted `exact`, as they are in memory, or as `float`; `share`: of the larger one."""
 

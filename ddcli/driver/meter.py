@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.lanes import Columns
 from ddcli.sources.slices import Fed
 
@@ -53,7 +53,7 @@ def widths_of(taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[
     return {name: sizes[name] / max(given.rows, 1) for name, given in taken.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WatchedSlice:
     """Some updates of the input `name`, not read yet, of so many bytes a row (`width`)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_time
 from ddcli.job.inputs import find_inputs
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prepared:
     """A request's inputs, found and open, and its file bound to their columns."""
 

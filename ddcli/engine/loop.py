@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.rounds import with_rounds, without_rounds
@@ -37,7 +37,7 @@ GATHERING = 64
 """Rounds after which updates are consolidated across shards; within a shard that is done in each round."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopEntry:
     """The place at which a collection enters from outside. `arranged` are the shards of one that stays arranged; its times get no round."""
 
@@ -45,7 +45,7 @@ class LoopEntry:
     arranged: Sequence[Entered] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VariablePlaces:
     """The place at which a variable is read, and that of its result. Its initial is the entry of the same position."""
 
@@ -54,7 +54,7 @@ class VariablePlaces:
     name: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """The number of rounds after which the loop ends, or after which its variables must not change any more."""
 

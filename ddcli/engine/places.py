@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
 from ddcli.engine.operators.base import Delta
@@ -22,7 +22,7 @@ Deltas = list[Delta]
 """The new updates of a collection, a delta a shard."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Handle:
     """A place in a scope whose updates others may read."""
 

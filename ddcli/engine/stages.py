@@ -13,7 +13,7 @@ from collections import defaultdict
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.engine.places import Place
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """Places of one level, or some that share nothing with the others, in order; a scope within is alone.
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.util import decode_source
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions.modules import WHERE, digest, find, parse, reached, read
 
@@ -38,7 +38,7 @@ NAMES = 100
 """By how many names one after the other a function may be known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Definition:
     """What the text of a module shows of a function.
 

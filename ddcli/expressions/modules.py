@@ -32,7 +32,7 @@ from importlib.machinery import (
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import SpecError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ALL = 8 * LARGEST
 WHERE = "it is looked for beside the pipeline file and in the environment"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Module:
     """A module that was found, not run. `file` has its text; None: it is compiled, or part of Python. `beside`: it is the pipeline's own."""
 
@@ -66,7 +66,7 @@ class Module:
         return ".".join([*base, *filter(None, [name])]) if base or not level else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reached:
     """What a module imports, and what these do: the first names of all that is `mentioned`, and what functions import when called.
 

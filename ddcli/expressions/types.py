@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,7 +58,7 @@ FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
 """Kinds whose values use all 64 bits, so that null needs a flag beside them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Type:
     """A column's type. `unit` and `zone` belong to datetime and duration, `precision` and `scale` to decimal,
     `inner` to list, `fields` to struct: names, all different, with types. Its text form (`str`) parses back to it.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import sleep
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import DdError, InputError, LockedError, StateError, UsageError, did_you_mean
 from ddcli.feed.changes import Delivery
 from ddcli.store.files.access import real
@@ -49,7 +49,7 @@ BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer
 ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consumer NAME --drop`: both begin anew, with the whole contents"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputFeed:
     """An output that is open to be consumed: its path, and the state that writes it."""
 

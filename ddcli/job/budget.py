@@ -6,7 +6,7 @@ import time as clock
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, Counts
 from ddcli.errors import BudgetError, Span, UsageError, did_you_mean
 from ddcli.job.summary import plural, size_of
@@ -26,7 +26,7 @@ EACH = "operator."
 """How the names of bounds begin on the command line that are of each operator."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunBound:
     """A bound: its name, `budget.rows`, the most that it allows, and where it is written, if that is in the file."""
 
@@ -35,7 +35,7 @@ class RunBound:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunCost:
     """What a run took so far: what its operators counted, the seconds by the clock, and the bytes that it wrote, by operator or output."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import UsageError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.store.time_text import format_time, parse_time
@@ -22,7 +22,7 @@ MICROSECOND = 1000
 """In nanoseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunClock:
     """The clock of a request: whether rows have the time of the run that takes them in, and the present time, `given` by the caller or not."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.job.summary import plural, size_of
 from ddcli.screen import near
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry, InputFile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForgottenRows:
     """How many rows of an input's files were forgotten, and of how many that can't be read it is not known whether they should be."""
 
@@ -25,7 +25,7 @@ class ForgottenRows:
     undecided: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RewrittenFile:
     """A file that was replaced, by which one, and their sizes; no path where there was none, or is none any more."""
 
@@ -61,7 +61,7 @@ class Forgetting:
         self.rewritten.append(RewrittenFile(*names, before, size))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForgettingSummary:
     """What was forgotten, for a person or a program."""
 

@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 
 BASE = 180 << 20
 """Bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
@@ -49,7 +49,7 @@ SLICED = 4 * PART
 MOST_PASSES = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """`shards` of arrangements that are made now, `passes` of this run, `threads` that go through them side by side.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.screen import markdown, near
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ SHOWN = 5
 """Files that are passed over which a summary names."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputSummary:
     """What was taken from an input: updates, and files that were looked into."""
 
@@ -41,7 +41,7 @@ class InputSummary:
     """Files and directories that are not read, and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputSummary:
     """What was added to an output log: updates, how many insert and how many retract (by their diffs); the file, of which there is at most one."""
 
@@ -51,7 +51,7 @@ class OutputSummary:
     file: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkSummary:
     """What was done on Spark: at which master, and how many tasks of how many stages; and how many of the run were done here."""
 
@@ -74,7 +74,7 @@ class SparkSummary:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClaimSummary:
     """A claim on the log of an output that is older than the log keeps: so many files are held back, or were summed up though it lacks them.
 
@@ -99,7 +99,7 @@ class ClaimSummary:
         return f"{who} holds back {files}, {until}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunSummary:
     """A run: the interval of times that it closed, as texts, what it read and what it changed.
 

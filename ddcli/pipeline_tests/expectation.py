@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.circuit.trial import as_of, closed
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.lanes import decode_records
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.stage import FusedSteps
@@ -39,7 +39,7 @@ CLOSE = 1e-9
 Record = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailureRow:
     """A row of a failure's table: "-" is missing, "+" is not expected; so many times."""
 
@@ -48,7 +48,7 @@ class FailureRow:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """An expectation that fails: its place in the file, the problem, and the rows that show it, under their columns."""
 

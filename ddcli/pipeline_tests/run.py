@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.circuit.trial import Trial
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import Frontier
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """How a test went: it has passed without failures, unless it was `skipped`, for this reason. So many steps and replays were done;
     `records` were looked at by what is always expected.
@@ -56,7 +56,7 @@ class Outcome:
     records: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """How the tests of a pipeline went."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanChoice:
     """A choice of a plan: its kind, the path in the file or the input that it is about, what was chosen, and why, with figures where these decide."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from ddcli.dataclass import dataclass
 from ddcli.plan.logical import columns_of
 from ddcli.plan.node import NO_KEYS, Node, inherited
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Columns, Keys
 
 
-@dataclass(frozen=True, eq=False)
 class Reduce(Node):
     """One record a group: the `by` expressions, then `results`, expressions over "$i", the i-th of `calls`."""
 
@@ -34,7 +32,6 @@ class Reduce(Node):
         return frozenset({frozenset(name for name, _ in self.by)})
 
 
-@dataclass(frozen=True, eq=False)
 class Grouped(Node, ABC):
     """An operator whose records of a group, those with equal `by` columns, depend on all of the input's and on no other group's."""
 
@@ -58,7 +55,6 @@ class Grouped(Node, ABC):
         return ""
 
 
-@dataclass(frozen=True, eq=False)
 class PythonReduce(Grouped):
     """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns."""
 
@@ -70,7 +66,6 @@ class PythonReduce(Grouped):
         return f"reduce {self.function}"
 
 
-@dataclass(frozen=True, eq=False)
 class Threshold(Node):
     """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct."""
 
@@ -81,7 +76,6 @@ class Threshold(Node):
         return frozenset({frozenset(self.schema)}) if self.function is None else NO_KEYS
 
 
-@dataclass(frozen=True, eq=False)
 class TopK(Grouped):
     """The first `k` records of each group, counting multiplicities, in the order of `order_by` (a column and
     whether it descends), ties by the remaining columns in lane order.
@@ -108,7 +102,6 @@ class TopK(Grouped):
         return self.inputs[0].unique | {frozenset(self.by)} if self.k == 1 else self.inputs[0].unique
 
 
-@dataclass(frozen=True, eq=False)
 class Window(Grouped):
     """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in columns more.
 

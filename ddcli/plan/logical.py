@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.expressions.tree import Column
@@ -36,7 +35,6 @@ def _renamed(keys: Keys, names: Mapping[str, str]) -> Keys:
     return frozenset(frozenset(names[name] for name in key) for key in keys if key <= names.keys())
 
 
-@dataclass(frozen=True, eq=False)
 class Source(Node):
     """An input of the pipeline, by name; `time` names its time columns, `meaning` is how its rows are understood."""
 
@@ -51,7 +49,6 @@ class Source(Node):
         return (self.name, len(self.time), self.meaning, self.arranged)
 
 
-@dataclass(frozen=True, eq=False)
 class Upsert(Node):
     """The current record of each key of an input whose rows say what keys have from their time on.
 
@@ -71,7 +68,6 @@ class Upsert(Node):
         return [wanted | {*self.key, PRESENT, ORDER} | sequence]
 
 
-@dataclass(frozen=True, eq=False)
 class Snapshots(Node):
     """The current table of an input whose rows of one time are the whole table; with a key, of one record a key."""
 
@@ -85,7 +81,6 @@ EXPORT = "export:"
 """How the names of a graph's outputs begin that are arrangements for other pipelines."""
 
 
-@dataclass(frozen=True, eq=False)
 class Passing(Node):
     """The input itself."""
 
@@ -94,7 +89,6 @@ class Passing(Node):
         return self.inputs[0].unique
 
 
-@dataclass(frozen=True, eq=False)
 class Watched(Passing):
     """An input whose records are watched: no multiplicity should be negative."""
 
@@ -103,7 +97,6 @@ PRESENT, ORDER, MOMENT, SEQUENCE = "$present", "$order", "$moment", "$sequence"
 """Columns of rows that are upserts, beside their data."""
 
 
-@dataclass(frozen=True, eq=False)
 class Apply(Node):
     """A linear step over each record: filter, map, unnest, explode or a Python function."""
 
@@ -139,12 +132,10 @@ class Apply(Node):
         return NO_KEYS
 
 
-@dataclass(frozen=True, eq=False)
 class FilterOnRead(Apply):
     """A filter of an `Arrange`, or of another such: a join by the arrangement's key reads the arrangement and evaluates the condition."""
 
 
-@dataclass(frozen=True, eq=False)
 class JoinFunction(Node):
     """What a Python function makes of each record: records, each with a time that is joined with the record's own,
     and a factor of its diff. With `batch` it is given frames.
@@ -154,7 +145,6 @@ class JoinFunction(Node):
     batch: bool
 
 
-@dataclass(frozen=True, eq=False)
 class Temporal(Node):
     """Each record while `lower <= now < upper`, `now` being the time one reads at. The bounds have the time's type.
 
@@ -168,7 +158,6 @@ class Temporal(Node):
         return [wanted | columns_of(bound for bound in (self.lower, self.upper) if bound)]
 
 
-@dataclass(frozen=True, eq=False)
 class Negate(Node):
     """The input with each diff negated."""
 
@@ -176,7 +165,6 @@ class Negate(Node):
         return [wanted]
 
 
-@dataclass(frozen=True, eq=False)
 class Concat(Node):
     """The sum of inputs of equal schema."""
 
@@ -184,7 +172,6 @@ class Concat(Node):
         return [wanted for _ in self.inputs]
 
 
-@dataclass(frozen=True, eq=False)
 class Consolidate(Passing):
     """The input itself, with at most one update for a record and time."""
 
@@ -192,7 +179,6 @@ class Consolidate(Passing):
         return [wanted]
 
 
-@dataclass(frozen=True, eq=False)
 class Arrange(Passing):
     """The input itself, indexed by key for every join or reduction by it."""
 
@@ -206,14 +192,12 @@ class Arrange(Passing):
         return [wanted | set(self.by)]
 
 
-@dataclass(frozen=True, eq=False)
 class Inspect(Passing):
     """The input itself, whose updates are shown to a person under a label."""
 
     label: str
 
 
-@dataclass(frozen=True, eq=False)
 class Once(Node):
     """One record, 1, from the first time on at which the input has a record, whatever becomes of that.
 
@@ -226,7 +210,6 @@ class Once(Node):
         return frozenset({frozenset()})
 
 
-@dataclass(frozen=True, eq=False)
 class Pairing(Node):
     """Pairs of a left and a right record, one from each of two inputs."""
 
@@ -239,7 +222,6 @@ class Pairing(Node):
         return self.inputs[1]
 
 
-@dataclass(frozen=True, eq=False)
 class Join(Pairing):
     """Pairs of records with equal, non-null keys; `how`: which records without a partner stay, with nulls.
 
@@ -277,7 +259,6 @@ class Join(Pairing):
         return found
 
 
-@dataclass(frozen=True, eq=False)
 class AsofJoin(Pairing):
     """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.
 
@@ -326,7 +307,6 @@ class AsofJoin(Pairing):
         return ("<" if self.forward else ">") + "=" * (not self.strict)
 
 
-@dataclass(frozen=True, eq=False)
 class Semijoin(Node):
     """Left records whose key is (or, with `anti`, is not) the key of some right record; a null key equals none."""
 

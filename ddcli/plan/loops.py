@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
 from ddcli.plan.node import LoopName, Node, below, digest, inherited
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Columns
 
 
-@dataclass(frozen=True, eq=False)
 class OfLoop(Node):
     """A node of the loop `loop`, the `depth`-th from outside of the loops around its body, counted from 1."""
 
@@ -38,14 +36,12 @@ class OfLoop(Node):
         return _free(self.inputs) | {LoopName(self.depth, self.loop)}
 
 
-@dataclass(frozen=True, eq=False)
 class LoopVariable(OfLoop):
     """The loop's `index`-th variable at the current round. A leaf: its definition is an input of the `Iterate`."""
 
     index: int
 
 
-@dataclass(frozen=True, eq=False)
 class Enter(OfLoop):
     """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
 
@@ -55,7 +51,6 @@ class Enter(OfLoop):
         return [wanted | self.at.columns()]
 
 
-@dataclass(frozen=True, eq=False)
 class Iterate(OfLoop):
     """A loop. Its inputs are the `variables` initial collections, as many results, and what else leaves.
 
@@ -89,7 +84,6 @@ class Iterate(OfLoop):
         return _free(self.initials) | (_free(self.bodies) - {LoopName(self.depth, self.loop)})
 
 
-@dataclass(frozen=True, eq=False)
 class Leave(Node):
     """The `which`-th of the bodies of the input, an `Iterate`, after its last round."""
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import field, fields
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overload
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
@@ -105,12 +105,16 @@ class LoopName(NamedTuple):
     name: str
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator over collections. `schema` is that of its result."""
+    """An operator over collections. `schema` is that of its result. Its classes are dataclasses as this is, without saying so."""
 
     inputs: tuple[Node, ...]
     schema: Schema
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False)(cls)
 
     @property
     def operator(self) -> str:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ddcli.plan.engines import Engines
 
 
-@dataclass(frozen=True, eq=False)
 class Scan(Node):
     """The columns of an input that anything reads."""
 
@@ -39,7 +38,6 @@ class Scan(Node):
     """The key by which another pipeline keeps it."""
 
 
-@dataclass(frozen=True, eq=False)
 class UpsertTable(Node):
     """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`.
 
@@ -56,7 +54,6 @@ class UpsertTable(Node):
         return (self.key, self.name, "lasting") if self.lasting else (self.key, self.name)
 
 
-@dataclass(frozen=True, eq=False)
 class SnapshotTable(Node):
     """The current table, the columns of its key first; without a key the records are whole."""
 
@@ -64,14 +61,12 @@ class SnapshotTable(Node):
     name: str
 
 
-@dataclass(frozen=True, eq=False)
 class WatchedRecords(Node):
     """An input whose records are watched for negative multiplicities."""
 
     name: str
 
 
-@dataclass(frozen=True, eq=False)
 class Linear(Node):
     """A fused chain of linear steps."""
 
@@ -82,7 +77,6 @@ class Linear(Node):
         return (stage.FusedSteps(self.inputs[0].schema, self.steps).text(),)
 
 
-@dataclass(frozen=True, eq=False)
 class Pick(Linear):
     """Some columns of a `Scan`. It is the scan of just these: it has the identity `scan`, whatever else is read beside them."""
 
@@ -101,31 +95,26 @@ class Pick(Linear):
         return self.scan
 
 
-@dataclass(frozen=True, eq=False)
 class SignedSum(Node):
     """Inputs of equal schema, each times its sign."""
 
     signs: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
 class StandingRecord(Node):
     """The input's record from the first time on at which it is there, for good."""
 
 
-@dataclass(frozen=True, eq=False)
 class Consolidated(Node):
     """At most one update for a record and time."""
 
 
-@dataclass(frozen=True, eq=False)
 class Show(Node):
     """Updates shown to a person on their way."""
 
     label: str
 
 
-@dataclass(frozen=True, eq=False)
 class Arrangement(Node):
     """The input indexed by `key`. Its schema is the key columns, then the values. Kept as state under its fingerprint."""
 
@@ -147,7 +136,6 @@ def is_imported(node: Node) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
 class KeptArrangement(Arrangement):
     """An arrangement whose contents come from a state: its input is a `Scan` of them. It has the identity `identity`."""
 
@@ -159,7 +147,6 @@ class KeptArrangement(Arrangement):
         return self.identity
 
 
-@dataclass(frozen=True, eq=False)
 class StateContents(Scan):
     """A collection that a state holds as it is, instead of the node `identity` that computes it."""
 
@@ -171,21 +158,18 @@ class StateContents(Scan):
         return self.identity
 
 
-@dataclass(frozen=True, eq=False)
 class Filtered(Arrangement):
     """The input, an arrangement, less the rows for which some condition is not true. It is asked as they are read: no state."""
 
     conditions: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, eq=False)
 class EquiJoin(Node):
     """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
     columns: tuple[tuple[str, str, str], ...]
 
 
-@dataclass(frozen=True, eq=False)
 class RowLookup(Node):
     """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
 
@@ -204,19 +188,16 @@ class RowLookup(Node):
         return found
 
 
-@dataclass(frozen=True, eq=False)
 class HalfJoin(RowLookup):
     """The updates with the rows that they find; `columns` is as of an `EquiJoin`, the updates at the left."""
 
     columns: tuple[tuple[str, str, str], ...]
 
 
-@dataclass(frozen=True, eq=False)
 class RowCount(RowLookup):
     """The updates that find rows: those columns first by which they are looked up, and a last one with the number of rows."""
 
 
-@dataclass(frozen=True, eq=False)
 class FewerRows(Node):
     """Of the updates of a second `RowCount` in a row those that find `fewer` rows there than in the first, or the others; without both counts."""
 
@@ -227,12 +208,10 @@ ROWS = "$rows"
 """How columns begin that say how many rows an update finds."""
 
 
-@dataclass(frozen=True, eq=False)
 class DeltaJoin(Node):
     """The join of several collections, of which nothing is kept: its inputs are what the updates of each give (see `plan.delta`)."""
 
 
-@dataclass(frozen=True, eq=False)
 class AsofGroup(Node):
     """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
 
@@ -253,7 +232,6 @@ AT = "$at"
 """The column that is compared, of which the rows have the lanes."""
 
 
-@dataclass(frozen=True, eq=False)
 class Accumulate(Node):
     """Sums of a group that need no more than themselves: counts and sums of `calls`. Keeps them, not the input.
 
@@ -264,7 +242,6 @@ class Accumulate(Node):
     calls: tuple[AggregateCall, ...]
 
 
-@dataclass(frozen=True, eq=False)
 class Group(Node):
     """A reduction that reads the rows of its groups: `Arrangement` input, one value a call, kept beside it. State."""
 
@@ -272,7 +249,6 @@ class Group(Node):
     calls: tuple[AggregateCall, ...]
 
 
-@dataclass(frozen=True, eq=False)
 class PythonGroup(Node):
     """A reduction by a Python function over an `Arrangement` input. State."""
 
@@ -281,14 +257,12 @@ class PythonGroup(Node):
     function: str
 
 
-@dataclass(frozen=True, eq=False)
 class Multiplicity(Node):
     """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count returns. State."""
 
     function: Expression | None
 
 
-@dataclass(frozen=True, eq=False)
 class Top(Node):
     """The first `k` rows of each group of an `Arrangement` input, in the order of `order_by`. State."""
 
@@ -296,7 +270,6 @@ class Top(Node):
     order_by: tuple[tuple[str, bool], ...]
 
 
-@dataclass(frozen=True, eq=False)
 class WindowedGroup(Node):
     """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
 
@@ -313,7 +286,6 @@ class WindowedGroup(Node):
         return max(before for before, _ in known) + max(after for _, after in known)
 
 
-@dataclass(frozen=True, eq=False)
 class RunningGroup(WindowedGroup):
     """A window whose calls all go on from row to row; `backwards`: from the last row to the first, and so its input is arranged. State."""
 
@@ -330,7 +302,6 @@ def lane_columns(name: str, kind: Type) -> Schema:
     return {name if not at else f"{name}.{at}": Type("int64") for at in range(kind.lanes)}
 
 
-@dataclass(frozen=True, eq=False)
 class OrderLanes(Node):
     """The input with further columns that hold lanes of others as integers: (name, column, whether inverted).
 
@@ -340,12 +311,10 @@ class OrderLanes(Node):
     lanes: tuple[tuple[str, str, bool], ...]
 
 
-@dataclass(frozen=True, eq=False)
 class EnterAt(OfLoop):
     """Each record of the input from the loop's round on that its last column, "$round", says; without that column."""
 
 
-@dataclass(frozen=True, eq=False)
 class Shift(Node):
     """Each record of the input from the time "$from" to the time "$until", its last columns; without these.
 
@@ -356,7 +325,6 @@ class Shift(Node):
     upper: bool
 
 
-@dataclass(frozen=True, eq=False)
 class PythonShift(Node):
     """What a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
 
@@ -368,7 +336,6 @@ WAITING = "-waiting"
 """What the name of a node's trace ends with that keeps updates until their time."""
 
 
-@dataclass(frozen=True, eq=False)
 class Delay(Node):
     """The input, whose updates at times that are not reached yet are kept until then. State."""
 

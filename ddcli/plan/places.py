@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.plan.node_kinds import kind
 from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Graph, Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperatorPlace:
     """The path of an operator in the file, `collections.big.apply[2].join`, its place, and what it does, in a word.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import SpecError, SpecErrors, did_you_mean
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan.build import build_collections
@@ -34,7 +34,7 @@ Nested = dict[str, "Type | dict[str, Type]"]
 """The columns of a file; those of a struct by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GivenRows:
     """Rows of an input, as a file of its format would have them: columns, values by name, and the row's place. Or a file."""
 
@@ -44,7 +44,7 @@ class GivenRows:
     file: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expected:
     """Rows of a collection: the columns that are compared, then of each row its values, count, time (if it says it) and place."""
 
@@ -54,7 +54,7 @@ class Expected:
     file: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expectation:
     """What is expected of a collection, `written` so in the file; columns and values are those that it has."""
 
@@ -70,7 +70,7 @@ class Expectation:
         return self.written.collection.value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """A step: the time of what does not say its own, what each input is given, what is expected then, and what it may take."""
 
@@ -81,7 +81,7 @@ class Step:
     budget: Budget | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Test:
     """A test, or with no steps what is always expected."""
 

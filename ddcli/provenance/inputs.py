@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.whole_inputs import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.sources.arrangement_input import SharedReader
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddcli.store.log.rows import Rows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Where:
     """Where an update is written: a line of a file of text (`orders.csv:7`), else a file and the row in it, counted from 0."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Column
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Way:
     """An arrangement whose records are those of a collection: the node that keeps it, and what its columns are called there.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import Counts
 from ddcli.render.units import amount, cells, clipped, duration, loop_title, wrapped
 from ddcli.store.state.runs import RunRecord
@@ -22,7 +22,7 @@ LEFT_OUT = (("rows/s",), ("+", "-"), ("in", "out"))
 HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spent:
     """An operator, what went through it, and the seconds that it took of all threads together; of these a `share`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.named_tuple import NamedTuple
 
 
@@ -26,7 +26,7 @@ class Rect(NamedTuple):
         return Rect(self.x + x, self.y + y, self.width, self.height)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """A box to be placed, in a group or (None) in none."""
 
@@ -36,7 +36,7 @@ class Item:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoxGroup:
     """A group of boxes, in another or in none, with room for its label. `back` are lines from its boxes up to others of them."""
 
@@ -47,7 +47,7 @@ class BoxGroup:
     back: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """A part of a line that comes from `source`: points joined by turns by a straight line down and a curve; or one that goes back.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.render.order import ordered
 from ddcli.render.units import cells, clipped, flow, loop_title, spent
 
@@ -52,7 +52,7 @@ Words = list[tuple[str, str]]
 """Words of a line, each with the style that it is in."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Row:
     lanes: str
     words: Words

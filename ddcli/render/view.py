@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import keeps_state
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.runs import RunRecord
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldState:
     """What the state holds of an operator."""
 
@@ -39,7 +39,7 @@ class HeldState:
     files: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperatorView:
     """An operator, an input or an output. `id` stays the same from run to run, while the operator does the same.
 
@@ -68,7 +68,7 @@ class OperatorView:
         return self.kind == "arrange" and len(self.readers) > 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopView:
     """A loop: a box around its body's operators, in the loop `parent`. `feedback` says which operator becomes which variable.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
@@ -29,7 +29,7 @@ HEAVY = 256 << 20
 """Bytes of updates that wait for a stage from which Spark is worth it: a thread here needs seconds for them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """The rule by which a stage goes to Spark. `ready`: a master is known. `heavy`: the bytes that would take long here, or not fit.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.times import BEYOND
 from ddcli.errors import InputError, StateError, UsageError
 from ddcli.job.frontier import find_time
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SummedUp:
     """What became of a log: how many files and rows became one file, and of how many rows; the horizon as people write it."""
 
@@ -164,7 +164,7 @@ def _least(*bounds: int | None) -> int | None:
     return min((each for each in bounds if each is not None and each < BEYOND), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Old:
     """What is old in the log of an output."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.times import BEYOND
@@ -54,7 +54,7 @@ LARGE = 1_000_000
 """Updates of an output in one run above which they are encoded and written in parts, each about as large."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """Some of an output's updates that were made elsewhere: in a file that waits for its name, or, if few, in a frame's bytes.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 from ddcli.errors import StateError
@@ -266,7 +266,7 @@ def replace_side_logs(
             add(unparsed_below(error_directory(request), name), [_unparsed(unparsed, times, (None, upper))])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Correction:
     """Writes to the side logs of inputs the difference between what their files hold now and what the logs say.
 

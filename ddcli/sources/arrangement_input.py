@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.columns import POOLED
 from ddcli.engine.correction import as_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedSchema(LogSchema):
     """The columns of an imported arrangement, which one it is, since when it is imported, and the commit that has built it anew."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import encode
 from ddcli.store.batch.stored_batch import StoredBatch
@@ -50,7 +50,7 @@ class Feed(Protocol):
         """Return how many there are at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fed:
     """What a source is fed, wherever it is from (see `Feed`)."""
 
@@ -58,7 +58,7 @@ class Fed:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settled:
     """Updates of which only their sums as of a frontier matter, in times of `nt` coordinates."""
 
@@ -72,7 +72,7 @@ class Settled:
     updates = matrix
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrangementFile:
     """A file of an arrangement, whose lanes it has in the order of its `layout`."""
 
@@ -87,7 +87,7 @@ class ArrangementFile:
     updates = matrix
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoggedRows:
     """Some rows of a file of an output's own log, with these time columns."""
 

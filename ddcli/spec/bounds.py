@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 
 if TYPE_CHECKING:
     from ddcli.errors import Text
@@ -46,7 +46,7 @@ rows of those that the change touches. Everything: all rows of an input, whateve
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """The most rows, seconds and bytes that something may take, as they are written, and the worst class of its work."""
 
@@ -56,7 +56,7 @@ class Bounds:
     work: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """Bounds of a whole run, of each operator, and of each operator of some collections, in place of those for all.
 

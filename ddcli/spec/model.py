@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Literal
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.expressions.types import ARRIVAL
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ GUARD = 10_000
 """After how many rounds a loop without a bound is taken for one that never settles."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CsvOptions:
     """How an input's CSV files are written. `delimiter` None: as the files' names say; `quote` None: no field is in quotes."""
 
@@ -59,7 +59,7 @@ TABLE_DIFF = "_diff"
 """The column of the diff in a table's mirror."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputSpec:
     """A change log to read, or files of another format (one of `FORMATS`). `columns` None: as the files say. `diff` None:
     there is no such column, each row is +1. Defaults of `time` and `diff` have the place of the input's name.
@@ -137,7 +137,7 @@ class InputSpec:
         return bool(self.key) and ordered and (self.arrives or self.late == "arrive")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Iterate:
     """A loop. `variables` and what they are at first; in the next round each is the collection of its name in `body`.
 
@@ -155,7 +155,7 @@ class Iterate:
     guard: int = GUARD
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Query:
     """An SQL query over the inputs and collections that it names, the `tables`, each where it first does."""
 
@@ -164,7 +164,7 @@ class Query:
     place: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CollectionSpec:
     """A named collection: the sum of its sources, what leaves a loop, or a query's result, with operators applied in order.
 
@@ -202,7 +202,7 @@ DATABASE = "to"
 """The kind of tables of outputs that are in databases."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TargetSpec:
     """A table of another program that follows an output's log: in its `place`, a path or a name in a `catalog`, which is named as inputs name it.
 
@@ -225,7 +225,7 @@ class TargetSpec:
         return "postgres" if self.place.value.startswith("postgres") else self.place.value.partition(":")[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputSpec:
     """A change log to write: the updates of `source`, the name of a collection or input. `history`: see `Spec`.
 
@@ -250,14 +250,14 @@ class OutputSpec:
         return place
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Errors:
     """Records on which an expression fails go to a log, in a directory of its own or in the state."""
 
     path: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkSpec:
     """Where Spark is, by its master or the address of Spark Connect, and its settings, by name."""
 
@@ -266,7 +266,7 @@ class SparkSpec:
     conf: tuple[tuple[Text, Text], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from ddcli.errors import Span, Text
@@ -25,7 +25,7 @@ How = Literal["inner", "left", "right", "full"]
 Direction = Literal["backward", "forward"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupColumn:
     """A grouping column: the `expression` that computes it, or None for the column of that very name."""
 
@@ -33,7 +33,7 @@ class GroupColumn:
     expression: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """A sort key. `expression` is what the user wrote without its `asc` or `desc`, and `nulls first` or `nulls last`."""
 
@@ -42,7 +42,7 @@ class Order:
     nulls_first: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonFunction:
     """A Python function `module:function` and the columns it returns. By record, or a batch (a DataFrame) at a time."""
 
@@ -51,7 +51,7 @@ class PythonFunction:
     batch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inline:
     """A collection without a name, written where another refers to it. `place` is its path in the file."""
 
@@ -73,56 +73,56 @@ class Operator:
     place: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Map(Operator):
     """Give exactly these columns."""
 
     columns: Assignments
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonMap(Operator):
     """Turn each record into one record of the function's columns."""
 
     function: PythonFunction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extend(Operator):
     """Add or replace columns."""
 
     columns: Assignments
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Project(Operator):
     """Keep these columns, in this order."""
 
     columns: tuple[Text, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drop(Operator):
     """Leave these columns out."""
 
     columns: tuple[Text, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rename(Operator):
     """Rename columns: pairs of (old, new)."""
 
     columns: tuple[tuple[Text, Text], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter(Operator):
     """Keep the records for which the condition is true."""
 
     condition: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlatMap(Operator):
     """Give one record for each element of a table expression (`unnest(...)`, `generate_series(...)`), in `column`."""
 
@@ -130,38 +130,38 @@ class FlatMap(Operator):
     expression: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonFlatMap(Operator):
     """Turn each record into any number of records of the function's columns."""
 
     function: PythonFunction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explode(Operator):
     """Multiply the diff by an integer expression; columns stay as they are."""
 
     weight: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Negate(Operator):
     """Change the sign of every diff."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Concat(Operator):
     """Add the updates of other collections."""
 
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Consolidate(Operator):
     """Sum the diffs of equal updates."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Join(Operator):
     """Join with `right` where the pairs of columns `on` (left, right) are equal; `name` qualifies the right side."""
 
@@ -171,7 +171,7 @@ class Join(Operator):
     name: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AsofJoin(Operator):
     """Join each record with the nearest of `right` by the pair of columns `at`, of those where the pairs `on` are equal."""
 
@@ -184,7 +184,7 @@ class AsofJoin(Operator):
     name: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Semijoin(Operator):
     """Keep the records that have a match in `right`."""
 
@@ -192,7 +192,7 @@ class Semijoin(Operator):
     on: tuple[tuple[Text, Text], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Antijoin(Operator):
     """Keep the records that have no match in `right`."""
 
@@ -200,7 +200,7 @@ class Antijoin(Operator):
     on: tuple[tuple[Text, Text], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduce(Operator):
     """Aggregate each group: the columns are `by` and then `columns`. Empty `by`: the collection is one group."""
 
@@ -208,7 +208,7 @@ class Reduce(Operator):
     columns: Assignments
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonReduce(Operator):
     """Reduce each group by a function. `values` are the columns it is given; None is all that are not in `by`."""
 
@@ -217,7 +217,7 @@ class PythonReduce(Operator):
     values: tuple[Text, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Count(Operator):
     """Count records. `by` None: how often each distinct record occurs, beside it; else: records in each group."""
 
@@ -225,19 +225,19 @@ class Count(Operator):
     by: tuple[Text, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Distinct(Operator):
     """Give each record that is present once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Threshold(Operator):
     """Give each record the multiplicity that an expression over `count`, its multiplicity now, returns."""
 
     multiplicity: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopK(Operator):
     """Keep the first `k` records of each group in an order. Empty `by`: the collection is one group."""
 
@@ -246,7 +246,7 @@ class TopK(Operator):
     by: tuple[Text, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window(Operator):
     """Add columns that see the rows around each row, in its partition `by` and an order. `frame`: which of them aggregates see."""
 
@@ -256,7 +256,7 @@ class Window(Operator):
     frame: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TemporalFilter(Operator):
     """Keep each record while `lower` <= now < `upper`, at least one of them given; now is the time one reads at."""
 
@@ -264,21 +264,21 @@ class TemporalFilter(Operator):
     upper: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinFunction(Operator):
     """Turn each record into records of the function's columns, each with a time from which it is there, and a diff."""
 
     function: PythonFunction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Enter(Operator):
     """Let each record into the loop around in the round that the integer expression `at` returns."""
 
     at: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrange(Operator):
     """Index by columns, for all who join or reduce on them; under the name `export`, for other pipelines too."""
 
@@ -286,7 +286,7 @@ class Arrange(Operator):
     export: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inspect(Operator):
     """Show the updates that pass, under a label."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 
 if TYPE_CHECKING:
     from ddcli.errors import Span, Text
@@ -15,7 +15,7 @@ Cells: TypeAlias = "tuple[tuple[Text, Node], ...]"
 """A row: its columns and their values as they are written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrittenRows:
     """Rows as they are written, each with its place; or the `file` that they are in, relative to the pipeline file."""
 
@@ -24,7 +24,7 @@ class WrittenRows:
     file: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrittenExpectation:
     """What is expected of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
     the step made, and what is true of its records whatever they are. `tolerance` is how far floats may be apart.
@@ -55,7 +55,7 @@ class WrittenExpectation:
         return self.contents is None and self.changes is None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrittenStep:
     """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed.
 
@@ -69,7 +69,7 @@ class WrittenStep:
     budget: Budget | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrittenTest:
     """Steps from empty inputs on. Without steps: what is expected after each step of all others, and of what runs have kept."""
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ INSET = 6
 """Blanks before a query's lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImportedQuery:
     """A model or a test as a collection: its dbt id, its query, whether it is written, and what is expected of it."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProjectNode:
     """A model, seed, snapshot, test or source, in dbt's words. `relation` are the names of its table in compiled SQL, in small letters."""
 
@@ -38,7 +38,7 @@ class ProjectNode:
         return str(self.config.get("materialized") or "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForeignProject:
     """All of a project that a pipeline may be made of, by unique names; `full_refresh` says that no model was compiled as incremental."""
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import Span, SpecError
 from ddcli.expressions.statement import is_own
 from ddcli.expressions.tree import delimited
@@ -23,7 +23,7 @@ Edit = tuple[int, int, str]
 """Beginning and end of what is replaced, and by what."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Translation:
     """The text that a query has in the pipeline, what it was compiled as, and how the one became the other."""
 

@@ -9,7 +9,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.commands.projects.translation import span
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import SpecError, first_line
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LAYOUT = ("TBLPROPERTIES", "PARTITIONED BY", "CLUSTER BY", "OPTIONS")
 """Clauses in parentheses about a table's storage, not its rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkDefinition:
     """A table, a view or a flow, whose name begins at the character `start`: the table that a flow is into, and the query's tokens.
 

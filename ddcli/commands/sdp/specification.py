@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import UsageError, first_line
 from ddcli.spec.syntax import too_deep
 
@@ -20,7 +20,7 @@ LARGEST = 1 << 20
 Key = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkProject:
     """A project's specification: the places of its definitions, and the names that stand before those of tables."""
 

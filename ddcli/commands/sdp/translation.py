@@ -25,7 +25,7 @@ from ddcli.commands.projects.translation import (
     unreadable,
 )
 from ddcli.commands.sdp.definitions import word_of
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import SpecError
 from ddcli.expressions.statement import is_own
 from ddcli.expressions.tree import deep_calls
@@ -55,7 +55,7 @@ NOTED = {
 """Words whose meaning is another for some values."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparkQuery:
     """A query of Spark's that is parsed: the names of the tables that it reads, in small letters, and whether one is a stream."""
 

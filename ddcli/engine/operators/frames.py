@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.reduce_evaluate import evaluate
 from ddcli.engine.operators.reduce_instances import Instances
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partitions:
     """Rows in order: partition g has the rows first[g]:first[g + 1]; for each row the bounds of its partition and of its peers."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
@@ -35,21 +35,21 @@ CACHED = 1 << 14
 """The number of rows of which a few lanes fit together into a processor's cache."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """A lane that holds one number in every row, such as the present-flag of a column that just became nullable."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inverted:
     """A lane with every bit flipped, which reverses the order of integers."""
 
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plus:
     """A lane of 64-bit integers with a number added to each."""
 

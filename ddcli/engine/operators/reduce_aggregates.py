@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import reduce_sums
 from ddcli.named_tuple import NamedTuple
@@ -23,7 +23,7 @@ Number = Literal["signed", "unsigned", "wide"]
 NUMBERS = {"signed": reduce_sums.SIGNED, "unsigned": reduce_sums.UNSIGNED, "wide": reduce_sums.WIDE}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneRun:
     """A column's run of lanes: `width` lanes from `lane`, and the representation of null.
 
@@ -73,7 +73,7 @@ class OneRow:
     several: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Count(OneRow):
     """The number of records (sum of diffs), or of those whose `column` is not null. One lane."""
 
@@ -81,7 +81,7 @@ class Count(OneRow):
     column: LaneRun | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExactSum(OneRow):
     """The exact sum of a column of integers or decimals, nulls left out; 0 for no rows.
 
@@ -98,7 +98,7 @@ class ExactSum(OneRow):
         return 2 if self.total == "wide" else 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FloatSum(OneRow):
     """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
 
@@ -106,7 +106,7 @@ class FloatSum(OneRow):
     column: LaneRun
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FloatMean(OneRow):
     """Sum and number of a column of floats, nulls left out, whose quotient is the mean. Two lanes.
 
@@ -117,7 +117,7 @@ class FloatMean(OneRow):
     column: LaneRun
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountDistinct(OneRow):
     """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
 
@@ -125,7 +125,7 @@ class CountDistinct(OneRow):
     column: LaneRun
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class First(OneRow):
     """Some lanes of the first record (the last, with `last`) of the group by its `order` lanes; ties by its other lanes.
 
@@ -156,7 +156,7 @@ def maximum(column: LaneRun) -> First:
     return First(column.lanes, column.lanes, column, column.nothing, last=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopK:
     """The first `k` records by their `order` lanes, counting multiplicities; ties by their other lanes.
 
@@ -190,7 +190,7 @@ class Gathered(NamedTuple):
     rows: Lanes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gather:
     """Any function of groups: `function` gets the groups' accumulated rows and returns rows [instance | lanes | count].
 

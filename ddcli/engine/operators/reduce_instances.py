@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs
@@ -27,7 +27,7 @@ SOME = 512
 """The room for interesting times in such a call."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Instances:
     """Keys at interesting times: key g at the rows first[g]:first[g + 1] of `times`, in lexicographic order.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.kernels import reduce_ordered, reduce_rows
@@ -36,7 +36,7 @@ def checked(rows: int) -> int:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replay:
     """Rows [group | value | instance | diff], sorted and consolidated; group g begins at starts[g], its instances at first[g].
 

@@ -12,7 +12,7 @@ from importlib import metadata
 from pickle import dumps, loads
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
@@ -36,7 +36,7 @@ ROUNDS = 3
 """Tasks for each slot, so that every executor has some."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """The result of one check: what was found, or the problem and a hint. Its fields are those of `dd doctor --spark -o json`."""
 
@@ -46,7 +46,7 @@ class Finding:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostFacts:
     """What a task finds on its machine: the host, its Python, versions of packages, and why the state can't be used."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
@@ -57,7 +57,7 @@ LEAST = 1 << 18
 # Policy: sizes and key ranges in, decisions out.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileRange:
     """What the policy knows of a file: its rows, its first and its last record (in any form that compares)."""
 
@@ -94,7 +94,7 @@ def portion(older: Sequence[FileRange], younger: Sequence[FileRange], limit: int
 # What is done about it.
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewBatch:
     """A batch file in the making: its content, and what its entry says."""
 
@@ -114,7 +114,7 @@ class NewBatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fresh:
     """Updates that are in no file yet, sorted and consolidated, of [lower, upper); their values are in `pool`."""
 
@@ -124,7 +124,7 @@ class Fresh:
     pool: Pool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Merge:
     """Files, and perhaps fresh updates, that become files of one run. Times are advanced to `since`, unless a reader keeps them apart."""
 

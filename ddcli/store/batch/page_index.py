@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.kernels.leaves import are_sound, find_pages, locate_pages
 from ddcli.engine.kernels.packed_pages import SIZES, describe_pages
 from ddcli.engine.kernels.page_headers import SIZE, walk_pages
@@ -91,7 +91,7 @@ class PageColumn(NamedTuple):
     form: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PageIndex:
     """The upper level: rows of a row group and of a page, the first record of each row group and the last record of all.
 
@@ -210,7 +210,7 @@ def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Ma
     return leaf
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pages:
     """Pages of a column: where each begins and ends, and as kernels take them (see `find_rows`)."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.kernels.page_values import FLAGGED, NULLABLE, NUMBERED, OTHER, PLAIN, TEXT, WIDTH
 from ddcli.engine.kernels.pages import find_rows, pick_texts, pick_values, split_texts
@@ -50,7 +50,7 @@ ELSEWHERE = FLAGGED | NULLABLE | TEXT
 NOTHING = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Chosen:
     """Rows of some pages: `counts` are how many of each, `rows` their numbers in it; both empty where all are.
 

@@ -14,7 +14,7 @@ from errno import EACCES, EPERM, EROFS
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import EngineError, LockedError
 from ddcli.store.files import access
 from ddcli.store.files.objects import ObjectPath
@@ -46,7 +46,7 @@ def checksum(data: Bytes, start: int = 0) -> str:
     return f"{zlib.crc32(data, start):08x}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """What a file must be from now on."""
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import InputFile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Newest:
     """The newest table so far: its order, and when it arrived."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Columns
 
@@ -36,7 +36,7 @@ class SliceReader(Protocol):
         """Return the updates of a slice."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilePiece:
     """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
 
@@ -83,7 +83,7 @@ class LogSlice:
         return kernels.consolidate(found.matrix()) if self.sums and _repeat(found) else found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taken:
     """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have.
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_type
 from ddcli.store.parquet.footers import CSV, name_of_kind
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 INT64 = Type("int64")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogSchema:
     """The columns of a log: data, times in order (int64, date or datetime, never null), and whether it has diffs.
 

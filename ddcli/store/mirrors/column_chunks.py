@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ColumnChunks(NamedTuple):
         return tuple(size for _, size in self.places)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PieceChunks:
     """The chunks of some row groups of a file, by their columns, and how many rows each row group has."""
 
@@ -46,7 +46,7 @@ class PieceChunks:
     columns: Mapping[str, ColumnChunks]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PieceColumns:
     """A piece of a file whose columns can be read one by one: their names, some of them as a frame, and where those lie that the file has."""
 

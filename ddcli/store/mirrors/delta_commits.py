@@ -11,7 +11,7 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import InputError
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import checksum
@@ -26,7 +26,7 @@ UNFAITHFUL = "delta-rs"
 """A writer of which the change feed lacks a row that an update makes equal to another one (seen of deltalake 1.6): its files count instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataFile:
     """A file with rows of a table: its path in the log, the values of the columns that aren't in it, and which of its rows are deleted."""
 
@@ -36,7 +36,7 @@ class DataFile:
     """The identity of its deletion vector; none: all rows count."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeltaCommit:
     """What a version changed. `feed` are the files of its change feed, where these alone say it."""
 

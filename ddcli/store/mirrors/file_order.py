@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.mirrors.column_chunks import chunks_of
@@ -33,7 +33,7 @@ Place = list[tuple[bool, Any]]
 """A file's place in the order: whether the least value of each column is known, and that value."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileRows:
     """A file, or a part of one: its rows, and the least and largest values of its columns. Files are ordered by these, as a rewrite of some rows changes few of them."""
 

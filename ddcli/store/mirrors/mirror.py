@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Self
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import temporary
@@ -42,7 +42,7 @@ class UnknownChange(Exception):
     """A change that a table does not remember any more, or not wholly."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """How far a mirror goes: up to this version of the table with this identity, which was committed then (microseconds of Unix time).
 

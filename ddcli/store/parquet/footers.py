@@ -9,7 +9,7 @@ from dataclasses import field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import INTEGERS, MAX_PRECISION, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
 from ddcli.store.files.objects import ObjectPath
@@ -50,7 +50,7 @@ UNREADABLE = ("list", "struct", "binary", "duration", "null")
 EMPTY = "the file is empty: it has no bytes"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unfit:
     """A type that records can't have, by its name; of a struct also what its fields are."""
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
@@ -33,7 +33,7 @@ ROOM = 64 << 20
 """Bytes after which a file is written, and another begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """A part that waits at an address: in which file of the scratch directory, and from which byte on."""
 

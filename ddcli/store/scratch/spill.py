@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
@@ -161,7 +161,7 @@ class SpilledShard:
             yield part, part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpilledPart:
     """What was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.store.files.access import entries, read_bytes
 from ddcli.store.files.gate import TEMPORARY
@@ -34,7 +34,7 @@ MOST = 16
 """Positions that a consumer may be offered without acknowledging one; older offers lapse."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Consumer:
     """How far a consumer of a log is: what it has `acknowledged` (0: nothing), from where it got that, and what it was offered since.
 

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.store.state.names import (
     BATCH,
     BEYOND,
@@ -44,7 +44,7 @@ Times = tuple[tuple[int, ...], ...]
 """A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileEntry:
     """One Parquet file of the state or of an output: its name, what it must be, and the times that it covers.
 
@@ -108,7 +108,7 @@ class FileEntry:
         return cls(name, rows, size, sum_, *bounds, footer=footer, first=first, commit=commit)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputFile:
     """One file of an input: its path relative to the input's root, and the facts that show whether it changed.
 
@@ -166,7 +166,7 @@ class InputFile:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputEntry:
     """An input: the rows before `upper` of these files are in the state. `schema` is what the log's reader wants kept."""
 
@@ -207,7 +207,7 @@ class InputEntry:
         return {"upper": self.upper, "schema": self.schema, **register_of(InputFile, self.files).to_json()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrangementEntry:
     """An arrangement: what it is of (`fingerprint`), its frontiers, its columns with the key's first, its batch files by shard."""
 
@@ -230,7 +230,7 @@ class ArrangementEntry:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputEntry:
     """An output log: its directory relative to the state's, its columns, its files, oldest first, and the `fingerprint` of its collection.
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, read_bytes, real
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hold:
     """The claim of one reader: of which arrangements (by identity), from when on, and by which manifest it may be reading.
 
@@ -60,7 +60,7 @@ class Hold:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claims:
     """All holds on a state, as compaction and sweeps look at them."""
 

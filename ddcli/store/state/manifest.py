@@ -16,7 +16,7 @@ from dataclasses import field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import checksum
@@ -73,7 +73,7 @@ def nothing_planned() -> dict[str, Any]:
     return {"time": {}, "seen": None, "plan": {"generations": [], "outline": {"outputs": {}, "nodes": {}}}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manifest:
     """A state, whole.
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.names import CHECKSUM, SEGMENT, count_of, named
@@ -50,7 +50,7 @@ class RegisterEntry(Protocol):
 T = TypeVar("T", bound=RegisterEntry)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """A file of entries: its name in the directory of segments, what it must be, and how many entries it has."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_directory, real
 from ddcli.store.files.gate import Files
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removal:
     """The files to remove, of a state and of outputs by name, with their sizes; other files there, which stay; the state's readers."""
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, did_you_mean
 from ddcli.store.files.access import real
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shared:
     """An arrangement that another pipeline exports, as one manifest of its state has it."""
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
@@ -45,7 +45,7 @@ WAITING = "-waiting"
 HIDDEN_TIME = re.compile(r"_time\d*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Size:
     """How much there is in the batches of a state, or of a part of it."""
 

@@ -9,7 +9,7 @@ import codecs
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.store.tables.compression import bare, unpacked
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HEAD = 4096
 SAVED = "save the file as UTF-8"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dialect:
     """How CSV is written. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
 

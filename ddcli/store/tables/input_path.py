@@ -11,7 +11,7 @@ import os
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import InputError
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, locate
@@ -48,7 +48,7 @@ OUR_OWN = ("_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_star
 NOT_THERE = "check the input's `path`; it is relative to the pipeline file"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassedOver:
     """A file or directory of an input that is not read, relative to its root, and why."""
 

@@ -11,7 +11,7 @@ import os
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 WITHDRAWN = "it was withdrawn (`dd retract`), and is taken in again with other content or under another name"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
@@ -223,7 +223,7 @@ class Listing:
         return self.root / file.path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Growth:
     """A file of a log that was taken from, and to which the log's writer has added since: how many rows it had, and its entry then."""
 

@@ -13,7 +13,7 @@ import os
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 
-from ddcli.dataclass import dataclass
+from ddcli.dataclass import frozen
 from ddcli.errors import StateError
 from ddcli.store.files.access import read_bytes
 from ddcli.store.state.contents import TABLES_OUT
@@ -28,7 +28,7 @@ RANDOM_BITS = 20
 DAMAGED = "remove the file and the table: the next run writes the table anew"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableFile:
     """A Parquet file of a table, with rows that the commit `run` sorted and cut into files: those from the one with the lanes `first` on."""
 
@@ -48,7 +48,7 @@ class TableFile:
         return cls(text_of(name), count_of(run), count_of(rows), tuple(integer_of(lane) for lane in first))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommitMark:
     """A commit of a table: its number; the table has the updates of the `log` of this identity up to the state's commit `upto`.
 
@@ -69,7 +69,7 @@ class CommitMark:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowerMarks:
     """The last commit that a table is known to have, and the one that was announced after it."""
 
