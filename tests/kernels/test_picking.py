@@ -65,6 +65,21 @@ def test_numbers_are_added_to_lanes_elsewhere_or_where_they_are(m, lanes, data):
         assert found is given_m or given_m.tolist() == m.tolist()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sum_that_leaves_64_bits_leaves_rows_before_it_as_they_were(seed):
+    """They had their sums in their place already."""
+    random = np.random.default_rng(seed)
+    m, lanes, numbers = random.integers(-9, 9, (5, 3)), random.permutation(3), random.integers(1, 4, 3)
+    row = random.integers(1, 5)
+    m[row, random.integers(3)] = EXTREME[1]
+    whole = m.copy()
+    assert kernels.take_sums(m, lanes, numbers, owned=True) is None
+    assert m.tolist() == whole.tolist()
+    fits = m[:row].copy()
+    assert kernels.take_sums(fits, lanes, numbers, owned=True) is fits
+    assert fits.tolist() == (whole[:row, lanes] + numbers).tolist()
+
+
 @given(st.lists(matrices(3), min_size=1, max_size=4))
 def test_matrices_are_put_together_out_of_a_list(batches):
     """It is empty then; their rows are in the order of its matrices."""
