@@ -266,9 +266,20 @@ BAD = {
         "write each key once",
     ),
     "half a character": ("ndjson", LINE.replace('"y"', r'"\ud83d y"'), ":1", "an escape is half a character", "again"),
-    "a byte order mark": ("ndjson", "\ufeff" + LINE, ":1", "a byte order mark comes before the JSON", "without one"),
     "half a line": ("ndjson", LINE + LINE[:20], ":2:19", "not JSON: Unterminated string", "again"),
 }
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
+def test_a_byte_order_mark_before_json_lines_is_named(tmp_path, monkeypatch, compiled):
+    monkeypatch.setattr(text_syntax, "SMALL", -1 if compiled else 1 << 30)
+    place = Place(tmp_path, format="upsert", key="id", columns=TYPES)
+    (tmp_path / "in/a.ndjson").write_text("\ufeff" + LINE)
+    for memory in (None, 1):
+        with pytest.raises(InputError, match="a byte order mark comes before the JSON") as caught:
+            place.run(memory=memory)
+        assert caught.value.place.endswith("a.ndjson:1")
+        assert caught.value.hint == "save the file as UTF-8 without one"
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
