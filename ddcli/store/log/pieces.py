@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
+
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Columns
@@ -107,8 +109,8 @@ def _repeat(updates: Columns) -> bool:
     """Return whether most updates are there more than once, as some of them look."""
     if len(updates.tail) <= SAMPLE:
         return False
-    step = len(updates.tail) // SAMPLE
-    some = updates._replace(frame=updates.frame.gather_every(step), tail=updates.tail[::step]).matrix()
+    rows = np.arange(0, len(updates.tail), len(updates.tail) // SAMPLE)
+    some = updates._replace(frame=updates.frame[rows], tail=updates.tail[rows]).matrix()
     lanes = some.shape[1]
     # That is `np.unique`, which imports masked arrays.
     return 2 * len(kernels.distinct_keys(kernels.sort_by(some, range(lanes)), lanes)) < len(some)
