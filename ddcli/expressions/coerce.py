@@ -9,6 +9,7 @@ timestamp. Nothing else converts by itself, with one convenience: a *literal* ta
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 INT64, FLOAT64, BOOL, STRING, DATE, TIME = (Type(k) for k in ("int64", "float64", "bool", "string", "date", "time"))
 TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
 MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
+BEYOND_MICROSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
 DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
 
 
@@ -165,7 +167,8 @@ def convert(arg: Expression, target: Type, hint: str | None = None) -> Expressio
     if arg.type.required() == target.required():
         return arg
     if isinstance(arg, Literal) and (arg.value is None or adapts(arg, target)):
-        return convert_literal(arg, target)
+        found = convert_literal(arg, target)
+        return Cast(arg, target, span=arg.span) if has_nanoseconds(arg, target) else found
     if hint is None and arg.type.kind == "uint64" and target.is_integer:
         hint = "uint64 is computed with as int64: cast it to decimal(20, 0) before, which holds it"
     return Cast(arg, replace(target, nullable=arg.type.nullable), span=arg.span, hint=hint)
@@ -184,6 +187,13 @@ def convert_literal(literal: Literal, target: Type) -> Literal:
     elif type_.kind == "decimal" and isinstance(value, int | Decimal):
         value = rescaled(Decimal(value), type_)
     return replace(literal, value=value, type=type_)
+
+
+def has_nanoseconds(literal: Literal, type_: Type) -> bool:
+    """Return whether a constant text has digits that the type keeps, and that Python, which has microseconds, would cut."""
+    if not isinstance(literal.value, str) or (type_.kind != "time" and type_.unit != "ns"):
+        return False
+    return BEYOND_MICROSECONDS.search(literal.value) is not None
 
 
 def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.time:

@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
-from ddcli.expressions.coerce import BOOL, NULL, STRING, Mismatch, convert, unify
+from ddcli.expressions.coerce import BOOL, NULL, STRING, Mismatch, convert, has_nanoseconds, unify
 from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
 from ddcli.expressions.time_functions import PARTS, part_named
-from ddcli.expressions.tree import MAX_DEPTH, Case, Expression, Literal
+from ddcli.expressions.tree import MAX_DEPTH, Case, Cast, Expression, Literal
 from ddcli.expressions.types import parse_type
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ class FormReader(ABC):
         kind = str(self.take(named, "this")[0].name).lower()
         if kind not in TEMPORAL:
             self.unknown_form(node)
-        return temporal(self.literal(text), TEMPORAL[kind])
+        literal = self.literal(text)
+        found = temporal(literal, TEMPORAL[kind])
+        return Cast(literal, found.type, span=found.span) if has_nanoseconds(literal, found.type) else found
 
     def interval(self, node: exp.Interval) -> Expression:
         """Read `interval '30' day`."""

@@ -182,11 +182,13 @@ class Lowering(Checks):
 
 
 def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
-    """Return the value of an expression that reads no column, and the checks that it fails."""
+    """Return the value of an expression that reads no column, and the checks that it fails; of nanoseconds, which Python would cut, a column."""
     low = Lowering()
     value = low._computed(expression)  # noqa: SLF001 - its own class
     found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
-    return found["value"].to_list()[0], [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]
+    finer = expression.type.kind == "time" or expression.type.unit == "ns"
+    constant = found["value"] if finer else found["value"].to_list()[0]
+    return constant, [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]
 
 
 @lru_cache(maxsize=256)
@@ -205,6 +207,8 @@ def literal(value: object, type_: Type) -> pl.Expr:
         raise AssertionError("months stand only in add_months")
     if type_.fields or (type_.inner is not None and type_.inner.fields):
         return pl.lit(pl.Series([value], dtype=type_.to_polars())).first()
+    if isinstance(value, pl.Series):
+        return pl.lit(value.cast(type_.to_polars())).first()
     return pl.lit(value, dtype=type_.to_polars())
 
 

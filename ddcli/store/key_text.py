@@ -92,9 +92,13 @@ def _value(name: str, text: str, kind: Type) -> Any:
     if kind.kind in UNWRITTEN:
         raise UsageError(f"column '{name}' is {kind.required()}, of which no value can be written here")
     value = pl.select(Lowering().value(Cast(Literal(text, Type("string", nullable=True)), kind.or_null(), try_=True)))
-    if value.item() is None:
+    found = value.item()
+    if found is None:
         raise UsageError(f"'{text}' is no {kind.required()}, as the column '{name}' is")
-    return value.item()
+    # Python would cut nanoseconds: polars takes their number for the value.
+    number = value.to_series().to_physical().item()
+    finer = (kind.kind == "time" or kind.unit == "ns") and number % 1000
+    return number if finer else found
 
 
 def key_text(key: Mapping[str, Any]) -> str:

@@ -125,6 +125,23 @@ def test_a_constant_beyond_nanoseconds(zone: str, form: str) -> None:
     assert values(form.format(f"'2262-01-01T00:00:00{offset}'"), columns, x=[None]) != [False]
 
 
+@pytest.mark.parametrize("kind", ["datetime[ns]", "time"])
+def test_constants_have_nanoseconds(kind: str) -> None:
+    """A constant text beside a column has all of its digits, and so has a cast of it."""
+    day = "" if kind == "time" else "2024-01-01 "
+    text, less, more = (f"{day}10:00:00.123456{digits}" for digits in ("789", "788", "79"))
+    constants = [f"cast('{text}' as {kind})", f"'{text}'", *([f"time '{text}'"] if kind == "time" else [])]
+    for constant in constants:
+        found = values(f"cast(x as {kind}) = {constant}", {"x": "string"}, x=[text, less, more])
+        assert found == [True, False, False]
+    column = f"cast(x as {kind})"
+    for condition in (f"{column} between '{text}' and '{text}'", f"{column} in ('{text}', '{day}10:00:00')"):
+        assert values(condition, {"x": "string"}, x=[text, less, more]) == [True, False, False]
+    assert values(f"{column} >= '{more}'", {"x": "string"}, x=[text, less, more]) == [False, False, True]
+    with pytest.raises(SpecError, match="is no t"):
+        values(f"{column} = '{text}x'", {"x": "string"}, x=[text])
+
+
 def test_an_offset_of_a_time_of_day_is_refused() -> None:
     with pytest.raises(SpecError, match="has an offset from UTC"):
         value("time '10:00:00+02:00'")

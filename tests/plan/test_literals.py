@@ -106,3 +106,17 @@ def test_a_moment_is_found_as_commands_print_it(kind):
         assert series(text, type_).to_list() == [moment], text
     with pytest.raises(UsageError, match="is no datetime"):
         parse_keys(["z=2024-03-31 01:30:00+2"], {"z": type_})
+
+
+@pytest.mark.parametrize("kind", ["datetime[ns]", "datetime[ns, Europe/Berlin]", "time"])
+def test_nanoseconds_of_a_condition_are_kept(kind):
+    type_ = parse_type(kind)
+    text = ("" if kind == "time" else "2024-01-01 ") + "10:00:00.123456789"
+    for written, physical in ((text, 789), (text[:-3], 0)):
+        value = parse_keys([f"z={written}"], {"z": type_})["z"]
+        for found in (
+            pl.select(pl.lit(value, type_.to_polars())),
+            pl.Series([value], dtype=type_.to_polars()).to_frame(),
+        ):
+            assert found.to_series().to_physical().item() % 1000 == physical
+            assert found.to_series().to_physical().item() // 1000 % 1000 == 456
