@@ -10,7 +10,6 @@ changes for longer than it may, is refused, and leaves no trace.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -251,11 +250,6 @@ def same(got: Collection, wanted: Collection, what: str) -> None:
         wrong = [record for record in sorted({*got, *wanted}, key=repr) if got.get(record) != wanted.get(record)]
         lines = [f"{record}: {got.get(record, 0)} times, should be {wanted.get(record, 0)}" for record in wrong]
         raise AssertionError("\n  ".join([what, *lines]))
-
-
-def operators_used(cases: Iterable[Case]) -> Counter[str]:
-    """Count node classes of cases' graphs: what a search has covered."""
-    return Counter(type(node).__name__ for case in cases for node in graph_of(case).nodes())
 
 
 def row_groups(path, frame):

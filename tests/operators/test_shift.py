@@ -25,7 +25,6 @@ from ddcli.expressions.types import Type
 from tests.secret import SECRET
 
 ALL = Frontier()
-GRID = range(4)
 
 
 def rows_of(updates, width):
