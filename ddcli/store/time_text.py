@@ -22,6 +22,8 @@ LARGEST = 2**63 - 1
 WORDS = {"now": None, "today": 0, "yesterday": 1}
 """Moments that have a name: the present one, and days ago the beginning of a day of UTC."""
 AGO = re.compile(r"-(\d{1,6})\s*(s|m|h|d|w)")
+FINER = re.compile(r"[.,]\d{6}(\d{1,3})")
+"""The digits of a second behind its microseconds."""
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 EXAMPLES = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}
 
@@ -80,7 +82,10 @@ def _physical(text: str, kind: Type) -> int:
         moment = dt.datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
         microseconds = (moment - EPOCH) // dt.timedelta(microseconds=1)
-        return microseconds * PER_SECOND[kind.unit or "us"] // 10**6
+        # Python cuts digits beyond microseconds; in them, times differ where they are nanoseconds.
+        finer = FINER.search(text)
+        nanoseconds = microseconds * 1000 + (int(f"{finer[1]:0<3}") if finer else 0)
+        return nanoseconds * PER_SECOND[kind.unit or "us"] // 10**9
     return int(text)
 
 
