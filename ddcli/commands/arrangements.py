@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.driver.prepare import remembered
 from ddcli.errors import DdError
 from ddcli.job.request import read_request
-from ddcli.plan import once
+from ddcli.plan import presence
 from ddcli.plan.changes import describe
 from ddcli.plan.physical import WAITING, Arrangement, Linear
 from ddcli.plan.reductions import ALL
@@ -45,7 +45,7 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
 
 def columns_of_file(key: Iterable[str]) -> list[str]:
     """Return the columns of a key without those that stand for a single group of all rows: they are the plan's, not the file's."""
-    return [name for name in key if name not in {ALL, once.NAME}]
+    return [name for name in key if name not in {ALL, presence.NAME}]
 
 
 def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:

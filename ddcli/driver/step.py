@@ -187,7 +187,7 @@ class Stepping:
 
     def run_out_of_core(self, directory: Path, files: Files) -> None:
         """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
-        from ddcli.engine.out_of_core import OutOfCore
+        from ddcli.engine.spilled_step import SpilledStep
         from ddcli.store.scratch.spill import Spill
 
         assembled, scope = self.assembled, self.assembled.scope
@@ -212,7 +212,7 @@ class Stepping:
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, self.cut.room)
         try:
-            OutOfCore(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
+            SpilledStep(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
         finally:
             spill.clear()
 

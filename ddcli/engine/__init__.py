@@ -11,7 +11,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * loans: memory lent to polars, kept until it comes back
 * loop: a scope whose times have one more coordinate, the round
 * loop_tasks: a shard's work of a loop between rounds, in tasks
-* out_of_core: a step stage by stage, shard by shard, on disk in between
+* spilled_step: a step stage by stage, shard by shard, on disk in between
 * places: where operators stand in a scope, and what they read
 * pool: the value that each 64-bit hash stands for
 * progress: the receiver of notifications while a run works

@@ -23,7 +23,7 @@
 * logical: the operators of a logical graph: what each reads, and which columns identify its records
 * loops: loop variables and the node that binds them
 * lower: from the logical to the physical graph
-* once: a record that stays, from the first of some inputs
+* presence: a record that stays, from the first of some inputs
 * named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
 * outline: a graph in words, for people

@@ -22,9 +22,9 @@ from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.operators.base import consolidated
-from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
+from ddcli.engine.spilled_step import SpilledStep
 from ddcli.engine.workers import Allowed, Workers, processors
 from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.sinks.inspect import seen
@@ -269,7 +269,7 @@ class _Doing:
             for name in names[index]:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
-        step = OutOfCore(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(task.memos))
+        step = SpilledStep(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(task.memos))
         leg = task.leg
         assert leg is not None
         stages = step.nest.scope.stages

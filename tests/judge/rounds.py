@@ -14,11 +14,11 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.shards import Lazily
-from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Address, Nest
+from ddcli.engine.spilled_step import SpilledStep
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
@@ -180,7 +180,7 @@ class Rounds:
                 mine = {at: parts for at, parts in waiting.items() if at.shard in shards}
                 exchange = self._exchange(mine)
                 known = {at: memo for at, memo in memos.items() if at[1] in shards}
-                task = OutOfCore(
+                task = SpilledStep(
                     made.scope, [self.pool] * self.shards, exchange, give, self.kept.hand_over, memos=known
                 )
                 if not leg.path and made.scope.stages[leg.stage].first:

@@ -21,7 +21,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * partition: deal rows to shards
 * pool_table: the hash table of the pool
 * reduce_floats: float sums, rounded once
-* reduce_ordered: the first k values of a group
+* ordered_values: the first k values of a group
 * reduce_rows: the rows of the touched keys at each instance
 * reduce_sums: running sums of integers and decimals
 * reduce_times: the interesting times of a reduction

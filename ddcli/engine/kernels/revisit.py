@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.reduce_ordered import first_values
+from ddcli.engine.kernels.ordered_values import first_values
 from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, gallop
 from ddcli.engine.kernels.reduce_turns import later_times, take_turns
 from ddcli.engine.kernels.rows import same

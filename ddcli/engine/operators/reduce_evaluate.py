@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.columns import NULL, float_lanes, float_values
-from ddcli.engine.kernels import reduce_floats, reduce_ordered, reduce_rows, reduce_sums
+from ddcli.engine.kernels import ordered_values, reduce_floats, reduce_rows, reduce_sums
 from ddcli.engine.operators.reduce_aggregates import (
     NUMBERS,
     Count,
@@ -207,7 +207,7 @@ def _distinct(column: LaneRun, rows: Replay) -> Lanes:
     rows = rows.by_values(column.lanes)
     null = null_test(LaneRun(0, column.width, column.null), 1)
     out = np.zeros(len(rows.instances), np.int64)
-    checked(reduce_ordered.count_values(rows.rows, rows.starts, rows.nv, *null, rows.first, out))
+    checked(ordered_values.count_values(rows.rows, rows.starts, rows.nv, *null, rows.first, out))
     return out
 
 

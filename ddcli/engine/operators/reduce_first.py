@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.engine.kernels import reduce_ordered
+from ddcli.engine.kernels import ordered_values
 from ddcli.engine.operators.reduce_aggregates import NullTest, TopK, null_test
 from ddcli.engine.operators.reduce_difference import Single
 from ddcli.engine.operators.reduce_instances import sizes
@@ -109,7 +109,7 @@ def _seek(search: Search, sources: Sources, present: Lanes, lane: int, tied: Lan
     k, last, deciding, null, take, nothing = search
     how = (k, last, min(deciding, nv), *null, take, nothing)
     return checked(
-        reduce_ordered.first_values(
+        ordered_values.first_values(
             matrices, bounds, nk, nv, first, times, *how, scratch, present, cursor, lane, tied, out
         )
     )

@@ -9,7 +9,7 @@ import numpy as np
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
-from ddcli.engine.kernels import reduce_ordered, reduce_rows
+from ddcli.engine.kernels import ordered_values, reduce_rows
 from ddcli.engine.operators.reduce_instances import Instances, sizes
 from ddcli.errors import EngineError
 
@@ -90,5 +90,5 @@ def replay(instances: Instances, sources: list[Lanes], bounds: Lanes, nv: int) -
 def presence(rows: Replay) -> Lanes:
     """Return 1 for each instance whose group holds any record with a non-zero count, else 0."""
     out = np.zeros(len(rows.instances), np.int64)
-    checked(reduce_ordered.count_values(rows.rows, rows.starts, rows.nv, -1, 0, rows.first, out))
+    checked(ordered_values.count_values(rows.rows, rows.starts, rows.nv, -1, 0, rows.first, out))
     return (out > 0).astype(np.int64)

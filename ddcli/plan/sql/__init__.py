@@ -6,7 +6,7 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * block: a relation while it is built, and the subqueries that attach to it
 * calls: calls of aggregates, as syntax
 * context: what the parts of a statement know of each other
-* direct: subqueries that need no rows around them
+* decorrelation: subqueries that need no rows around them
 * entries: the list of a `select`, and what `*` stands for
 * groups: `group by`, aggregates, grouping sets
 * items: the entries of a `from`, and what is joined so far

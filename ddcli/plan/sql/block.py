@@ -23,7 +23,7 @@ from ddcli.expressions.types import ORDERLESS
 from ddcli.plan.conditions import all_of, call
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer
-from ddcli.plan.sql.direct import direct
+from ddcli.plan.sql.decorrelation import decorrelated
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import TRUE, Pair, column
 from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_query
@@ -184,7 +184,7 @@ class Block:
         """Return a subquery's result under names that the relation has not, and what it is joined on."""
         result = self.statement.query(query, self._around(), value=value)
         if result.keys:
-            alone = direct(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
+            alone = decorrelated(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
             result = replace(result, node=alone or result.node)
         result, keys = result.apart(self.schema)
         return result, nodes.same(keys, self.node, result.node)

@@ -76,7 +76,7 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
 
 def one_row(statement: QueryLowering, span: Span) -> Node:
     """Return a node of one record that is there from the first row of any input on."""
-    from ddcli.plan.once import once
+    from ddcli.plan.presence import once
 
     if statement.coordinates > 1:
         problem = "a row that depends on no other needs one time coordinate"

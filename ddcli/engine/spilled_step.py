@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.engine.stages import Stage
 
 
-class OutOfCore(Transit):
+class SpilledStep(Transit):
     """A scope with more than one shard, stepped once: whole, or a stage and a shard at a time.
 
     Only exchanged updates pass from one stage to the next: each stage may have operators of its own, whose traces are as before

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 
-def direct(found: Node, around: Node) -> Node | None:
+def decorrelated(found: Node, around: Node) -> Node | None:
     """Return a subquery's rows made without those of `around`; None where that doesn't do."""
     steps: list[Node] = []
     node = found
