@@ -151,14 +151,15 @@ Schema = dict[str, Type]
 
 
 def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type | None:
-    """Return our type for a polars one, or None where lanes can't carry it: objects, arrays, types nested too deep, structs without fields or with a nameless one.
+    """Return our type for a polars one, or None where lanes can't carry it: objects, arrays, decimals of more than 38 digits, types nested too deep, structs without fields or with a nameless one.
 
     Categories and enums are strings: their codes mean nothing outside one file.
     """
     import polars as pl
 
     if isinstance(dtype, pl.Decimal):
-        return Type("decimal", nullable, precision=dtype.precision or MAX_PRECISION, scale=dtype.scale)
+        precision = dtype.precision or MAX_PRECISION
+        return Type("decimal", nullable, precision=precision, scale=dtype.scale) if precision <= MAX_PRECISION else None
     if isinstance(dtype, pl.Datetime):
         return Type("datetime", nullable, unit=dtype.time_unit, zone=dtype.time_zone)
     if isinstance(dtype, pl.Duration):

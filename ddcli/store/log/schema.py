@@ -17,7 +17,7 @@ from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_type
 from ddcli.store.parquet.footers import CSV, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.partitions import named_by, partition_of
-from ddcli.store.tables.wider_types import type_of, widens
+from ddcli.store.tables.wider_types import name_of, type_of, widens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -187,7 +187,7 @@ def _type(path: Path, found: Footer, name: str, role: str, advice: str = "") -> 
     column = type_of(found[name])
     if column is None:
         raise InputError(
-            f"column '{name}' is {found[name]}, a type that records can't have",
+            f"column '{name}' is {name_of(found[name])}, a type that records can't have",
             place=str(path),
             hint="leave it out of the columns declared under the input's `columns`, or write its parts as columns of their own",
         )

@@ -90,3 +90,12 @@ def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
     if isinstance(found, Unfit):
         return None
     return found if isinstance(found, Type) else from_polars(found, nullable=True)
+
+
+def name_of(found: pl.DataType | Type | Unfit) -> str:
+    """Return what a message calls the type of a column of a file, whoever read it."""
+    if isinstance(found, Unfit | Type):
+        return str(found)
+    import polars as pl
+
+    return f"decimal({found.precision}, {found.scale})" if isinstance(found, pl.Decimal) else str(found)
