@@ -139,6 +139,11 @@ def decode(
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))
 
 
+def fresh(rows: int, lanes: int) -> Lanes:
+    """Return a matrix of memory that nobody has used."""
+    return np.empty((rows, lanes), np.int64)
+
+
 class Columns(NamedTuple):
     """Updates as they were read, before their data are in lanes: a frame with the columns of a layout, and `[time lanes | diff]`."""
 
@@ -173,10 +178,10 @@ class Columns(NamedTuple):
         """Return the updates for which a mask is true."""
         return self._replace(frame=self.frame.filter(mask), tail=self.tail[mask])
 
-    def matrix(self) -> Lanes:
-        """Return `[data lanes | time lanes | diff]`."""
+    def matrix(self, room: Callable[[int, int], Lanes] = fresh) -> Lanes:
+        """Return `[data lanes | time lanes | diff]`; `room` returns a matrix of so many rows and lanes, of any content, for them."""
         width = self.layout.width
-        matrix = np.empty((self.frame.height, width + self.tail.shape[1]), np.int64)
+        matrix = room(self.frame.height, width + self.tail.shape[1])
         encode(self.frame, self.layout, self.pool, matrix)
         matrix[:, width:] = self.tail
         return matrix

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-LARGE: Final = 4 << 20
+LARGE: Final = 1 << 20
 """Numbers of a matrix from which on its memory is worth reusing: the C library itself keeps smaller pieces."""
 
 

@@ -376,7 +376,7 @@ class Scope:
 
     def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
         """Take parts of the inputs, by place, through a stage whose operators keep nothing; return the results of each part, by shard."""
-        count, ways = self.workers.count, self._ways(stage)
+        count, ways, rooms = self.workers.count, self._ways(stage), Rooms()
 
         def dealing(shard: int, found: Pass) -> Pass:
             for index in ways.keys() & found.found.keys():
@@ -392,12 +392,12 @@ class Scope:
             return [dealing(shard, through(shard, index, part)) for index, part in own]
 
         def through(shard: int, index: int, part: Part) -> Pass:
-            return self.through_first(stage, shard, index, part(), interval)
+            return self.through_first(stage, shard, index, part(), interval, rooms)
 
         return self.workers.each(go, range(count), LARGE)
 
     def through_first(
-        self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval
+        self, stage: Stage, shard: int, index: int, found: np.ndarray | Columns, interval: Interval, rooms: Rooms
     ) -> Pass:
         """Take a part of a place's input through a stage whose operators keep nothing; in columns where all its readers take columns."""
         if not isinstance(found, Columns):
@@ -406,7 +406,7 @@ class Scope:
             found.check()
             delta = Delta(found.tail, columns=found)
         else:
-            delta = Delta(found.matrix(), decoded=found.exact())
+            delta = Delta(found.matrix(rooms.matrix), decoded=found.exact())
         del found
         return self.through(stage, shard, {index: delta}, {}, (), interval)
 

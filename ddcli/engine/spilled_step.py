@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import loop_tasks
 from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.rooms import Rooms
 from ddcli.engine.schedule import WITHIN
 from ddcli.engine.scope_tree import BROUGHT, HERE, LATE, Address, Path, Wake
 from ddcli.engine.transit import Transit
@@ -73,8 +74,9 @@ class SpilledStep(Transit):
         interval: Interval,
     ) -> None:
         """Take parts of the inputs, by place, through the first stage. Its operators keep nothing, so any shard's operators serve."""
+        rooms = Rooms()
         for index, part in parts:
-            result = self.scope.through_first(stage, shard, index, part(self.pools[shard]), interval)
+            result = self.scope.through_first(stage, shard, index, part(self.pools[shard]), interval, rooms)
             self._put_away((), stage, shard, result, ())
             del result
             self.forget(shard)

@@ -274,6 +274,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
     nt, fresh = len(layout.times), merge.fresh
     total = sum(batch.rows for batch in merge.stored) + (len(fresh.updates) if fresh else 0)
     count = -(-total // MOST)
+    each = -(-total // max(count, 1))
     lowers = [*(batch.lower for batch in merge.stored), *([fresh.lower] if fresh else ())]
     uppers = [*(batch.upper for batch in merge.stored), *([fresh.upper] if fresh else ())]
     sinces = [*(batch.since for batch in merge.stored), *([fresh.lower] if fresh else ())]
@@ -288,7 +289,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             whole = rows if not layout.hashed or (fresh is not None and pool is fresh.pool) else None
             yield NewBatch(row_group_file(rows, layout, pool), len(rows), lower, upper, since, merge.run, whole)
         return
-    writer, before, files = writer_of(layout), 0, 1
+    writer, before, files = writer_of(layout, each), 0, 1
     room = np.empty((0, layout.width), np.int64)
     for matrix, pool, owned in _ranges(merge, layout, total):
         rows = matrix
@@ -303,7 +304,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             if files < count and before + writer.rows >= total * files / count - CHUNK // 2:
                 yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
                 before, files = before + writer.rows, files + 1
-                writer = writer_of(layout)
+                writer = writer_of(layout, each)
     if writer.rows:
         yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
 

@@ -6,7 +6,6 @@ the file's first rows have few different ones; else they are packed as differenc
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,14 +43,15 @@ def is_packed(layout: BatchLayout) -> bool:
 
 
 class LaneWriter:
-    """Writes a batch file into memory: `append` rows in order, then `finish`."""
+    """Writes a batch file of about so many rows, if that is known, into memory: `append` rows in order, then `finish`."""
 
-    def __init__(self, layout: BatchLayout) -> None:
+    def __init__(self, layout: BatchLayout, about: int = 0) -> None:
         self.rows = 0
         self._layout = layout
         self._columns: tuple[PageColumn, ...] = ()
-        self._sink = io.BytesIO(MAGIC)
-        self._sink.seek(len(MAGIC))
+        self._sink = _Sink()
+        self._sink.write(MAGIC)
+        self._about = about
         self._carried: list[Matrix] = []
         self._records: list[Matrix] = []
         self._last: Matrix | None = None
@@ -90,23 +90,23 @@ class LaneWriter:
             file.GROUP,
             file.PAGE,
             layout.key.width,
-            self._sink.tell(),
+            self._sink.size,
             np.concatenate([*self._records, self._last]),
             row_checksums(leaves),
             self._columns,
             self._constants or {},
         )
-        self._sink.write(leaves.tobytes())
+        self._sink.write(leaves.reshape(-1).view(np.uint8))
         self._sink.write(index.to_bytes())
         self._sink.write(footer_bytes(layout, self._columns, self._groups, self.rows))
-        return memoryview(self._sink.getvalue())
+        return self._sink.content().data
 
     def _write(self, rows: Matrix) -> None:
         """Write a row group."""
         layout, count = self._layout, len(rows)
         scratch = self._scratch = self._scratch or _Scratch(count)
         first = not self._groups
-        begin = self._sink.tell()
+        begin = self._sink.size
         start = begin if self._groups else 0
         described, columns, constants = [], [], {}
         for at, name in enumerate(stored_order(layout)):
@@ -114,10 +114,10 @@ class LaneWriter:
             lanes = np.ascontiguousarray(layout.leading(rows)).reshape(-1, 1) if lanes is None else lanes
             form = self._form(name, scratch, lanes, lane) if first else self._columns[at].form
             columns.append(PageColumn(name, str(layout.columns[name]), form))
-            place, dictionary = self._sink.tell(), 0
+            place, dictionary = self._sink.size, 0
             if not form & NUMBERED:
                 size = scratch.pack_differences(lanes, lane, form)
-                self._sink.write(scratch.out[:size].data)
+                self._sink.write(scratch.out[:size])
             elif (same := self._same.get(name)) and same.holds(lanes, lane):
                 size, dictionary, constants[name] = len(same.pages), same.dictionary, same.value
                 self._sink.write(same.pages)
@@ -125,14 +125,14 @@ class LaneWriter:
                 distinct = scratch.numbered(lanes, lane, form)
                 value = int(scratch.known[0])
                 size, dictionary = scratch.pack_numbers(count, form, distinct)
-                self._sink.write(scratch.out[:size].data)
+                self._sink.write(scratch.out[:size])
                 if name in layout.hidden and distinct == 1 and layout.record.names:
                     constants[name] = value
                     self._same[name] = _SameValue(value, count, scratch.out[:size].tobytes(), dictionary)
             ends = (int(lanes[0, lane]), int(lanes[-1, lane])) if name == layout.leading_column else None
             described.append(chunk_bytes(columns[-1], place, size, dictionary, number_bytes(count), ends))
         self._columns = tuple(columns)
-        end = self._sink.tell()
+        end = self._sink.size
         self._groups.append(group_bytes(described, count, end - begin))
         before = constants if self._constants is None else self._constants
         self._constants = {name: value for name, value in before.items() if constants.get(name) == value}
@@ -144,10 +144,9 @@ class LaneWriter:
         heights = np.minimum(count - np.arange(pages) * file.PAGE, file.PAGE)
         length = len(self._leaves[0]) if self._leaves else leaf_length(pages, key, len(columns))
         forms = [column.form for column in columns]
-        with self._sink.getbuffer() as data:
-            content = np.frombuffer(data[start:end], np.uint8)
-            self._leaves.append(leaf_of(content, start, forms, starts, heights, length))
-            del content
+        self._leaves.append(leaf_of(self._sink.content()[start:], start, forms, starts, heights, length))
+        if first:  # the others will be about as large
+            self._sink.reserve(-(-self._about // count) * (end - begin + self._leaves[0].nbytes) * 9 // 8)
 
     def _form(self, name: str, scratch: _Scratch, lanes: Matrix, lane: int) -> int:
         """Return how a column is packed, as suits what the first rows have of it."""
@@ -157,6 +156,33 @@ class LaneWriter:
         if name != layout.leading_column and 0 <= scratch.number(lanes, lane, form, FEW_SLOTS) <= few:
             return form
         return form_of(layout.columns[name], numbered=False)
+
+
+class _Sink:
+    """Bytes that are added to, in memory for more of them: `io.BytesIO` moves all that it has at each eighth that is added."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._memory = np.empty(0, np.uint8)
+
+    def write(self, data: bytes | np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        """Add bytes."""
+        end = self.size + len(data)
+        if end > len(self._memory):
+            self.reserve(end + end // 2)
+        self._memory[self.size : end] = np.frombuffer(data, np.uint8)
+        self.size = end
+
+    def reserve(self, size: int) -> None:
+        """Take memory for so many bytes in all, unless there is as much: memory that is never written to costs nothing."""
+        if size > len(self._memory):
+            memory = np.empty(size, np.uint8)
+            memory[: self.size] = self.content()
+            self._memory = memory
+
+    def content(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return all that was written."""
+        return self._memory[: self.size]
 
 
 class _SameValue(NamedTuple):

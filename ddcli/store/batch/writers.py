@@ -20,10 +20,10 @@ BLOCK = 4 * GROUP
 """Rows that are made into columns together."""
 
 
-def writer_of(layout: BatchLayout) -> Writer:
-    """Return a writer of files."""
+def writer_of(layout: BatchLayout, about: int = 0) -> Writer:
+    """Return a writer of a file, of about so many rows if that is known."""
     return (
-        LaneWriter(layout)
+        LaneWriter(layout, about)
         if is_packed(layout)
         else BatchWriter(layout.columns, layout.leading_column, layout.key.width)
     )
