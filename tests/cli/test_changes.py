@@ -414,7 +414,7 @@ def test_a_file_that_is_planned_otherwise_by_a_newer_version_needs_no_apply(orde
     query = 'sql: "select o.region, o.amount from orders o where exists (select 1 from orders b where b.region = o.region and b.amount = o.amount)"'
     monkeypatch.setattr("ddcli.job.kept_plan.load", lambda *_: None)
     with monkeypatch.context() as older:
-        older.setattr("ddcli.plan.sql.block.direct", lambda *_: None)
+        older.setattr("ddcli.plan.sql.block.decorrelated", lambda *_: None)
         edit(orders, ("outputs:\n", f"  less:\n    {query}\noutputs:\n  less: out/less/\n"))
         ran(orders)
     before = contents(orders.folder / "out/less")
