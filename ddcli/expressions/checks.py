@@ -56,22 +56,19 @@ class Checks:
         found = bounds(expression, self.ranges)
         return found is not None and found[0] >= 0
 
-    def never_fails(self, expression: Expression) -> bool:
-        """Return whether an expression is known to fail in no row."""
-        return is_safe(expression, self.ranges)
-
-    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> None:
-        """Have rows fail where `failing` is true (or be null, inside a try_ function)."""
-        if self.never_fails(expression):
-            return
+    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> bool:
+        """Have rows fail where `failing` is true (or be null, inside a try_ function); return whether any may."""
+        if is_safe(expression, self.ranges):
+            return False
         if self._tried is not None:
             self._tried.append(failing)
-            return
+            return True
         key = (expression.text(), problem, self.reached)
         if key not in self._known:
             self._known.add(key)
             masked = failing if self._mask is None else failing & self._mask
             self.checks.append(Check(masked, problem, hint, expression))
+        return True
 
     def fail_given(
         self, call: Call, args: Sequence[pl.Expr], failing: pl.Expr, problem: str, hint: str | None = None

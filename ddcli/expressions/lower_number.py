@@ -68,10 +68,8 @@ def checked(
     low: Checks, node: Expression, value: pl.Expr, failing: pl.Expr, problem: str, hint: str | None = None
 ) -> pl.Expr:
     """Return a 128-bit integer that fails in some rows, null there: polars refuses decimals with too many digits."""
-    if low.never_fails(node):
-        return value
-    low.fail(node, failing, problem, hint)
-    return pl.when(failing).then(None).otherwise(value)
+    may_fail = low.fail(node, failing, problem, hint)
+    return pl.when(failing).then(None).otherwise(value) if may_fail else value
 
 
 def too_long(value: pl.Expr, precision: int) -> pl.Expr:

@@ -10,7 +10,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import encode_column
-from ddcli.engine.lanes import Columns, encode
+from ddcli.engine.lanes import Columns
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import InputError
@@ -66,25 +66,18 @@ class Rows(NamedTuple):
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
         """Return `[data lanes | time lanes | diff]`, the data as a layout has it."""
-        matrix = np.empty((len(self.diffs), layout.width + self.times.width + 1), np.int64)
-        encode(self.frame, layout, pool, matrix)
-        self._write_tail(matrix, layout.width)
-        return matrix
+        return self.columns(layout, pool).matrix()
 
     def columns(self, layout: Layout, pool: Pool) -> Columns:
         """Return the updates with their data in the columns that were read."""
         tail = np.empty((len(self.diffs), self.times.width + 1), np.int64)
-        self._write_tail(tail, 0)
-        return Columns(self.frame, layout, pool, tail)
-
-    def _write_tail(self, matrix: Matrix, first: int) -> None:
-        """Write times and diffs into the lanes of a matrix from the `first` on."""
-        for lane, series in enumerate([*self.times, self.diffs], start=first):
+        for lane, series in enumerate([*self.times, self.diffs]):
             row = 0
             for chunk in series.get_chunks():
-                matrix[row : row + len(chunk), lane] = chunk.to_numpy()
+                tail[row : row + len(chunk), lane] = chunk.to_numpy()
                 row += len(chunk)
-            assert row == len(matrix), f"{len(matrix)} rows of room for {row}"
+            assert row == len(tail), f"{len(tail)} rows of room for {row}"
+        return Columns(self.frame, layout, pool, tail)
 
 
 def joined(reads: Sequence[Rows]) -> Rows:

@@ -32,8 +32,6 @@ BATCH = 1 << 16
 """Rows that are decoded together."""
 BUFFER = 1 << 20
 """Bytes of a column that are fetched together."""
-
-
 LARGEST = 1 << 28
 """Bytes that a footer may have: what takes more is no footer."""
 
