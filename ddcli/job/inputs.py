@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
-from ddcli.errors import InputError
+from ddcli.errors import InputError, StateError
 from ddcli.job.consumed_files import apart, refuse_shared_files
 from ddcli.job.input_files import InputFiles
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned
+from ddcli.store.state.manifest import RESTORE, manifest_path
 from ddcli.store.state.shared_arrangements import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 
@@ -34,6 +35,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         known = request.looked.pop(manifest.number, None)
         if known is not None:
             return known
+    _refuse_other_names(request, manifest)
     found = {}
     for name, given in request.spec.inputs.items():
         directory = locate(request.base, given.path.value)
@@ -92,6 +94,25 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def _refuse_other_names(request: Request, manifest: Manifest | None) -> None:
+    """Raise StateError where a state has other inputs or outputs than the file that it was made by: what they hold would be taken in once more."""
+    if manifest is None or manifest.pipeline != request.digest:
+        return
+    for what, kept, written in (
+        ("input", manifest.inputs, request.spec.inputs),
+        ("output", manifest.outputs, request.spec.outputs),
+    ):
+        for name in sorted(kept.keys() ^ written.keys()):
+            differs = (
+                "is not in the pipeline that made it" if name in kept else "of the pipeline that made it is missing"
+            )
+            raise StateError(
+                f"the manifest of the state has content that `dd` never writes: the {what} '{name}' {differs}",
+                place=str(manifest_path(request.state, manifest.number)),
+                hint=RESTORE,
+            )
 
 
 def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool) -> None:

@@ -85,6 +85,11 @@ class Shop:
         """The newest manifest."""
         return max((self.state / "manifest").glob("0*.json"))
 
+    @cached_property
+    def reader_manifest(self) -> Path:
+        """The newest manifest of the pipeline that reads an arrangement of the shop's."""
+        return max((self.folder / ".dd/reader/manifest").glob("0*.json"))
+
     def copy(self, around: Path) -> Shop:
         """Return a copy, in the place of what was there."""
         make_removable(around)
@@ -94,8 +99,13 @@ class Shop:
 
     def forge(self, tree: dict[str, Any]) -> None:
         """Write a manifest as an adversary does: with its checksum."""
-        rest = json.dumps({name: value for name, value in tree.items() if name != "crc32"}).encode()[1:]
-        self.manifest.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
+        forge(self.manifest, tree)
+
+
+def forge(manifest: Path, tree: dict[str, Any]) -> None:
+    """Write a manifest as an adversary does: with its checksum."""
+    rest = json.dumps({name: value for name, value in tree.items() if name != "crc32"}).encode()[1:]
+    manifest.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
 
 
 def make_removable(folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.store.files.gate import checksum
 from tests.adversary.case import Case
+from tests.adversary.shop import forge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,6 +179,8 @@ HOSTILE: tuple[Any, ...] = (
     "list[" * 20_000,
     "${HOME}",
     "*",
+    "string",
+    "date",
     -1,
     0,
     1,
@@ -222,15 +225,16 @@ def said(shop: Shop) -> Iterator[Case]:
     def do(place: str, spot: tuple[Any, ...], value: Any, shop: Shop) -> None:
         path = shop.folder / place
         tree = with_other(json.loads(path.read_bytes()), spot, value)
-        if path == shop.manifest:
-            shop.forge(tree)
+        if path.parent.name == "manifest":
+            forge(path, tree)
             return
         data = json.dumps(tree).encode()
         path.write_bytes(data)
         if path.parent.name == "registers":
             shop.forge(_with_segment(json.loads(shop.manifest.read_bytes()), path.name, data))
 
-    files = [shop.manifest, *shop.state.glob("holds/*.json"), shop.state / "LOCK", shop.output / "_progress.json"]
+    files = [shop.manifest, shop.reader_manifest, *shop.state.glob("holds/*.json")]
+    files += [shop.state / "LOCK", shop.output / "_progress.json"]
     files += sorted(shop.state.glob("runs/*.json"))[-1:] + sorted(shop.state.glob("registers/*.json"))
     for path in files:
         place = str(path.relative_to(shop.folder))

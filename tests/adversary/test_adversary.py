@@ -55,6 +55,13 @@ FOUND = [
         )
         for place in ("read.once", "read.several", "joins.first", "joins.written")
     ),
+    *(
+        (f".dd/{which}/manifest/00000000{number}.json says {said}", ("run", f"{file}.yaml", *more))
+        for which, number, file in (("shop", 3, "pipeline"), ("reader", 3, "reader"))
+        for said in ("{} at inputs.sales.schema", "'string' at inputs.sales.None")
+        for more in ((), ("--dry-run",))
+    ),
+    (".dd/shop/manifest/000000003.json says 'string' at outputs.totals.None", ("run", "pipeline.yaml")),
     (".dd/shop/manifest/000000003.json says {} at cache", ("run", "pipeline.yaml", "--dry-run")),
     (".dd/shop/registers/000000003-0001.json says None at 1.0", ("state", "gc", "--state", ".dd/shop")),
     (".dd/shop/runs/000000003.json says [] at summary.outputs.totals.inserted", ("explain", "pipeline.yaml")),

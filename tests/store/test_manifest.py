@@ -133,7 +133,7 @@ def test_a_newer_format_asks_for_a_newer_version(written):
 
 def test_ten_thousand_consumed_files_are_read_quickly(written):
     files = tuple(InputFile(f"part-{i:05d}.parquet", 1000 + i, 10**18 + i, "ab" * 16, done=True) for i in range(10_000))
-    many = Manifest("p", ((1,),), number=7, inputs={"in": InputEntry(((1,),), files)})
+    many = Manifest("p", ((1,),), number=7, inputs={"in": InputEntry(((1,),), files, MANIFEST.inputs["in"].schema)})
     written.write_bytes(many.to_bytes())
     assert read_manifest(written) == many
 

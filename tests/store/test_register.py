@@ -20,6 +20,9 @@ from tests.crash.shop import Shop
 from tests.draws import many
 from tests.store.support import Faulty, names
 
+COLUMNS = {"columns": {}, "time": {"time": "int64"}, "diff": False}
+"""What an input keeps of its columns."""
+
 
 def file(at, **more):
     return InputFile(f"part-{at:06d}.parquet", 1000 + at, 10**18 + at, "ab" * 16, **{"done": True} | more)
@@ -34,7 +37,7 @@ def commit(directory, inputs, outputs=None, files=None):
     with State.open(directory, {}, files=files) as state, state.begin() as transaction:
         made = {} if outputs is None else {"out": OutputEntry("../out", {}, outputs)}
         upper = ((transaction.number,),)
-        return transaction.commit(Manifest("p", upper, inputs={"in": InputEntry(upper, inputs)}, outputs=made))
+        return transaction.commit(Manifest("p", upper, inputs={"in": InputEntry(upper, inputs, COLUMNS)}, outputs=made))
 
 
 @pytest.mark.parametrize("seed", range(many(6)))
@@ -104,7 +107,7 @@ def test_what_a_commit_writes_does_not_grow(tmp_path):
             with state.begin() as transaction:
                 outputs = state.manifest.outputs["out"].files.plus([update(at)]) if state.manifest else (update(at),)
                 upper = ((at,),)
-                inputs = {"in": InputEntry(upper, files)}
+                inputs = {"in": InputEntry(upper, files, COLUMNS)}
                 transaction.commit(Manifest("p", upper, inputs=inputs, outputs={"out": OutputEntry("o", {}, outputs)}))
             sizes.append(state.files.bytes - before)
     early, late = sum(sizes[65:195]) / 130, sum(sizes[-195:]) / 195

@@ -6,7 +6,6 @@ This module imports no third-party library, as `manifest`.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ddcli.dataclass import frozen
@@ -168,21 +167,20 @@ class InputFile:
 
 @frozen
 class InputEntry:
-    """An input: the rows before `upper` of these files are in the state. `schema` is what the log's reader wants kept."""
+    """An input: the rows before `upper` of these files are in the state. `schema` is what the log's reader wants kept, its columns at least."""
 
     upper: Times
-    files: Sequence[InputFile] = ()
-    schema: dict[str, Any] = field(default_factory=dict)
+    files: Sequence[InputFile]
+    schema: dict[str, Any]
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
         """Return the entry that a manifest holds as `tree`."""
         files = Register.from_json(InputFile, tree, read)
         schema = mapping_of(tree["schema"])
-        if schema:
-            columns_of(schema["columns"]), columns_of(schema["time"])
-            if schema["diff"] not in {True, False, None}:
-                raise ValueError(f"no yes or no: {schema['diff']!r:.80}")
+        columns_of(schema["columns"]), columns_of(schema["time"])
+        if schema["diff"] not in {True, False, None}:
+            raise ValueError(f"no yes or no: {schema['diff']!r:.80}")
         if "newest" in schema:
             order, at = schema["newest"]
             integer_of(order), integer_of(at)
