@@ -19,6 +19,7 @@ from ddcli.engine.columns import (
     null_mask,
 )
 from ddcli.errors import InputError
+from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.python_values import UnfitError, to_series
 from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS
 
@@ -73,7 +74,7 @@ def encode_values(values: Sequence[Any], name: str, column: Type, pool: Pool, ou
 
 
 def decode_values(lanes: Lanes, column: Type, pool: Pool) -> list[Any]:
-    """Return the Python values of a column's lanes; those of kinds that are not converted here as polars returns them in a list."""
+    """Return the Python values of a column's lanes, those with nanoseconds whole; see `expressions.nanoseconds`."""
     kind = column.kind
     if kind in ("string", "binary"):
         found = pool.bytes_of(lanes[:, 0], column)
@@ -87,7 +88,7 @@ def decode_values(lanes: Lanes, column: Type, pool: Pool) -> list[Any]:
     elif kind in FLOATS:
         values = float_values(lanes[:, 0]).tolist()
     else:
-        return decode_column(lanes, column, pool, "").to_list()
+        return to_values(decode_column(lanes, column, pool, ""), column)
     mask = null_mask(lanes, column)
     if mask is None:
         return values

@@ -32,6 +32,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * lower_time: dates, times, intervals
 * modules: Python modules that a pipeline names, found and imported
 * moment_format: dates and timestamps in a format of their own
+* nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut
 * nested_values: the syntax of lists and structs
 * number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals

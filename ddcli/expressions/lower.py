@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.checks import Checks
+from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ def literal(value: object, type_: Type) -> pl.Expr:
         raise AssertionError("months stand only in add_months")
     if type_.fields or (type_.inner is not None and type_.inner.fields):
         return pl.lit(pl.Series([value], dtype=type_.to_polars())).first()
+    if isinstance(value, Fine):
+        value = pl.Series([counted(value)])
     if isinstance(value, pl.Series):
         return pl.lit(value.cast(type_.to_polars())).first()
     return pl.lit(value, dtype=type_.to_polars())

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ddcli.expressions.nanoseconds import Fine, counted
 from ddcli.expressions.types import FLOATS, INTEGERS
 
 if TYPE_CHECKING:
@@ -87,29 +88,37 @@ def _date(value: Any, _: Type) -> date:
     return value
 
 
-def _datetime(value: Any, column: Type) -> datetime:
-    """Return a moment; without a zone it is in UTC where the type has one, as in text, and a date is its first moment."""
+def _datetime(value: Any, column: Type) -> datetime | int:
+    """Return a moment; without a zone it is in UTC where the type has one, as in text, and a date is its first moment. One of nanoseconds is their number."""
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)  # noqa: DTZ001  # as naive as the date is
-    if not isinstance(value, datetime) or (column.unit == "ms" and value.microsecond % 1000):
+    if not isinstance(value, datetime) or _is_finer(value, column):
         raise UnlikeError
+    if column.zone is None and value.tzinfo is not None:
+        raise UnlikeError
+    if column.unit == "ns":
+        return counted(value)
     if column.zone is not None:
         return value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    if value.tzinfo is not None:
-        raise UnlikeError
     return value
 
 
-def _time(value: Any, _: Type) -> time:
+def _time(value: Any, _: Type) -> int:
     if not isinstance(value, time) or value.tzinfo is not None:
         raise UnlikeError
-    return value
+    return counted(value)
 
 
-def _duration(value: Any, column: Type) -> timedelta:
-    if not isinstance(value, timedelta) or (column.unit == "ms" and value.microseconds % 1000):
+def _duration(value: Any, column: Type) -> timedelta | int:
+    if not isinstance(value, timedelta) or _is_finer(value, column):
         raise UnlikeError
-    return value
+    return counted(value) if column.unit == "ns" else value
+
+
+def _is_finer(value: datetime | timedelta, column: Type) -> bool:
+    """Return whether a value has digits that its column lacks."""
+    digits = value.microseconds if isinstance(value, timedelta) else value.microsecond
+    return (column.unit == "ms" and digits % 1000 > 0) or (column.unit != "ns" and isinstance(value, Fine))
 
 
 def _decimal(value: Any, _: Type) -> Decimal | float:

@@ -15,6 +15,8 @@ from ddcli.circuit.trial import as_of, closed
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.lanes import decode_records
 from ddcli.errors import InputError, SpecError
+from ddcli.expressions.nanoseconds import Fine, to_values
+from ddcli.expressions.python_values import to_series
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import FilterStep
 from ddcli.plan.test_steps import DIFF, Expected, expected_beside
@@ -176,7 +178,9 @@ class Seen:
                 raise SpecError(f"there is no column '{unknown[0]}'", span=expected.file.span, hint=hint)
             frame = tables.collect([path], list(found))
             kinds = {name: (schema | beside)[name] for name in found}
-            frame = pl.DataFrame([tables.fit([path], frame[name], kind) for name, kind in kinds.items()])
+            columns_read = {
+                name: to_values(tables.fit([path], frame[name], kind), kind) for name, kind in kinds.items()
+            }
         except InputError as error:
             raise SpecError(error.problem, span=expected.file.span, hint=error.hint) from error
         columns = tuple(name for name in schema if name in found)
@@ -188,7 +192,7 @@ class Seen:
                 tuple(row[name] for name in times) if times else None,
                 expected.span,
             )
-            for row in frame.iter_rows(named=True)
+            for row in (dict(zip(found, values, strict=True)) for values in zip(*columns_read.values(), strict=True))
         )
         return Expected(columns, rows, expected.span)
 
@@ -196,9 +200,7 @@ class Seen:
 def physical(time: Sequence[Any], subject: Subject) -> tuple[int, ...]:
     """Return a time's coordinates as the integers that the engine has."""
     pairs = zip(time, subject.kinds, strict=True)
-    return tuple(
-        int(pl.Series([value], dtype=kind.to_polars()).to_physical().cast(pl.Int64).item()) for value, kind in pairs
-    )
+    return tuple(int(to_series("", [value], kind).to_physical().cast(pl.Int64).item()) for value, kind in pairs)
 
 
 def projected(collection: Counter[Record], places: Sequence[int]) -> Counter[Record]:
@@ -285,9 +287,13 @@ def sort_key(record: Record) -> list[tuple[bool, str, Any]]:
     """Return what records are shown in the order of: nulls last, values of one type by size."""
     numbers = (int, float, Decimal)
     return [
-        (value is None, "" if isinstance(value, numbers) else type(value).__name__, 0 if value is None else value)
+        (value is None, "" if isinstance(value, numbers) else _class_of(value).__name__, 0 if value is None else value)
         for value in (str(each) if isinstance(each, Fields) else each for each in record)
     ]
+
+
+def _class_of(value: Any) -> type:
+    return value.plain_class if isinstance(value, Fine) else type(value)
 
 
 # --- what is always expected --------------------------------------------------------------------------------------
@@ -333,7 +339,7 @@ def _false(each: Expectation, schema: Schema, records: Sequence[Record]) -> list
     assert each.always is not None
     frame = pl.DataFrame(
         [
-            pl.Series(name, [_plain(record[at]) for record in records], kind.to_polars())
+            to_series(name, [_plain(record[at]) for record in records], kind)
             for at, (name, kind) in enumerate(schema.items())
         ]
     )

@@ -15,6 +15,7 @@ from ddcli.circuit.trial import closed
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import LEAST, Frontier, box, join
 from ddcli.errors import DdError, SpecError
+from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Type
 from ddcli.pipeline_tests.expectation import physical
 from ddcli.plan.test_steps import DIFF, file_columns
@@ -130,7 +131,7 @@ class Material:
         diff = self._format(name).diff
         frame = pl.DataFrame(
             [
-                pl.Series(column, [row.get(column, 1 if column == diff else None) for row in rows], _dtype(kind))
+                to_series(column, [row.get(column, 1 if column == diff else None) for row in rows], _type(kind))
                 for column, kind in columns.items()
             ]
         )
@@ -194,7 +195,5 @@ class Material:
             self.facts[name].truncations += reader.truncations(None, ())
 
 
-def _dtype(kind: Type | dict[str, Type]) -> pl.DataType:
-    if isinstance(kind, Type):
-        return kind.to_polars()
-    return pl.Struct({name: inner.to_polars() for name, inner in kind.items()})
+def _type(kind: Type | dict[str, Type]) -> Type:
+    return kind if isinstance(kind, Type) else Type("struct", True, fields=tuple(kind.items()))

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from ddcli.errors import SpecError
 from ddcli.expressions.casts import FLOAT32_END
 from ddcli.expressions.coerce import fits_decimal, rescaled
+from ddcli.expressions.nanoseconds import finer
 from ddcli.expressions.years import counted, within
 from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
@@ -33,6 +34,8 @@ WRITTEN = {
 NUMBERS = ("int", "float")
 FRACTION = re.compile(r"[.,](\d+)")
 """The digits of a second behind its point, in a time of day, a timestamp or a length of time."""
+DIGITS = {"ms": 3, "us": 6, "ns": 9}
+"""Digits of a second behind its point."""
 INFINITE = ("NaN", "Infinity", "-Infinity")
 """Floats that every command writes as these texts."""
 
@@ -136,11 +139,10 @@ def _read_text(node: Scalar, kind: Type) -> Any:
         case "date":
             return dt.date.fromisoformat(text)
         case "time":
-            _check_digits(text, "us")
             clock = dt.time.fromisoformat(text)
             if clock.tzinfo is not None:
                 raise ValueError(text)
-            return clock
+            return finer(clock, _nanoseconds(text, "ns"))
         case "datetime":
             return _moment(text, kind)
         case "duration":
@@ -148,29 +150,33 @@ def _read_text(node: Scalar, kind: Type) -> Any:
     raise ValueError(text)
 
 
-def _check_digits(text: str, unit: str) -> None:
-    """Raise ValueError if a second has digits that the column lacks, or beyond microseconds, which Python would cut."""
+def _nanoseconds(text: str, unit: str) -> int:
+    """Return the nanoseconds of a second beyond its microseconds, which Python cuts. Raises ValueError if it has digits that the column lacks."""
     fraction = FRACTION.search(text)
-    if fraction and fraction[1][3 if unit == "ms" else 6 :].strip("0"):
+    if fraction is None:
+        return 0
+    if fraction[1][DIGITS[unit] :].strip("0"):
         raise ValueError(text)
+    return int(fraction[1][6:9].ljust(3, "0"))
 
 
-def _moment(text: str, kind: Type) -> dt.datetime:
+def _moment(text: str, kind: Type) -> Any:
     """Return a timestamp. One with a zone is in UTC unless it has an offset, as `--until` reads it."""
-    _check_digits(text, kind.unit or "us")
+    more = _nanoseconds(text, kind.unit or "us")
     moment = dt.datetime.fromisoformat(text)
     instant = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
     if not within(instant, kind):
         raise ValueError(text)
-    return instant.replace(tzinfo=None) if kind.zone is None else instant.astimezone(ZoneInfo(kind.zone))
+    return finer(instant.replace(tzinfo=None) if kind.zone is None else instant.astimezone(ZoneInfo(kind.zone)), more)
 
 
-def _duration(text: str, kind: Type) -> dt.timedelta:
+def _duration(text: str, kind: Type) -> Any:
     """Return a length of time, [days ]hours:minutes:seconds."""
-    _check_digits(text, kind.unit or "us")
+    more = _nanoseconds(text, kind.unit or "us")
     days, _, clock = text.rpartition(" ")
     hours, minutes, seconds = clock.split(":")
-    length = dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=float(seconds))
-    if not -(2**63) <= counted(length, kind) < 2**63:
+    cut = float(FRACTION.sub(lambda found: found[0][: 1 + DIGITS["us"]], seconds))
+    length = dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=cut)
+    if not -(2**63) <= counted(length, kind) < 2**63 - more:
         raise ValueError(text)
-    return length
+    return finer(length, more)

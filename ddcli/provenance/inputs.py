@@ -13,6 +13,8 @@ import polars as pl
 from ddcli.dataclass import dataclass, frozen
 from ddcli.driver.whole_inputs import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
+from ddcli.expressions.lower import literal
+from ddcli.expressions.nanoseconds import Fine
 from ddcli.sources.arrangement_input import SharedReader
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.trial import Matrix
     from ddcli.engine.times import Frontier, Time
+    from ddcli.expressions.types import Schema, Type
     from ddcli.plan import logical
     from ddcli.provenance.restriction import Restrictions
     from ddcli.store.log.rows import Rows
@@ -45,7 +48,7 @@ class Inputs(WholeInputs):
 
     def _read(self, name: str, source: logical.Source, upper: Frontier, restrictions: Restrictions) -> Matrix:
         alternatives = restrictions.alternatives(name)
-        return self.matrix(name, Layout(source.schema), upper, lambda rows: _kept(rows, alternatives))
+        return self.matrix(name, Layout(source.schema), upper, lambda rows: _kept(rows, alternatives, source.schema))
 
     def places(self, name: str, source: logical.Source, wanted: Matrix) -> dict[bytes, list[Where]]:
         """Return where some updates of an input are written, by the bytes of their rows: one that is written twice is in two places."""
@@ -88,11 +91,16 @@ def _where(place: str, path: Path, row: int) -> Where:
     return Where(_near(place), row if place == str(path) else None)
 
 
-def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None) -> Rows:
+def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None, schema: Schema) -> Rows:
     """Return the rows that are one of the alternatives, or all."""
     if alternatives is None:
         return rows
     each = [
-        reduce(and_, (pl.col(name).eq_missing(pl.lit(value)) for name, value in one.items())) for one in alternatives
+        reduce(and_, (pl.col(name).eq_missing(_literal(value, schema[name])) for name, value in one.items()))
+        for one in alternatives
     ]
     return rows.chosen(rows.frame.select(reduce(or_, each, pl.lit(value=False))).to_series())
+
+
+def _literal(value: Any, kind: Type) -> pl.Expr:
+    return literal(value, kind) if isinstance(value, Fine) else pl.lit(value)

@@ -250,6 +250,7 @@ class Tracer:
             if len(kept) < len(group):
                 return None
             found = values.frame["$value"]
+            found = found.to_physical() if found.dtype.is_temporal() else found  # Python would cut nanoseconds
             order = found.arg_sort(descending=call.function == "max", nulls_last=True).to_numpy()
             valid = [at for at in order.tolist() if there[at]]
             if not valid:

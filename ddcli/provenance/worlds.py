@@ -17,6 +17,7 @@ from ddcli.circuit.trial import Trial, as_of
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.times import Frontier, Time, box
+from ddcli.expressions.nanoseconds import to_values
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Expression, Literal
 from ddcli.expressions.types import Type
@@ -87,7 +88,7 @@ class World:
     def now(self) -> list[Any]:
         """The time in Python's values."""
         pairs = zip(self.time, self.kinds, strict=True)
-        return [pl.Series([value], dtype=pl.Int64).cast(kind.to_polars()).item() for value, kind in pairs]
+        return [to_values(pl.Series([value], dtype=pl.Int64).cast(kind.to_polars()), kind)[0] for value, kind in pairs]
 
     def contents(self, node: Node) -> Contents:
         """Return what a node's collection holds."""

@@ -9,6 +9,7 @@ import pytest
 
 from ddcli.api import Dataflow
 from ddcli.errors import InputError, UsageError
+from ddcli.expressions.nanoseconds import finer
 
 
 def test_matrices_of_integers_go_in_at_once(people):
@@ -43,6 +44,9 @@ VALUES = {
     "int64": [-(2**63), 0, 2**63 - 1, None],
     "uint64": [0, 2**64 - 1, None],
     "int8": [-128, 127, None],
+    "datetime[ns]": [*(finer(dt.datetime.fromisoformat("1969-12-31 23:59"), at) for at in (0, 1, 999)), None],
+    "time": [*(finer(dt.time(1, 2, 3, 4), at) for at in (0, 1, 999)), None],
+    "duration[ns]": [*(finer(dt.timedelta(microseconds=-1), at) for at in (0, 1, 999)), None],
     "float64": [-1.5, 0.0, float("inf"), None],
     "bool": [True, False, None],
     "date": [dt.date(1, 1, 1), dt.date(2013, 1, 31), None],

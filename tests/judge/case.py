@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.expressions.python_values import to_series
 from ddcli.expressions.types import Schema, Type, parse_type
 from tests.judge.frontiers import BEGINNING, Frontier, both, box, either
-from tests.reference.values import time_value
+from tests.reference.values import plain, time_value
 from tests.yaml_text import read_yaml
 
 if TYPE_CHECKING:
@@ -137,9 +138,7 @@ def write_file(case: Case, file: Arrival, path: Path) -> None:
     schema = case.schema(file.input)
     columns = {}
     for at, (name, kind) in enumerate(schema.items()):
-        columns[name] = pl.Series(
-            name, [record[at] for record, _, _ in file.updates], dtype=kind.to_polars(), strict=True
-        )
+        columns[name] = to_series(name, [plain(record[at]) for record, _, _ in file.updates], kind)
     for at, name in enumerate(case.times):
         times = pl.Series(name, [time[at] for _, time, _ in file.updates], dtype=pl.Int64)
         columns[name] = physical(times, case.time_types[at]).cast(case.time_types[at].to_polars())

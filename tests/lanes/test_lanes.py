@@ -5,6 +5,7 @@ The strategies draw from small domains that collide and from the ends of each ra
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import math
 from decimal import Decimal
@@ -23,6 +24,7 @@ from ddcli.engine.columns import NULL, NullInRequired
 from ddcli.engine.lanes import Columns, Layout, decode, decode_records, encode, encode_records
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
+from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.expressions.years import PER_DAY, limits
 from tests.draws import many
@@ -279,7 +281,7 @@ def test_a_record_without_columns_keeps_its_rows() -> None:
     assert decode(np.empty((3, 2), np.int64), Layout({}), Pool(SECRET)).height == 3
 
 
-# Python's own times end at microseconds and at the year 9999; see the next test.
+# Python's own times end at microseconds; see the next tests.
 PLAIN = [column for column in TYPES if column.kind not in ("time", "datetime", "duration")]
 
 
@@ -294,6 +296,52 @@ def test_records_and_frames_have_the_same_lanes(typed) -> None:
     found = decode_records(np.column_stack([matrix, matrix[:, :0]]), layout, pool)
     assert repr(found).replace("-0.0", "0.0") == repr(records).replace("-0.0", "0.0")
     assert encode_records(records, layout, pool).tolist() == matrix.tolist()
+
+
+NEAR = [0, 1, 2, 999, 1000, 1001, 1999, 86_399_999_999, 10**18]
+"""Counts of a type's units: of nanoseconds several are in one microsecond, of all units none is beyond Python's years."""
+TIMED = [column for column in TYPES if column.kind in ("time", "datetime", "duration")]
+TIMED += [Type("list", inner=column.or_null()) for column in TIMED]
+TIMED += [Type("struct", fields=(("a", column.or_null()), ("b", Type("int64", True)))) for column in TIMED]
+
+
+@st.composite
+def counts(draw, column: Type) -> Any:
+    """Draw a value of a type as the integers that polars takes for it."""
+    if draw(st.integers(0, 5)) == 0 and column.nullable:
+        return None
+    if column.inner:
+        return draw(st.lists(counts(column.inner), max_size=3))
+    if column.fields:
+        return {name: draw(counts(kind)) for name, kind in column.fields}
+    count = draw(st.sampled_from(NEAR))
+    count = (
+        count % (86_400 * 10**9) if column.kind == "time" else count // {"ms": 10**5, "us": 10**3}.get(column.unit, 1)
+    )
+    return -count if column.kind in ("datetime", "duration") and draw(st.booleans()) else count
+
+
+@given(st.sampled_from(TIMED).flatmap(lambda column: st.tuples(st.just(column), st.lists(counts(column), max_size=4))))
+def test_times_go_there_and_back(drawn) -> None:
+    """A record has all digits of its times, written as a frame has them, and two are equal and in order as their counts are."""
+    column, values = drawn
+    pool, layout = Pool(SECRET), Layout({"t": column})
+    frame = pl.DataFrame([pl.Series("t", values, dtype=column.to_polars())])
+    matrix = encode(frame, layout, pool)
+    records = decode_records(matrix, layout, pool)
+    assert encode_records(records, layout, pool).tolist() == matrix.tolist()
+    assert [record == other for (record,) in records for (other,) in records] == [
+        a == b for a in values for b in values
+    ]
+    if column.inner or column.fields:
+        return
+    assert [record < other for (record,) in records for (other,) in records] == [a < b for a in values for b in values]
+    for (record,), text in zip(records, frame["t"].to_list(), strict=True):
+        assert copy.copy(record) == record
+        assert len({record, text}) == 1 + isinstance(record, Fine)
+    if column.kind == "datetime" and column.unit == "ns":
+        shown = [str(record).partition("+")[0].ljust(20, ".").ljust(29, "0") for (record,) in records]
+        assert shown == frame["t"].dt.strftime("%Y-%m-%d %H:%M:%S.%9f").to_list()
 
 
 def test_records_of_times_are_encoded() -> None:

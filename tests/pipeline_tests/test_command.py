@@ -179,6 +179,38 @@ def test_rows_in_files(shop, monkeypatch):
     )
 
 
+CLOCKS = """\
+dd: 1
+name: clocks
+inputs:
+  seen: {path: seen/, columns: {k: int64, at: "datetime[ns]", time: int64}}
+outputs: {seen: out/}
+tests:
+"""
+
+
+@pytest.mark.parametrize("digits", ["", "000", "001", "999"])
+@pytest.mark.parametrize("way", ["contents", "changes", "file", "unique", "accepted", "always"])
+def test_values_within_a_microsecond_are_not_the_same(shop, way, digits):
+    """A row is expected with all its digits: one that is cut, or another one of its microsecond, is not the row that is there."""
+    moment, other = "2024-01-01 00:00:00.123456001", f"2024-01-01 00:00:00.123456{digits}"
+    shop.write("expected.csv", f"k,at\n1,{other}\n1,2024-01-01 00:00:00.123456002\n")
+    rows = f"{{k: 1, at: '{other}'}}, {{k: 1, at: '2024-01-01 00:00:00.123456002'}}"
+    expected = {
+        "contents": f"contents: [{rows}]",
+        "changes": f"changes: [{rows}]",
+        "file": "contents: expected.csv",
+        "unique": "unique: [k, at]",
+        "accepted": f"accepted: {{at: ['{other}', '2024-01-01 00:00:00.123456002']}}",
+        "always": f"always: \"at in ('{other}', '2024-01-01 00:00:00.123456002')\"",
+    }[way]
+    given = f"[{{k: 1, at: '{moment}'}}, {{k: 1, at: '2024-01-01 00:00:00.123456002'}}]"
+    report = found(
+        shop, f"  - {{name: t, given: {{seen: {given}}}, expect: {{collection: seen, {expected}}}}}\n", head=CLOCKS
+    )
+    assert report["passed"] == (digits == "001" or way == "unique"), problems(report)
+
+
 STANDING = "  - expect: {collection: totals, unique: [region], not_null: [amount], accepted: {region: [north, south]}, always: n < 3, non_negative: true}\n"
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ddcli.errors import Span, SpecError, Text, UsageError
 from ddcli.expressions.lower import Lowering
+from ddcli.expressions.python_values import to_series
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import parse_type
 from ddcli.plan.literals import read_value
@@ -19,6 +20,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64")
 DECIMALS = ("decimal(5, 2)", "decimal(38, 0)", "decimal(38, 38)", "decimal(20, 4)")
 FLOATS = ("float32", "float64")
 MOMENTS = ("datetime[ms]", "datetime[us]", "datetime[ns]", "datetime[us, UTC]", "datetime[ns, UTC]")
+DIGITS = {"ms": 3, "us": 6, "ns": 9}
 YEARS = ("0000", "0001", "1600", "1677", "1678", "1970", "2024", "2261", "2262", "2263", "9999")
 
 
@@ -33,7 +35,7 @@ def series(text, kind):
         value = read_value(scalar(text, kind), kind, "'v'")
     except SpecError:
         return None
-    return pl.Series("v", [value], kind.to_polars(), strict=True)
+    return to_series("v", [value], kind)
 
 
 def cast(texts, kind):
@@ -59,10 +61,15 @@ def moment(draw):
     return text
 
 
-@pytest.mark.parametrize("kind", [*INTEGERS, *DECIMALS, *FLOATS, *MOMENTS])
+def clock(draw):
+    return moment(draw).partition(" ")[2]
+
+
+@pytest.mark.parametrize("kind", [*INTEGERS, *DECIMALS, *FLOATS, *MOMENTS, "time"])
 def test_a_value_is_what_a_cast_of_its_text_holds_or_is_refused(kind):
     draw, type_ = chance(kind), parse_type(kind)
-    texts = [(moment if type_.kind == "datetime" else number)(draw) for _ in range(many(2000))]
+    written = {"datetime": moment, "time": clock}.get(type_.kind, number)
+    texts = [written(draw) for _ in range(many(2000))]
     taken = 0
     for text, wanted in zip(texts, cast(texts, type_), strict=True):
         found = series(text, type_)
@@ -75,13 +82,27 @@ def test_a_value_is_what_a_cast_of_its_text_holds_or_is_refused(kind):
 
 
 def beyond(text, type_):
-    """Return whether the text has digits that the column has not, or Python has not, or is no number of the type."""
+    """Return whether the text has digits that the column has not, or is no number of the type."""
     fraction = text.partition(".")[2].rstrip("0")
     if type_.kind == "decimal":
         return len(fraction) > type_.scale
     if type_.kind == "datetime":
-        return len(fraction) > (3 if type_.unit == "ms" else 6)
+        return len(fraction) > DIGITS[type_.unit]
     return type_.is_integer and "." in text
+
+
+@pytest.mark.parametrize("unit", DIGITS)
+@pytest.mark.parametrize("days", ["", "3 ", "-1 "])
+def test_a_length_of_time_has_the_digits_of_its_type(unit, days):
+    seconds = int(days or 0) * 86_400 + 3600 + 2 * 60 + 3
+    for digits in ("", ".9", ".999", ".000001", ".999999999", ".000000501", ".123456789", ".1234567890"):
+        found = series(f"{days}01:02:03{digits}", parse_type(f"duration[{unit}]"))
+        fraction = digits[1:].rstrip("0")
+        if len(fraction) > DIGITS[unit]:
+            assert found is None, digits
+        else:
+            wanted = seconds * 10 ** DIGITS[unit] + int(fraction.ljust(DIGITS[unit], "0"))
+            assert found.to_physical().to_list() == [wanted], digits
 
 
 def test_numbers_beyond_a_type_are_refused():

@@ -5,6 +5,7 @@ The reference is run over nothing but the updates of an explanation: that the co
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import tempfile
 from collections import Counter, deque
@@ -18,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, decode_records
+from ddcli.expressions.nanoseconds import finer
+from ddcli.expressions.types import parse_type
 from ddcli.job.request import read_request
 from ddcli.plan.logical import sources
 from ddcli.provenance.absence import Absence
@@ -230,6 +233,68 @@ def test_a_witness_of_a_positive_pipeline_is_minimal(operators, seed):
                 for at in range(len(rows)):
                     less, _ = given_by(case, question, explained, "c", without=(name, at))
                     assert less != count, f"{record} is there without {rows[at]} of {name}, too: {updates}"
+
+
+TIMED = [
+    "filter: k > 0",
+    "project: [k, at]",
+    "extend: {later: at}",
+    "distinct",
+    "distinct",
+    "join: {with: q, 'on': [at], as: other}",
+    "semijoin: {with: r, 'on': [at]}",
+    "antijoin: {with: r, 'on': [at, k]}",
+    "asof_join: {with: {from: q, apply: [{map: {k: k, at: at, of: k}}]}, 'on': [k], at: at, as: near}",
+    "concat: w",
+    "reduce: {by: [k], at: max(at)}",
+    "reduce: {by: [at], k: count(*)}",
+    "reduce: {by: [k], at: min(at), n: count(*)}",
+    "top_k: {by: [k], k: 1, order_by: [at]}",
+]
+
+
+@pytest.mark.parametrize("kind", ["datetime[ns]", "time", "duration[ns]"])
+@SEARCH
+@given(st.data())
+def test_values_within_a_microsecond_are_told_apart(kind, data):
+    """Records that differ in nanoseconds alone: each is found by its values, and explained by its own rows, by the reference as well."""
+    whole, nothing = parse_type(kind), dt.timedelta(microseconds=2)
+    plain = {
+        "datetime": dt.datetime.fromisoformat("2024-01-01") + nothing,
+        "time": dt.time(1, 2, 3, 4),
+        "duration": -nothing,
+    }[whole.kind]
+    apply, joined = [], 0
+    for operator in data.draw(st.lists(st.sampled_from(TIMED), min_size=1, max_size=3)):
+        if ("asof" in operator and whole.kind != "datetime") or (joined and "join" in operator.partition(":")[0]):
+            continue
+        joined += "as:" in operator
+        apply += yaml.safe_load(f"- {operator}")
+        if operator.startswith(("extend", "join", "asof", "reduce")):
+            apply += [{"map": {"k": "k", "at": "at"}}]
+    inputs = {name: {"path": f"in/{name}/", "columns": {"k": "int64", "at": kind}} for name in "pqrw"}
+    tree = {
+        "dd": 1,
+        "name": "j",
+        "inputs": inputs,
+        "collections": {"c": {"from": "p", "apply": apply or ["distinct"]}},
+        "outputs": {"c": "out/"},
+    }
+    rows = st.tuples(st.integers(0, 2), st.sampled_from([finer(plain, each) for each in (0, 1, 999)]))
+    updates = st.lists(st.tuples(rows, st.just((1,)), st.sampled_from([1, 1, 2])), max_size=6)
+    files = tuple(Arrival(name, tuple(data.draw(updates))) for name in "pqrw")
+    case = Case(yaml.safe_dump(tree, sort_keys=False), (Run(files),))
+    meant = Meaning(case).at((1,))[0]["c"]
+    with tempfile.TemporaryDirectory() as folder:
+        if not any(file.updates for file in files):
+            return
+        found = opened(case, folder)
+        seen = {}
+        for record, count, question, explained in explanations(case, found, "c", (1,), keyed=True, most=100):
+            seen[canonical(record)] = count
+            assert explained.checked
+            assert given_by(case, question, explained, "c")[0] == count
+        assert seen == {record: count for record, count in meant.items() if count}
 
 
 @pytest.mark.parametrize("seed", range(2))
