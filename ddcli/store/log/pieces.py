@@ -109,7 +109,12 @@ def _repeat(updates: Columns) -> bool:
     """Return whether most updates are there more than once, as some of them look."""
     if len(updates.tail) <= SAMPLE:
         return False
-    rows = np.arange(0, len(updates.tail), len(updates.tail) // SAMPLE)
+    step = len(updates.tail) // SAMPLE
+    for column in updates.frame:  # mostly one shows that they don't, in a twentieth of the time that all take
+        values = column.gather_every(step)
+        if not values.dtype.is_nested() and 2 * values.n_unique() >= len(values):
+            return False
+    rows = np.arange(0, len(updates.tail), step)
     some = updates._replace(frame=updates.frame[rows], tail=updates.tail[rows]).matrix()
     lanes = some.shape[1]
     # That is `np.unique`, which imports masked arrays.
