@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddcli.engine import kernels
 from ddcli.engine.columns import POOLED, NullInRequired, check_column, decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
@@ -37,7 +38,7 @@ EXACT = frozenset({*INTEGERS, "bool", "date", "time", "datetime", "duration", "d
 MANY = 1 << 10
 """Rows from which on a kernel turns lanes into columns."""
 BLOCK = 1 << 16
-"""Rows encoded together, so that a row's lanes are in cache until the last of them is written."""
+"""Rows encoded together: their columns are near the processor until the last of them is written."""
 
 
 class Layout:
@@ -72,7 +73,7 @@ class Layout:
 
 
 def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = None, at: int = 0) -> Lanes:
-    """Write the layout's columns of a frame into lanes [at, at + width) of `out`, or of a fresh matrix; return it.
+    """Write the layout's columns of a frame into lanes [at, at + width) of `out`, C-contiguous, or of a fresh matrix; return it.
 
     Other columns of the frame are ignored. A column's dtype must be that of its type: the caller casts.
     Raises NullInRequired with the column and its first row.
@@ -81,26 +82,31 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
         out = np.empty((frame.height, at + layout.width), np.int64)
     assert len(out) == frame.height, f"{len(out)} rows of room for {frame.height}"
 
-    def write(rows: slice, values: pl.Series, kind: Type, lanes: range) -> None:
-        encode_column(values, kind, pool, out[rows, at + lanes.start : at + lanes.stop])
+    columns = np.empty((layout.width, min(frame.height, BLOCK)), np.int64)
+
+    def write(start: int, block: pl.DataFrame) -> None:
+        # First each column by itself, then row by row: else each value would go to a line of memory that has left the cache since the one before.
+        for name, column in layout.schema.items():
+            lanes = layout.lanes(name)
+            encode_column(block.get_column(name), column, pool, columns[lanes.start : lanes.stop, : block.height].T)
+        kernels.put_columns(columns, out[start : start + BLOCK], at)
 
     _each_block(frame, layout, write)
     return out
 
 
-def _each_block(frame: pl.DataFrame, layout: Layout, do: Callable[[slice, pl.Series, Type, range], object]) -> None:
-    """Apply `do` to a layout's columns of a frame by blocks of rows; the error for a refused null has its row in the whole frame."""
+def _each_block(frame: pl.DataFrame, layout: Layout, do: Callable[[int, pl.DataFrame], None]) -> None:
+    """Apply `do` to blocks of a frame with a layout's columns, each with its first row; the error for a refused null has its row in the whole frame."""
     dtypes = frame.schema  # read once: each access builds it from all columns
     for name, column in layout.schema.items():
         dtype = dtypes[name]
         assert dtype == column.to_polars(), f"column '{name}' is {dtype}, not {column}"
     for start in range(0, frame.height, BLOCK):
         block = frame if frame.height <= BLOCK else frame.slice(start, BLOCK)
-        for name, column in layout.schema.items():
-            try:
-                do(slice(start, start + BLOCK), block.get_column(name), column, layout.lanes(name))
-            except NullInRequired as error:
-                raise NullInRequired(error.column, error.row + start, error.what) from None
+        try:
+            do(start, block)
+        except NullInRequired as error:
+            raise NullInRequired(error.column, error.row + start, error.what) from None
 
 
 def decode(
@@ -123,8 +129,6 @@ def decode(
     unknown = [each for each in wanted if (at + each[2].start, each[1]) not in found]
     turned = None
     if len(matrix) >= MANY and matrix.flags.c_contiguous:
-        from ddcli.engine import kernels
-
         # Otherwise each column would be read from the whole matrix, more than once where there may be nulls.
         turned = kernels.turned(matrix, [at + lane for _, _, lanes in unknown for lane in lanes])
     first = 0
@@ -154,7 +158,12 @@ class Columns(NamedTuple):
 
     def check(self) -> None:
         """Raise the errors of `encode` for values without a representation in lanes: so a row is refused even where a later operator drops it."""
-        _each_block(self.frame, self.layout, lambda _rows, values, kind, _lanes: check_column(values, kind))
+
+        def check(_start: int, block: pl.DataFrame) -> None:
+            for name, column in self.layout.schema.items():
+                check_column(block.get_column(name), column)
+
+        _each_block(self.frame, self.layout, check)
 
     def decoded(self, names: Sequence[str]) -> pl.DataFrame:
         """Return columns as `decode` would return them from the lanes."""
@@ -183,7 +192,7 @@ class Columns(NamedTuple):
         width = self.layout.width
         matrix = room(self.frame.height, width + self.tail.shape[1])
         encode(self.frame, self.layout, self.pool, matrix)
-        matrix[:, width:] = self.tail
+        kernels.put_rows(self.tail, matrix, width)
         return matrix
 
 

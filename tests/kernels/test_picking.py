@@ -47,6 +47,36 @@ def test_take_picks_rows(m, lanes, data):
     assert result.shape == (len(rows), len(lanes))
 
 
+@given(matrices(3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.data())
+def test_columns_and_rows_are_put_beside_lanes(m, before, after, more, data):
+    """All rows or some, from any lane on; other lanes stay, and what columns have beyond the rows is left."""
+    rows = data.draw(st.none() | st.lists(st.integers(0, len(m) - 1), max_size=8) if len(m) else st.none())
+    wanted = m if rows is None else m[rows]
+    columns = np.full((3, len(wanted) + more), 7)
+    columns[:, : len(wanted)] = wanted.T
+    for put in (
+        lambda out: kernels.put_columns(columns, out, before),
+        lambda out: kernels.put_rows(m, out, before, None if rows is None else np.array(rows, np.int64)),
+    ):
+        out = np.full((len(wanted), before + 3 + after), -5)
+        put(out)
+        assert out[:, before : before + 3].tolist() == wanted.tolist()
+        assert (np.delete(out, range(before, before + 3), axis=1) == -5).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 2)])
+def test_what_does_not_fit_is_not_put(shape):
+    """Lanes or rows that do not exist; a row is not read either that does not."""
+    m, out = np.zeros((3, 2), np.int64), np.zeros(shape, np.int64)
+    with pytest.raises(ValueError, match="lanes"):
+        kernels.put_rows(m, out, 2 if len(out) == len(m) else 0)
+    with pytest.raises(ValueError, match="lanes"):
+        kernels.put_columns(np.ascontiguousarray(m[: len(out) - 1].T), out)
+    for row in (-1, 3):
+        with pytest.raises(ValueError, match="rows"):
+            kernels.put_rows(m, out, 0, np.array([0, 1, row][-len(out) :]))
+
+
 @given(matrices(3), st.lists(st.integers(0, 2), min_size=1, max_size=4), st.data())
 def test_numbers_are_added_to_lanes_elsewhere_or_where_they_are(m, lanes, data):
     """A sum that leaves 64 bits leaves everything as it was."""

@@ -159,6 +159,44 @@ def turn_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     return 0
 
 
+@kernel("MMi")
+def put_lanes(columns: np.ndarray, out: np.ndarray, at: int) -> int:
+    """Copy the beginning of each row of `columns` to a lane of `out`, from lane `at` on; return -1 if that has no such lanes, or more rows."""
+    if not (0 <= at <= out.shape[1] - columns.shape[0] and out.shape[0] <= columns.shape[1]):
+        return -1
+    for start in range(0, out.shape[0], TURNED):
+        end = min(start + TURNED, out.shape[0])
+        for c in range(columns.shape[0]):
+            for i in range(start, end):
+                out[i, at + c] = columns[c, i]
+    return 0
+
+
+@kernel("MMi")
+def put_all(m: np.ndarray, out: np.ndarray, at: int) -> int:
+    """Copy every row to the lanes of a row of `out` from lane `at` on; return -1 if that has other rows, or no such lanes."""
+    if not (0 <= at <= out.shape[1] - m.shape[1] and m.shape[0] == out.shape[0]):
+        return -1
+    for i in range(out.shape[0]):
+        for c in range(m.shape[1]):
+            out[i, at + c] = m[i, c]
+    return 0
+
+
+@kernel("MVMi")
+def put_some(m: np.ndarray, rows: np.ndarray, out: np.ndarray, at: int) -> int:
+    """Copy the given rows as `put_all` does; return -1 also if a row does not exist."""
+    if not (0 <= at <= out.shape[1] - m.shape[1] and rows.size == out.shape[0]):
+        return -1
+    for i in range(out.shape[0]):
+        r = rows[i]
+        if not 0 <= r < m.shape[0]:
+            return -1
+        for c in range(m.shape[1]):
+            out[i, at + c] = m[r, c]
+    return 0
+
+
 @kernel("MVVM")
 def add_to_lanes(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, out: np.ndarray) -> int:
     """Copy the given lanes of every row, a number added to each; return -1 if a lane does not exist, -2 if a sum overflows 64 bits."""
@@ -352,6 +390,31 @@ def turned(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     if turn_lanes(m, np.array(lanes, np.int64), out) < 0:
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
     return out
+
+
+def put_columns(columns: np.ndarray, out: np.ndarray, at: int = 0) -> None:
+    """Write the beginning of each row of `columns` to a lane of `out`, from lane `at` on: what `turned` undoes.
+
+    >>> out = np.zeros((2, 3), np.int64)
+    >>> put_columns(np.array([[1, 2, 0], [3, 4, 0]]), out, 1)
+    >>> out.tolist()
+    [[0, 1, 3], [0, 2, 4]]
+    """
+    if put_lanes(columns, out, at) < 0:
+        raise ValueError(f"columns of shape {columns.shape} for lanes from {at} on of {out.shape}")
+
+
+def put_rows(m: np.ndarray, out: np.ndarray, at: int, rows: np.ndarray | None = None) -> None:
+    """Write every row, or the given ones, to the lanes of `out` from `at` on, row by row.
+
+    >>> out = np.zeros((2, 3), np.int64)
+    >>> put_rows(np.array([[1, 2], [3, 4], [5, 6]]), out, 1, np.array([2, 0]))
+    >>> out.tolist()
+    [[0, 5, 6], [0, 1, 2]]
+    """
+    done = put_all(m, out, at) if rows is None else put_some(m, np.ascontiguousarray(rows, np.int64), out, at)
+    if done < 0:
+        raise ValueError(f"rows of shape {m.shape}, or some of them, for lanes from {at} on of {out.shape}")
 
 
 def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, *, owned: bool = False) -> np.ndarray | None:

@@ -275,10 +275,10 @@ class Linear(Stateless):
             sound = self.sift(frame, lambda mask: given.chosen(mask).matrix())
             given = given.chosen(sound)
             found, rows, weights = self.whole.run(frame.filter(sound))
-        tail, layout = given.tail if rows is None else given.tail[rows], self.whole.layout
-        out = np.empty((len(tail), layout.width + self.tail), np.int64)
+        layout = self.whole.layout
+        out = np.empty((found.height, layout.width + self.tail), np.int64)
         encode(found, layout, self.pool, out)
-        out[:, layout.width :] = tail
+        kernels.put_rows(given.tail, out, layout.width, rows)
         return Delta(weigh(out, weights))
 
 
