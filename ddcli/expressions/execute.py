@@ -70,6 +70,8 @@ class Evaluation:
         )
         read = {c for node in computed for c in node.children if isinstance(c, Column) and c.type.kind in RANGED}
         self.ranged = sorted({column.name for column in read})
+        self._wide: tuple[dict[str, Range], Lowered] = {}, self.general
+        """What was lowered for the latest wide ranges."""
 
     def _lowered(self, ranges: dict[str, Range]) -> Lowered:
         low = Lowering(ranges)
@@ -81,14 +83,14 @@ class Evaluation:
         if self.plain:
             return frame.select(self.names)
         large = frame.height >= LARGE
-        lowered = self._lowered(self._ranges(frame)) if large and self.ranged else self.general
+        lowered = self._lowered_for(self._ranges(frame)) if large and self.ranged else self.general
         checks = lowered.checks if frame.height else []
         # polars returns one row where no expression reads a column; a column of the frame sets the height.
         height = pl.col(frame.columns[0]).alias(HEIGHT)
         whole = lowered.with_parts(frame)
 
         def select(values: list[pl.Expr]) -> pl.DataFrame:
-            if large:
+            if large and (len(lowered.values) > 1 or checks):  # which may share something
                 return whole.lazy().select(values).collect()
             # To have other threads compute a few rows takes longer than to compute them.
             return whole.select_seq(values) if frame.height < FEW else whole.select(values)
@@ -102,10 +104,29 @@ class Evaluation:
                     raise failure(whole, check)
         return found.select(self.names)
 
+    def _lowered_for(self, ranges: dict[str, Range]) -> Lowered:
+        """Return what is lowered for columns with such values. If no check is left for wider ranges, it is that of frames before, as these are the same."""
+        wide = {name: _widened(least, most) for name, (least, most) in ranges.items()}
+        known, lowered = self._wide
+        if known != wide:
+            lowered = self._lowered(wide)
+            self._wide = wide, lowered  # at once, as threads evaluate
+        return self._lowered(ranges) if lowered.checks else lowered
+
     def _ranges(self, frame: pl.DataFrame) -> dict[str, Range]:
         columns = [frame.get_column(name).to_physical() for name in self.ranged]
         least, most = ([getattr(each, end)() for each in columns] for end in ("min", "max"))
         return {name: (a, b) for name, a, b in zip(self.ranged, least, most, strict=True) if a is not None}
+
+
+def _widened(least: int, most: int) -> Range:
+    """Return the range from 0, or the power of two below it, to that above it.
+
+    >>> _widened(3, 900), _widened(-5, 7)
+    ((0, 1023), (-8, 7))
+    """
+    bits = max(least.bit_length(), most.bit_length())
+    return -(1 << bits) if least < 0 else 0, (1 << bits) - 1
 
 
 def evaluation(columns: Sequence[tuple[str, Expression]]) -> Evaluation:

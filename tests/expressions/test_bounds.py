@@ -109,6 +109,35 @@ def test_ranges_hold_every_value_and_prove_what_they_say(seed: int, monkeypatch:
     assert proved
 
 
+SIZES = [0, 1, 7, 8, 1000, 10**6, 10**9, 10**18]
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "most"), [("int64", 1000, 2**63 - 1), ("decimal(19, 0)", 10**14, 10**38 - 1)]
+)
+def test_each_frame_is_checked_by_what_it_holds(
+    kind: str, factor: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame after one that can't fail is checked where its own values can; one that fails leaves those after it alone."""
+    monkeypatch.setattr(execute, "LARGE", 1)
+    given = schema({"a": kind, "b": kind})
+    asked = evaluation([("x", parse_scalar(text(f"a * b * {factor}"), ColumnScope(given)))])
+    draw, failed = chance("frames", 0), 0
+    drawn = [([1, -1][at % 2] * draw.choice(SIZES), draw.choice(SIZES)) for at in range(40)]
+    for a, b in [(1, 7), *drawn]:
+        rows = [(a, b), (1, draw.choice([1, 2]))]
+        frame = pl.DataFrame({name: [row[at] for row in rows] for at, name in enumerate("ab")}).cast(
+            {name: column.to_polars() for name, column in given.items()}
+        )
+        if abs(factor * a * b) > most:
+            failed += 1
+            with pytest.raises(InputError, match="overflow"):
+                asked.run(frame)
+        else:
+            assert [int(x) for x in asked.run(frame)["x"]] == [factor * a * b for a, b in rows]
+    assert 0 < failed < len(drawn)
+
+
 def test_small_values_of_wide_decimals_need_no_check() -> None:
     given = schema({"a": "decimal(31, 4)", "b": "decimal(16, 2)", "c": "decimal(38, 0)"})
     ranges = {"a": (-(10**12), 10**12), "b": (0, 110), "c": (0, 10**36)}
