@@ -34,7 +34,7 @@ LEAST_ROWS = 50_000
 STREAMED = 500_000
 """Rows of new updates from which they go through memory in parts, and traces are written as soon as all have read them."""
 
-PART = 16 << 20
+PART = 24 << 20
 """Bytes of such a part, as lanes: it stays near the processor, and is read, filtered and dealt before the next one is."""
 
 MUCH = 100_000
@@ -43,7 +43,7 @@ MUCH = 100_000
 SLICE = 16
 """Slices like the one that a thread reads that the memory would hold: what is read is encoded, and dealt to several readers."""
 
-SLICED = 4 * PART
+SLICED = 64 << 20
 """Bytes of a slice, as lanes, at most: more take longer, as the system has to clear the memory."""
 
 MOST_PASSES = 1 << 12
@@ -135,7 +135,7 @@ def rows_together(rows: int, width: int, cut: Sizes, *, apart: bool = True) -> i
     Not few where rows can't be read `apart` from those before them, as in text.
 
     >>> rows_together(10_000_000, 8, Sizes(4, 4, 2)), rows_together(1_000, 8, Sizes(1, 1, 1)), rows_together(1_000, 8, Sizes(2, 2, 2))
-    (262144, None, 50000)
+    (393216, None, 50000)
     """
     if cut.most is not None:
         return cut.most
