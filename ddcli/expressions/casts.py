@@ -1,4 +1,4 @@
-"""Which casts exist, casts of constants, and the checks of constant arguments that a signature can't express."""
+"""Casts between types, casts of constants, and the checks of constant arguments that a signature can't express."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Described:
 
     @cached_property
     def differences(self) -> list[Elsewhere]:
-        """What differs from other databases."""
+        """Return its differences from other databases."""
         return differences_of(self.name)
 
     def lines(self) -> list[str]:
@@ -99,7 +99,7 @@ def catalogue() -> Iterator[Described]:
 
 
 def search(word: str) -> list[Described]:
-    """Return what a word finds: functions of this name first, then those whose name has it, then those of which something has it."""
+    """Return the functions that a word finds: functions of this name first, then those whose name contains it, then others whose entry does."""
     lowered = word.lower()
 
     def rank(each: Described) -> int:

@@ -89,7 +89,7 @@ class Checks:
         return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
 
     def guarded(self, mask: pl.Expr, number: int, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        """Return what `lower` does of a part that is reached only where `mask` is true, which `after` gave this number."""
+        """Return the result of `lower`, for a part that is reached only where `mask` is true, which `after` gave this number."""
         outer, reached = self._mask, self.reached
         self._mask = mask if outer is None else outer & mask
         self.reached = number

@@ -1,4 +1,4 @@
-"""Which types go together, and the casts that bring them there.
+"""Common types of expressions, and the casts to them.
 
 Rules. Integers of different widths meet in `int64`; `uint64` with a signed integer meets in `decimal(20, 0)`, the
 smallest type that holds both. An integer or decimal with a float meets in `float64`. A date with a timestamp meets in the

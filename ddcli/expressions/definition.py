@@ -40,7 +40,7 @@ NAMES = 100
 
 @frozen
 class Definition:
-    """What the text of a module shows of a function.
+    """A function as the text of its module shows it.
 
     `meaning` is a hash of what it does, as far as its own text shows: comments and formatting are no part of it; empty where there is no
     text. It takes `least` arguments and up to `most` (None: any number), unless it is `unseen` how many: then that says why. `keyword`
@@ -89,7 +89,7 @@ def _check_imports(module: Module, folder: str, _text: str) -> None:
 
 
 def _defined(module: Module, name: str, folder: str, seen: set[tuple[str, str]]) -> Definition:
-    """Return what a module's text, or that of those it imports the name from, shows of a function."""
+    """Return the definition of a function in a module's text, or in that of those it imports the name from."""
     if module.file is None:
         return _without_text(module, name)
     data = read(module.file)
@@ -108,7 +108,7 @@ def _defined(module: Module, name: str, folder: str, seen: set[tuple[str, str]])
 def _judged(
     statement: ast.stmt, module: Module, name: str, folder: str, seen: set[tuple[str, str]], data: bytes
 ) -> Definition:
-    """Return what the statement that binds a name shows of the function."""
+    """Return the definition of a function from the statement that binds its name."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         meaning = _meaning(data, min(node.lineno for node in (statement, *statement.decorator_list)))
         if statement.decorator_list:
@@ -157,7 +157,7 @@ def _not_bound(module: Module, tree: ast.Module, name: str) -> Definition:
 
 
 def _without_text(module: Module, name: str) -> Definition:
-    """Return what is known of a function of a compiled module: if it is imported already, as `math` is, the names that it has."""
+    """Return the definition of a function of a compiled module; its names are known only if it is imported already, as `math` is."""
     loaded = sys.modules.get(module.name)
     names = {} if module.beside or loaded is None else vars(loaded)
     if names and "__getattr__" not in names and not callable(names.get(name)):
@@ -211,7 +211,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
-    """Return what a statement assigns to a name as it is; None where it is taken apart, or nothing is."""
+    """Return the expression that a statement assigns to a name as a whole; None where it is unpacked, or nothing is assigned."""
     if isinstance(statement, ast.AnnAssign):
         return statement.value
     if isinstance(statement, ast.Assign):

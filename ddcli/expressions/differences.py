@@ -1,4 +1,4 @@
-"""What expressions mean elsewhere: a table of those that DuckDB or Spark answers differently, each with its value there."""
+"""Differences of expressions elsewhere: a table of those that DuckDB or Spark answers differently, each with its value there."""
 
 from __future__ import annotations
 

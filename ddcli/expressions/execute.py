@@ -150,7 +150,7 @@ def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
 
 
 def _shown(column: Column) -> str:
-    """Return what a person knows a column by: of one that the plan adds what it was written as, empty where nobody wrote it."""
+    """Return the name by which a person knows a column: for one that the plan adds, the text it was written as, empty where nobody wrote it."""
     if not column.name.startswith(("#", "$")):
         return column.name
     return column.span.text if column.span else ""

@@ -57,7 +57,7 @@ def steps_of(path: str) -> tuple[str | int, ...] | None:
 
 
 def part_of(text: str, steps: Sequence[str | int]) -> Any:
-    """Return what stands in a JSON text behind a path, or MISSING. Raises NoJsonError."""
+    """Return the value at a path in a JSON text, or MISSING. Raises NoJsonError."""
     found = _read(text)
     for step in steps:
         if isinstance(step, str):

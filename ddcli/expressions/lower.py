@@ -221,7 +221,7 @@ KINDS = ("logic", "number", "text", "time", "list", "struct", "json", "bits")
 
 @cache
 def lowering_of(function: str) -> Lower:
-    """Return what polars computes for a function."""
+    """Return the function that lowers a function's calls to polars. Raises KeyError."""
     for kind in KINDS:
         found: dict[str, Lower] = import_module(f"ddcli.expressions.lower_{kind}").LOWER
         if function in found:

@@ -73,7 +73,7 @@ def checked(
 
 
 def too_long(value: pl.Expr, precision: int) -> pl.Expr:
-    """Return where a 128-bit integer has more digits than a precision."""
+    """Return a mask: the 128-bit integer has more digits than a precision."""
     return (value >= wide(10**precision)) | (value <= wide(-(10**precision)))
 
 

@@ -179,7 +179,7 @@ def _translate(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def each(
     value: pl.Expr, made: Callable[[Any], str | int | None], dtype: DataType | DataTypeClass = pl.String
 ) -> pl.Expr:
-    """Return what a function of Python makes of each value that is not null."""
+    """Return the results of a Python function for each value that is not null."""
 
     def of(values: pl.Series) -> pl.Series:
         return pl.Series(values.name, [None if one is None else made(one) for one in values], dtype)

@@ -68,7 +68,7 @@ class Module:
 
 @frozen
 class Reached:
-    """What a module imports, and what these do: the first names of all that is `mentioned`, and what functions import when called.
+    """The imports of a module and of all that it imports: the first names of all that is `mentioned`, and what functions import when called.
 
     `places` are the directories in which the modules beside the pipeline are.
     """
@@ -129,7 +129,7 @@ def parse(data: bytes, file: str) -> ast.Module:
 
 
 def reached(module: Module, folder: str) -> Reached:
-    """Return what a module beside the pipeline imports, and what the modules beside it do that it imports.
+    """Return the imports of a module beside the pipeline, and those of the modules beside it that it imports.
 
     Raises SpecError where one beside it is called like a module of the environment.
     """
@@ -291,7 +291,7 @@ def _finder(folder: str) -> FileFinder:
 
 
 def _spec_in(folder: str, name: str) -> ModuleSpec | None:
-    """Return what a folder has of a name, in Python's own order. Only these few files are looked at: there may be thousands beside them."""
+    """Return the module of a name in a folder, in Python's own order. Only these few files are looked at: there may be thousands beside them."""
     last = name.rpartition(".")[2]
     if not last.isidentifier():
         return None
@@ -313,7 +313,7 @@ def _spec_in(folder: str, name: str) -> ModuleSpec | None:
 
 
 def _mode(path: str) -> int:
-    """Return what is at a path, wherever links lead; 0 where there is nothing."""
+    """Return the mode of the file at a path, through links; 0 where there is none."""
     try:
         return os.stat(path).st_mode  # noqa: PTH116 - asked a hundred times a function; making a Path takes ten times as long
     except (OSError, ValueError):
@@ -325,7 +325,7 @@ def _is_namespace(spec: ModuleSpec) -> bool:
 
 
 def _elsewhere(top: str, here: ModuleSpec | None) -> ModuleSpec | None:
-    """Return what has a name in the environment, or is imported already, and is not what is `here`, nor another pipeline's."""
+    """Return the module of a name in the environment, or one that is imported already, if it is neither `here` nor another pipeline's."""
     loaded = sys.modules.get(top)
     if loaded is not None and not any(loaded is one for each in _folders.values() for one in each.modules.values()):
         return None if _is_same(here, _file_of(loaded)) else getattr(loaded, "__spec__", None) or _loaded(top)
@@ -347,7 +347,7 @@ def _is_same(here: ModuleSpec | None, place: str | None) -> bool:
 
 
 def _loaded(name: str) -> ModuleSpec | None:
-    """Return what stands for a module that is imported already, wherever it is from: a program's own, for instance."""
+    """Return a spec for a module that is imported already, wherever it is from: a program's own, for instance."""
     module = sys.modules.get(name)
     if module is None:
         return None

@@ -150,7 +150,7 @@ def finer(value: Any, nanosecond: int) -> Any:
 
 
 def counted(value: Any) -> int:
-    """Return how many nanoseconds a value is, a timestamp's since 1970 in UTC and a time's since midnight.
+    """Return a value in nanoseconds, a timestamp's since 1970 in UTC and a time's since midnight.
 
     >>> counted(finer(dt.time(0, 0, 1), 7))
     1000000007

@@ -94,7 +94,7 @@ def check_depth(expression: Expression) -> None:
 
 
 def standing_for(function: Function, args: Sequence[Expression], span: Span | None) -> Expression:
-    """Return what a call of a function that is made of others stands for. Raises Mismatch."""
+    """Return the expression that a call of a derived function stands for. Raises Mismatch."""
     signature = parse_signature(function.signature)
     given = dict(zip((each.name for each in signature.parameters), check_arguments(signature, args), strict=False))
     return expanded(function.means, given, span)

@@ -20,7 +20,7 @@ ROW = "row"
 
 
 class MisshapenError(TypeError):
-    """What a caller around a function found wrong with its result; the message continues the function's name."""
+    """The fault that a wrapper of a function found in its result; the message continues the function's name."""
 
 
 class Foreign:

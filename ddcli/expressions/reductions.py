@@ -1,4 +1,4 @@
-"""How `round(sum(amount) / count(*), 2)` is read: aggregate calls, and an expression over their results.
+"""Expressions such as `round(sum(amount) / count(*), 2)`: aggregate calls, and an expression over their results.
 
 The columns `$0`, `$1` ... of that expression are the calls. Columns of the rows stand inside the calls only.
 """

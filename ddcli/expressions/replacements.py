@@ -1,4 +1,4 @@
-"""What to write instead of functions that other databases have and the table has not, by their names."""
+"""Replacements for functions that other databases have and the table has not, by their names."""
 
 from __future__ import annotations
 

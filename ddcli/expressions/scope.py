@@ -1,4 +1,4 @@
-"""What an expression may name, and what table functions are: all that others need of parsing without the parser."""
+"""The names that an expression may use, and table functions: all that others need of parsing without the parser."""
 
 from __future__ import annotations
 

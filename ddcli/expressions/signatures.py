@@ -1,4 +1,4 @@
-"""How a function's signature, written as text in the table, checks and converts its arguments.
+"""Signatures of functions, as text in the table: they check and convert arguments.
 
 `left(text: string, n: integer) -> string` says it all: the parameters with their kinds, `= value` for one that may be left
 out, `...` after the last when it repeats, and the result. The result is null when an argument is (and only then, unless it is
@@ -121,7 +121,7 @@ def check_arguments(signature: Signature, args: Sequence[Expression]) -> list[Ex
 
 
 def described(parameter: Parameter) -> str:
-    """Return what a parameter takes, in words."""
+    """Return the kind of argument that a parameter takes, in words."""
     kinds = {"float": "a number", "number": "a number", "integer": "an integer", "dated": "a date or timestamp"}
     kinds |= {"timed": "a time or timestamp", "moment": "a date, time or timestamp", "any": "a value"}
     return f"{kinds.get(parameter.kind, 'a ' + parameter.kind)} as `{parameter.name}`"

@@ -73,7 +73,7 @@ class Tree:
         return found
 
     def place(self, node: exp.Expr) -> Span:
-        """Return where a syntax node stands: one without a place of its own spans its parts; without those, as `null`, it is what it is in."""
+        """Return the place of a syntax node: one without its own spans its parts; one without parts, as `null`, has the place of its parent."""
         within: exp.Expr | None = node
         while within is not None and id(within) not in self._places:
             within = within.parent
@@ -120,7 +120,7 @@ def _is_set(value: object) -> bool:
 
 
 def _places(text: str, nodes: list[exp.Expr]) -> dict[int, tuple[int, int]]:
-    """Return where nodes begin and end, each spanning its parts. `nodes` has every parent before its children."""
+    """Return the begin and end of nodes, each spanning its parts. `nodes` has every parent before its children."""
     found: dict[int, tuple[int, int]] = {}
     for node in reversed(nodes):
         mark = node.meta if "start" in node.meta else None
@@ -278,7 +278,7 @@ def _last(node: object) -> object:
 
 
 def _first(node: object) -> object:
-    """Return what an operand begins with, up to a part of JSON: `j -> 'a'` of `(j -> 'a')::int64`."""
+    """Return the innermost first operand, up to a part of JSON: `j -> 'a'` of `(j -> 'a')::int64`."""
     while isinstance(node, exp.Cast | exp.Bracket):
         node = node.this
     return node
@@ -325,7 +325,7 @@ def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
 
 
 def _open_quote(text: str) -> int:
-    """Return where the quote begins that has no end."""
+    """Return the offset of the first quote that has no end."""
     open_, start = "", 0
     for offset, character in enumerate(text):
         if open_:

@@ -115,7 +115,7 @@ class Expression:
 
     @property
     def written(self) -> str:
-        """What a person wrote in its place; where nobody did, its text."""
+        """Return the text that a person wrote in its place; where nobody did, its own."""
         return (self.span.text if self.span else "") or self.text()
 
     @property

@@ -100,24 +100,24 @@ class Type:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it is of decimals whose digits 64 bits leave no room for."""
+        """Return whether its values are decimals with more digits than 64 bits hold."""
         return self.kind == "decimal" and self.precision > NARROW_DECIMAL
 
     @property
     def lanes(self) -> int:
-        """How many 64-bit lanes a value takes: two where 64 bits leave no room for its digits or its null."""
+        """Return the number of 64-bit lanes that a value takes: two where 64 bits leave no room for its digits or its null."""
         return 2 if self.is_wide or (self.nullable and self.kind in FLAGGED) else 1
 
     @property
     def depth(self) -> int:
-        """How deep lists and structs stand inside each other in it."""
+        """Return the depth to which lists and structs are nested in it."""
         if self.inner is not None:
             return 1 + self.inner.depth
         return 1 + max(kind.depth for _, kind in self.fields) if self.fields else 0
 
     @property
     def is_known(self) -> bool:
-        """Whether it is more than the type of a bare null, in its fields too."""
+        """Return whether it is more than the type of a bare null, in its fields too."""
         return self.kind != "null" and all(kind.is_known for _, kind in self.fields)
 
     def or_null(self, nullable: bool = True) -> Type:

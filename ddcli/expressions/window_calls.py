@@ -1,4 +1,4 @@
-"""How window functions are read: calls, orders and frames, each error at its place.
+"""Window functions as calls, orders and frames, each error at its place.
 
 In a pipeline file `amount - lag(amount)` is an expression over the row's columns and calls, `$window0`, `$window1` ...; the operator's other
 keys are the partition, the order and the frame. In SQL each call has its own behind `over`.
@@ -62,7 +62,7 @@ class CallReader:
         self.take, self.fail = reader.take, reader.fail
 
     def call(self, node: exp.Expr, order: OrderedBy, frame: Frame | None) -> WindowCall:
-        """Return what a call means in this order and frame (None: as none is written)."""
+        """Return the call that a node means in this order and frame (None: as none is written)."""
         condition = None
         inner = node
         if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):

@@ -54,7 +54,7 @@ class Frame:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether there can be a row whose frame has none: one that always has the current row can't."""
+        """Return whether the frame of some row can be empty: one that always has the current row can't."""
         return self.start.direction > 0 or self.end.direction < 0 or self.exclude in ("current row", "group")
 
     @property
@@ -122,7 +122,7 @@ class WindowCall:
 
     @property
     def reach(self) -> tuple[int, int] | None:
-        """How many rows before and after the current one can make a difference; None where that has no bound."""
+        """Return how many rows before and after the current one can affect its value; None where that has no bound."""
         if self.function in ("lag", "lead"):
             return (self.number, 0) if self.function == "lag" else (0, self.number)
         if self.frame is None or self.frame.unit != "rows":

@@ -49,7 +49,7 @@ def within(moment: dt.datetime, type_: Type) -> bool:
 
 
 def counted(length: dt.timedelta, type_: Type) -> int:
-    """Return how many of the type's units a length of time has; smaller parts are cut.
+    """Return a length of time in the type's units; smaller parts are cut.
 
     >>> from ddcli.expressions.types import Type
     >>> counted(dt.timedelta(seconds=1.5), Type("duration", unit="ns"))
@@ -59,7 +59,7 @@ def counted(length: dt.timedelta, type_: Type) -> int:
 
 
 def outside(physical: pl.Expr, type_: Type) -> pl.Expr:
-    """Return where physical values of a date or timestamp are in no such year."""
+    """Return a mask: the physical value of a date or timestamp is outside the years of its type."""
     first, last = limits(type_)
     return (physical < first) | (physical > last)
 

@@ -1,4 +1,4 @@
-"""What is to be done: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. No data here.
+"""Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. No data here.
 
 * asof: as-of joins as nodes, and how they are lowered
 * bound: a pipeline file with the columns of its inputs

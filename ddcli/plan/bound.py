@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class BoundPipeline:
-    """What a file states, the columns of each input without its times, and those of the time that they share.
+    """A pipeline file with the columns of each input without its times, and the columns of the time that the inputs share.
 
     `keys` are those of inputs that another pipeline keeps arranged; whoever reads such an input as a log leaves them out. What is
     built of it is imported when it is asked for: a warm run needs none of it.

@@ -1,4 +1,4 @@
-"""From a spec and the schemas of its inputs to the logical graph, with every error of names and types at once."""
+"""The logical graph of a spec and the schemas of its inputs, with every error of names and types at once."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
 
 
 def _meaning(given: model.InputSpec) -> str:
-    """Return what the results of reading an input depend on, beside its columns."""
+    """Return the options that the results of reading an input depend on, beside its columns, as text for its fingerprint."""
     texts = [given.diff, given.delete_when, given.order_by]
     parts = [given.format, *(text.value if text else "" for text in texts), "flattened" if given.flattened else ""]
     if given.csv is not None:
@@ -338,7 +338,7 @@ def _meaning(given: model.InputSpec) -> str:
 
 
 def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relation) -> list[DdError]:
-    """Return what is wrong with an output that has a column of the log's own name: time or diff."""
+    """Return an error for each column of an output that has the name of one of the log's own: time or diff."""
     errors: list[DdError] = []
     for name in _own_columns(spec):
         if name in relation.schema:
@@ -356,6 +356,6 @@ def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relati
 
 
 def _own_columns(spec: model.Spec) -> tuple[str, ...]:
-    """Return what the outputs' logs have beside their data: coordinates of a product are called as in the inputs."""
+    """Return the columns that the outputs' logs have beside their data: coordinates of a product are called as in the inputs."""
     time = next((given.time for given in spec.inputs.values()), ())
     return (*(text.value for text in time), "diff") if len(time) > 1 else ("time", "diff")

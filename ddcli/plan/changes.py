@@ -39,7 +39,7 @@ Change = Literal["same", "changed", "new"]
 
 @dataclass(frozen=True)
 class Known:
-    """What a state was made by: its arrangements' identities, its outputs' meanings, its inputs, and its nodes for people."""
+    """The facts by which a plan is compared with the state: its arrangements' identities, its outputs' meanings, its inputs, and its nodes for people."""
 
     arrangements: frozenset[str]
     meanings: Mapping[str, str]
@@ -74,7 +74,7 @@ class PlanChanges:
 
     @cached_property
     def outputs(self) -> dict[str, Change]:
-        """What becomes of each output of the plan."""
+        """Return the change of each output of the plan."""
         found: dict[str, Change] = {}
         for name, meaning in self.plan.meanings.items():
             if name.startswith(EXPORT):
@@ -207,7 +207,7 @@ def keeps_state(node: Node, times: int) -> bool:
 
 
 def as_source(node: Node, times: int) -> Node:
-    """Return what stands for a node whose collection the state holds, and which is fed: an arrangement, or an input's records."""
+    """Return the source that replaces a node whose collection the state holds: a kept arrangement, or an input of its records."""
     name = CONTENTS + node.fingerprint
     if not isinstance(node, physical.Arrangement):
         return physical.StateContents((), node.schema, name, times, identity=node.fingerprint)
@@ -216,7 +216,7 @@ def as_source(node: Node, times: int) -> Node:
 
 
 def describe(node: Node) -> str:
-    """Return what a node's state is of, for people: `orders by customer`, `sums by region of orders`."""
+    """Return words for the collection that a node's state holds: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
     of = ", ".join(inputs)
     by: Iterable[str] = node.key if isinstance(node, physical.Arrangement) else getattr(node, "by", ())

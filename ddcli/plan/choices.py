@@ -42,7 +42,7 @@ class PlanChoice:
 def plan_choices(
     bound: BoundPipeline, plan: Plan, expected: Mapping[str, float] = MappingProxyType({})
 ) -> list[PlanChoice]:
-    """Return what a plan has chosen, by kind; `expected` has the rows that nodes are expected to put out in a first run, by fingerprint."""
+    """Return the choices of a plan, by kind; `expected` has the rows that nodes are expected to put out in a first run, by fingerprint."""
     found = [*_columns(bound, plan), *_shared(plan), *_apart(plan, expected)]
     for generation, part in zip(plan.generations, plan.parts, strict=True):
         found += [

@@ -305,7 +305,7 @@ class _Lookup:
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """How good it is: by many columns, early, and where less is seen: at first that is nothing."""
+        """Return the lookup's rank: more columns, then earlier, then those that see less first, because at first that is nothing."""
         return len(self.on), -self.since, not self.new
 
     @property
@@ -315,7 +315,7 @@ class _Lookup:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each column is looked up once."""
+        """Return whether each column is looked up once."""
         return len({one for one, _ in self.on}) == len(self.on)
 
 
@@ -368,7 +368,7 @@ def _taken_apart(node: physical.Arrangement) -> tuple[dict[str, str], Node, list
 
 
 def _chosen(step: MapStep, names: Mapping[str, str]) -> dict[str, str] | None:
-    """Return what columns are called before a step that only chooses columns; None if some are computed."""
+    """Return the names of columns before a step that only chooses columns; None if it computes some."""
     given = dict(step.columns)
     columns = {name: given[own] for name, own in names.items()}
     plain = {name: column.name for name, column in columns.items() if isinstance(column, Column)}

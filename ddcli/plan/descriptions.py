@@ -44,7 +44,7 @@ def columns(node: Node) -> dict[str, str]:
 
 
 def _words(node: Node) -> dict[str, str]:
-    """Return what the columns of the plan's own hold, in the words of the pipeline file."""
+    """Return the contents of the plan's own columns, in the words of the pipeline file."""
     if isinstance(node, physical.Accumulate | physical.Group | physical.WindowedGroup):
         return _results(node)
     texts = _words(node.inputs[0]) if len(node.inputs) == 1 else {}
@@ -56,7 +56,7 @@ def _words(node: Node) -> dict[str, str]:
 
 @singledispatch
 def says(_node: Node) -> list[str]:
-    """Return how a node does what it does: lines of some words each, none where the kind says all."""
+    """Return lines of a few words each that describe how a node works; none where its kind says all."""
     return []
 
 
@@ -79,7 +79,7 @@ def _(node: physical.Linear) -> list[str]:
 
 
 def _results(node: Node) -> dict[str, str]:
-    """Return what the columns of a reduction's results are in the file's words: those of ours, and what is computed of them."""
+    """Return the columns of a reduction's results in the file's words: the plan's own, and those computed from them."""
     if isinstance(node, physical.WindowedGroup):
         called = [_in_words(call.text(), _arguments(node)) for call in node.calls]
         values = [windows.finished(at, call).text() for at, call in enumerate(node.calls)]
@@ -95,7 +95,7 @@ def _results(node: Node) -> dict[str, str]:
 
 
 def _arguments(node: physical.Accumulate | physical.Group | physical.WindowedGroup) -> dict[str, str]:
-    """Return what the columns of ours that a reduction reads stand for."""
+    """Return the expressions behind the plan's own columns that a reduction reads."""
     (prepared,) = node.inputs
     if isinstance(prepared, physical.Arrangement):
         (prepared,) = prepared.inputs

@@ -30,7 +30,7 @@ def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]
 
 
 def carried(wishes: Engines, graph: Sequence[Node], done: Mapping[str, Node], nodes: Iterable[Node]) -> Engines:
-    """Return, of wishes for the nodes of a logical graph, what they are for those of the physical one.
+    """Return wishes for the nodes of a logical graph as wishes for the physical nodes that they became.
 
     `graph` has the logical nodes, inputs before readers, `done` what became of each. Of a step that was fused into its reader's, the wish
     goes to what else its collection has below; where that is nothing, to the reader.

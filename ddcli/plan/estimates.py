@@ -148,7 +148,7 @@ class _Expecting:
 
 
 def _pairs(new: Pair, before: Pair) -> float:
-    """Return how many pairs of rows a join has to do with: new ones of one side with all of the other."""
+    """Return the number of pairs of rows that a join handles: new ones of one side with all of the other."""
     return new[0] * (before[1] + new[1]) + before[0] * new[1]
 
 

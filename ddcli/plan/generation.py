@@ -71,7 +71,7 @@ def by_sizes(sizes: Mapping[str, int]) -> Choices:
 
 @dataclass(frozen=True)
 class Generation:
-    """How collections were lowered, by place: the columns that were kept, and which had a single reader.
+    """The way in which collections were lowered, by place: the columns that were kept, and which had a single reader.
 
     * `columns`: of collections, and of the sides of joins (see `prune`). Without a side, all columns of its collection were arranged.
     * `once`: the collections that had a single reader.
@@ -104,7 +104,7 @@ class Generation:
         choices: Choices | None = as_it_is,
         share: Share = by_conditions,
     ) -> Self:
-        """Return how a graph is lowered: nodes that `before` knows as they were, and nothing of what the graph no longer has.
+        """Return the generation of a graph: nodes that `before` knows keep their choices, and nothing stays that the graph no longer has.
 
         For other nodes, `choices` decides, and `share`, which says how many rows are expected to pass filters. Without
         `choices`, the graph is lowered as it is written.
@@ -199,15 +199,15 @@ class Generation:
         return self._lowering(written).graph(self.moved(written).graph)
 
     def nodes(self, written: Graph) -> dict[str, Node]:
-        """Return what each node of a graph is lowered to, by fingerprint, without those kept only in part, as their readers filter them."""
+        """Return the physical node of each logical node, by fingerprint, without those kept only in part, as their readers filter them."""
         return self._lowered(written, self.moved(written).same)
 
     def operators(self, written: Graph) -> dict[str, Node]:
-        """Return what each node of a graph is lowered to, by fingerprint, also where only some of its records are kept, or it is part of a delta join."""
+        """Return the physical node of each logical node, by fingerprint, also where only some of its records are kept, or it is part of a delta join."""
         return self.joined(self._lowered(written, self.moved(written).operators), self.lowered(written))
 
     def lowered_whole(self, written: Graph, whole: Node) -> Node:
-        """Return what a collection of `sides_of_wholes` is lowered to."""
+        """Return the physical node of a collection of `sides_of_wholes`."""
         return self._lowering(written).nodes(self.moved(written).graph)[whole.fingerprint]
 
     def _lowered(self, written: Graph, names: Mapping[str, Node]) -> dict[str, Node]:
@@ -246,7 +246,7 @@ class Generation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest keeps of it."""
+        """Return the JSON that a manifest keeps of the generation."""
         columns = {name: sorted(columns) for name, columns in self.columns.items()}
         tree: dict[str, Any] = {"columns": columns, "once": sorted(self.once)}
         if self.several is not None:
@@ -268,7 +268,7 @@ class Generation:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return what `to_json` wrote."""
+        """Return the generation that `to_json` wrote."""
         columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
         read = tree.get("read")
         several = read and dict.fromkeys(read["once"], False) | dict.fromkeys(read["several"], True)

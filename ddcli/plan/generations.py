@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run computes, and how its outputs were lowered."""
+    """A run's computation, logical and physical, and how its outputs were lowered."""
 
     logical: Graph
     graph: physical.PhysicalGraph
@@ -45,15 +45,15 @@ class Plan:
 
     @cached_property
     def meanings(self) -> dict[str, str]:
-        """By output, the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are.
+        """Return for each output the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are.
 
-        Who only looks at a collection changes nothing of what it means.
+        An observer of a collection changes nothing of its meaning.
         """
         plain = unobserved(self.logical.outputs)
         return {name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in plain.items()}
 
     def lowered(self, node: Node) -> list[Node]:
-        """Return what a node of the logical graph is lowered to, in each generation that has it."""
+        """Return the physical nodes of a logical node, one of each generation that has it."""
         parts = zip(self.generations, self.parts, strict=True)
         known = [generation.nodes(part).get(node.fingerprint) for generation, part in parts]
         return [found for found in known if found is not None]
@@ -64,7 +64,7 @@ class Plan:
         return self.graph.fingerprint
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest keeps of it."""
+        """Return the JSON that a manifest keeps of the plan."""
         return {
             "generations": [generation.to_json() for generation in self.generations],
             "outline": outline(self.logical),
@@ -134,7 +134,7 @@ def plan(
 
 
 def _common(node: Node, generation: Generation) -> int:
-    """Return how many collections that an output reads a generation knows."""
+    """Return the number of collections below an output that a generation knows."""
     return sum(place(below) in generation.columns for below in Graph({"": node}).nodes())
 
 

@@ -42,7 +42,7 @@ class Grouped(Node, ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What people call it, without its groups and its order."""
+        """Return its name for people, without its groups and its order."""
 
     @property
     def order(self) -> tuple[tuple[str, bool], ...]:
@@ -51,7 +51,7 @@ class Grouped(Node, ABC):
 
     @property
     def leaves_out(self) -> str:
-        """Why a record of the input may not be in the result, for people, where the result's records are some of the input's; else nothing."""
+        """Return the reason, for people, why a record of the input may be missing from the result, if the result's records are some of the input's; else ""."""
         return ""
 
 

@@ -30,7 +30,7 @@ def iterate(
     bound: int | None = None,
     guard: int = GUARD,
 ) -> list[Relation]:
-    """Return what leaves a loop of these variables, each given by name with what it is at first.
+    """Return the relations that leave a loop of these variables, each given by name with its initial value.
 
     `bodies(loop, variables)` builds the body inside of `loop` and returns what each variable is in the next round,
     then whatever else leaves; all of these leave, in this order. A variable has the columns of its initial, of types

@@ -55,7 +55,7 @@ def join(
 def joined_columns(
     left: Relation, right: Relation, pairs: Sequence[tuple[str, str]], how: str, name: str | None, span: Span
 ) -> tuple[Schema, list[tuple[str, str, str]], dict[tuple[str, str], str], dict[str, str]]:
-    """Return what a join has: its schema, where each column comes from, and what else they are called.
+    """Return a join's schema, the origin of each of its columns, and the other names of the columns.
 
     A right column whose name the left has too is called `name.column`. Which side may be missing decides what is null.
     """

@@ -68,7 +68,7 @@ def stays_above(side: JoinSide, share: Share = by_conditions) -> bool:
 
 
 def kept_rows(sides: Iterable[JoinSide], share: Share) -> float:
-    """Return how many times the rows of a collection are kept by those sides of it whose filters most rows pass."""
+    """Return how many rows sides keep whose filters most rows pass, as a multiple of the rows of their collection."""
     return sum({side.identity: share(side) for side in sides if stays_above(side, share)}.values())
 
 
@@ -128,7 +128,7 @@ def _is_above(known: Mapping[str, bool] | None, side: JoinSide) -> bool:
 
 
 def side_of(node: Node, key: Iterable[str]) -> JoinSide:
-    """Return what a side of a join is: it is taken apart as far as it has filters that fail on no record, and picks columns."""
+    """Return a join's side taken apart: as far as it has filters that fail on no record, and picks columns."""
     names = {name: name for name in node.schema}
     conditions: list[Expression] = []
     while type(node) is logical.Apply:

@@ -137,7 +137,7 @@ class FilterOnRead(Apply):
 
 
 class JoinFunction(Node):
-    """What a Python function makes of each record: records, each with a time that is joined with the record's own,
+    """The records that a Python function makes of each record, each with a time that is joined with the record's own,
     and a factor of its diff. With `batch` it is given frames.
     """
 
@@ -289,7 +289,7 @@ class AsofJoin(Pairing):
         )
 
     def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what is known of the left and of the right record by values of the result's; of the right one also its key."""
+        """Return the known columns of the left and of the right record, from values of the result's; of the right one also its key."""
         known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
         left = {source: value for side, source, value in known if side != "right"}
         right = {other: left[one] for one, other in self.on if one in left}
@@ -297,13 +297,13 @@ class AsofJoin(Pairing):
 
     @property
     def condition(self) -> str:
-        """What is compared, by the columns' names in the result."""
+        """Return the comparison, by the columns' names in the result."""
         named = {source: name for name, side, source in self.columns if side == "right"}
         return f"{self.at[0]} {self.compared} {named.get(self.at[1], self.at[1])}"
 
     @property
     def compared(self) -> str:
-        """How the left value compares with the right one's."""
+        """Return the operator that compares the left value with the right one."""
         return ("<" if self.forward else ">") + "=" * (not self.strict)
 
 

@@ -1,4 +1,4 @@
-"""From the logical graph to the physical one: fuse, prune, compose, share."""
+"""Lowering of the logical graph to the physical one: fuse, prune, compose, share."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class GraphLowering:
         return physical.PhysicalGraph(outputs, tuple(made), self.engines(graph.nodes(), graph.engines, made))
 
     def nodes(self, graph: Graph) -> dict[str, Node]:
-        """Return what each node of the graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
+        """Return the physical node of each node of the graph, by its fingerprint, with the columns of it that any reader needs.
 
-        What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
+        A node that is fused into its reader is in no physical graph; it maps to the node that the reader would read without fusion.
         """
         return {node.fingerprint: self.node(node) for node in graph.nodes()}
 
@@ -111,7 +111,7 @@ class GraphLowering:
         return keyed(exported, sorted(set(node.by)), fuse=self.alike and is_choice(exported))
 
     def engines(self, graph: Sequence[Node], wishes: Engines, nodes: Sequence[Node]) -> Engines:
-        """Return where the physical `nodes` of a graph are to be computed."""
+        """Return the engine on which each physical node of a graph is to be computed."""
         return carried(wishes, graph, self._done, nodes)
 
     def schema(self, node: Node) -> Schema:

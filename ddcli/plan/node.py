@@ -118,12 +118,12 @@ class Node:
 
     @property
     def operator(self) -> str:
-        """What fingerprints call the operator. States hold them: it stays as it is when its class is renamed."""
+        """Return the operator's name in fingerprints. States hold them: it stays as it is when its class is renamed."""
         return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
 
     @property
     def says(self) -> tuple[Any, ...]:
-        """What distinguishes the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
+        """Return the fields that distinguish the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
         kind: Any = type(self)
         return tuple(_plain_value(getattr(self, name)) for name in _own_fields(kind))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is around operators: the types of the coordinates of time, the loop in whose body they are, if any, and the file's folder."""
+    """The context of operators: the types of the coordinates of time, the loop in whose body they are, if any, and the file's folder."""
 
     time: tuple[Type, ...] = (Type("int64"),)
     loop: LoopName | None = None

@@ -199,7 +199,7 @@ class RowCount(RowLookup):
 
 
 class FewerRows(Node):
-    """Of the updates of a second `RowCount` in a row those that find `fewer` rows there than in the first, or the others; without both counts."""
+    """The updates, of two consecutive `RowCount`s, for which the second finds `fewer` rows than the first, or the others; without both counts."""
 
     fewer: bool
 
@@ -278,7 +278,7 @@ class WindowedGroup(Node):
 
     @property
     def reach(self) -> int | None:
-        """How many rows on each side of a change decide on what it changes; None where that has no bound, or the input is not in order."""
+        """Return how many rows on each side of a change affect its result; None where that has no bound, or the input is not in order."""
         reaches = [call.reach for call in self.calls]
         known = [each for each in reaches if each is not None]
         if not known or len(known) < len(reaches) or lane_column(0) not in self.inputs[0].schema:
@@ -326,7 +326,7 @@ class Shift(Node):
 
 
 class PythonShift(Node):
-    """What a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
+    """The updates that a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
 
     function: str
     batch: bool
@@ -377,6 +377,6 @@ def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> 
 
 
 def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
-    """Return from when on a collection says anything, where some inputs that it is made of say nothing from before a time."""
+    """Return the first time at which a collection is known: the latest of the times before which inputs of it say nothing; None without any."""
     scans = physical_graph({"": node}).scans()
     return max((horizons[name] for name in scans if name in horizons), default=None)

@@ -37,7 +37,7 @@ class OperatorPlace:
 
     @property
     def words(self) -> str:
-        """What the operator is, and where: `join of collections.big.apply[2].join`."""
+        """Return the operator's kind and its place: `join of collections.big.apply[2].join`."""
         return f"{self.kind} of {self.path}"
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -> dict[str, Columns]:
-    """Return, by node fingerprint, the columns that some reader or output needs of each node; and those of `least`.
+    """Return, by node fingerprint, the columns of each node that some reader or output needs, and those of `least`.
 
     Those of sides are there, too, by the fingerprint of the collection and the key (see `side_name`).
     """

@@ -324,7 +324,7 @@ def _is_certain_call(call: WindowCall) -> bool:
 
 
 def _demanded(condition: Expression, columns: KeysView[str]) -> Expression | None:
-    """Return what each alternative of a condition demands of some columns; None if one demands nothing."""
+    """Return the condition on some columns that each alternative of a condition implies; None if one implies none."""
     found = []
     for each in alternatives(condition):
         own = [part for part in conjuncts(each) if part.columns() and part.columns() <= columns]

@@ -1,4 +1,4 @@
-"""How a reduction is lowered: what is computed before it, which kernels or gathered rows give each call, what after it.
+"""Lowering of a reduction: the columns computed before it, the kernels or gathered rows of each call, the expressions after it.
 
 Each aggregate call is computed as one or two *cells*, columns `$0`, `$0.n`, ... of the physical node; the reduction's
 results are expressions over those. When every call is a sum or a count, the cells are the state and the input is not
@@ -194,7 +194,7 @@ class _Arguments:
 
 
 def _narrow(argument: Expression) -> Expression:
-    """Return what is below a widening to int64: the sum adds the same integers either way."""
+    """Return the argument without a widening to int64: the sum adds the same integers either way."""
     if isinstance(argument, Cast) and argument.type.kind == "int64" and not argument.try_:
         inner = argument.argument.type
         if inner.is_integer and inner.kind != "uint64":

@@ -56,7 +56,7 @@ class Expected:
 
 @frozen
 class Expectation:
-    """What is expected of a collection, `written` so in the file; columns and values are those that it has."""
+    """An expectation of a collection, `written` so in the file; columns and values are those that the collection has."""
 
     written: written.WrittenExpectation
     contents: Expected | None
@@ -289,7 +289,7 @@ class _Reading:
 
 
 def expected_beside(schema: Schema, time: Schema, *, timed: bool) -> Schema:
-    """Return what expected rows may say beside their columns: the diff and, of changes, the time."""
+    """Return the columns that expected rows may have beside the collection's own: the diff and, of changes, the time."""
     beside = {**(time if timed else {}), DIFF: INT64}
     return {name: kind for name, kind in beside.items() if name not in schema}
 

@@ -50,7 +50,7 @@ def load_spec(path: Path) -> Spec:
 
 
 def read_spec(path: Path) -> tuple[Spec | None, list[SpecError]]:
-    """Return what is right in a pipeline file, and what is wrong. Where something is, others may name what is left out.
+    """Return the valid part of a pipeline file and all its errors. What is valid is complete enough that callers can still check names.
 
     Raises `UsageError` as `load_spec` does.
     """

@@ -1,4 +1,4 @@
-"""What a budget bounds: classes of work, and figures with their units."""
+"""The subjects of a budget's bounds: classes of work, and figures with their units."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def beside_import(inputs: Sequence[tuple[Text, InputSpec]]) -> list[tuple[Text, 
 
 
 def arrival_hint(name: str) -> str:
-    """Return what a hint adds where `clock: arrival` would help, but for an import of this name."""
+    """Return the end of a hint where `clock: arrival` would help if this name weren't an import."""
     return f"; `clock: arrival` needs an output of the other pipeline, read as a log, in place of the import '{name}'"
 
 

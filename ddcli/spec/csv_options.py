@@ -1,4 +1,4 @@
-"""How an input's CSV files are written: the key `csv`."""
+"""The key `csv` of an input: how its files are written."""
 
 from __future__ import annotations
 

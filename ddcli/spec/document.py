@@ -141,7 +141,7 @@ def load_spec(path: Path) -> model.Spec:
 
 
 def read_spec(path: Path) -> tuple[model.Spec | None, list[SpecError]]:
-    """Return what is right in a pipeline file, and what is wrong: see `parse_partly`."""
+    """Return the valid part of a pipeline file and all its errors, as `parse_partly` does."""
     return parse_partly(read_text(path), str(path))
 
 
@@ -166,10 +166,10 @@ def parse_spec(text: str, file: str) -> model.Spec:
 
 
 def parse_partly(text: str, file: str) -> tuple[model.Spec | None, list[SpecError]]:
-    """Return what is right in the text of a pipeline file, and what is wrong.
+    """Return the valid part of a pipeline file's text and all its errors.
 
-    Where something is wrong, inputs, collections and outputs are left out that are, so others may name what isn't there; without
-    a name, inputs and outputs there is nothing.
+    Inputs, collections and outputs with errors are left out, so others may refer to names that are missing from the result. Without
+    a pipeline name, inputs and outputs there is no valid part: None.
     """
     tree = parse_tree(text, file)
     notes = Notes(errors=tree.errors)

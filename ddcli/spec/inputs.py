@@ -276,7 +276,7 @@ INPUT = ByKind(
 
 
 def allowed(text: str, rows: int) -> int:
-    """Return how many of some rows `max_delete` lets go.
+    """Return the number of rows, of `rows`, that `max_delete` allows to be deleted.
 
     >>> allowed("50%", 5), allowed("7", 5)
     (2, 7)

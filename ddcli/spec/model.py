@@ -29,7 +29,7 @@ GUARD = 10_000
 
 @frozen
 class CsvOptions:
-    """How an input's CSV files are written. `delimiter` None: as the files' names say; `quote` None: no field is in quotes."""
+    """The dialect of an input's CSV files. `delimiter` None: as the files' names imply; `quote` None: no field is quoted."""
 
     delimiter: str | None = None
     quote: str | None = '"'
@@ -117,22 +117,22 @@ class InputSpec:
 
     @property
     def in_files(self) -> bool:
-        """Whether `path`, as it is written, is that of files."""
+        """Return whether `path`, as it is written, names files."""
         return self.table in ("", "delta")
 
     @property
     def arrives(self) -> bool:
-        """Whether its rows have the time of the run that takes them in."""
+        """Return whether its rows have the time of the run that reads them."""
         return self.time[0].value == ARRIVAL
 
     @property
     def retracts(self) -> bool:
-        """Whether it has retractions with times of their own, of records that came at others."""
+        """Return whether its rows retract records at times of their own, later than those of the records."""
         return self.format in LOGS and not (self.format == "debezium" and self.key)
 
     @property
     def lasting(self) -> bool:
-        """Whether the order of a key's rows decides across times: a row's time does not show how new it is."""
+        """Return whether the order of a key's rows decides across times: a row's time does not show how new it is."""
         ordered = self.order_by is not None or self.format == "debezium"
         return bool(self.key) and ordered and (self.arrives or self.late == "arrive")
 
@@ -219,7 +219,7 @@ class TargetSpec:
 
     @property
     def product(self) -> str:
-        """What keeps the table: `delta`, `parquet`, `iceberg`, or a kind of database."""
+        """Return the product that keeps the table: `delta`, `parquet`, `iceberg`, or a kind of database."""
         if self.kind != DATABASE:
             return self.kind
         return "postgres" if self.place.value.startswith("postgres") else self.place.value.partition(":")[0]
@@ -244,7 +244,7 @@ class OutputSpec:
 
     @property
     def place(self) -> Text:
-        """Where people look for it."""
+        """Return the place where readers find the output: its table, else its log."""
         place = self.target.place if self.target else self.path
         assert place is not None, "an output has a log of its own, or a table"
         return place
@@ -259,7 +259,7 @@ class Errors:
 
 @frozen
 class SparkSpec:
-    """Where Spark is, by its master or the address of Spark Connect, and its settings, by name."""
+    """The address of Spark (its master, or the URL of Spark Connect) and its settings, by name."""
 
     master: Text | None = None
     remote: Text | None = None
@@ -298,5 +298,5 @@ class Spec:
 
     @property
     def has_targets(self) -> bool:
-        """Whether an output is a table of another program."""
+        """Return whether an output is a table of another program."""
         return any(output.target is not None for output in self.outputs.values())

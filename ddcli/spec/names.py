@@ -60,7 +60,7 @@ class _Scope:
             scope = scope.outer
 
     def hidden(self, name: str) -> Text | None:
-        """Return what else a name would mean here. What a loop itself is called can't be meant inside: that is free."""
+        """Return the other meaning that a name would have here, if any. The name of a loop itself can't be meant inside it, so it is free."""
         for inner in self.around():
             outer = inner.outer
             if outer and name in outer.names and (name in outer.others or outer.given[name] != inner.owner):
@@ -117,7 +117,7 @@ def _scope(
 
 
 def _loop(collection: Node) -> Mapping:
-    """Return what a collection has under `iterate`; an empty mapping if it has nothing."""
+    """Return the mapping under a collection's `iterate`; an empty one if there is none."""
     loop = collection.get("iterate") if isinstance(collection, Mapping) else None
     return loop if isinstance(loop, Mapping) else Mapping((), collection.span, flow=True)
 

@@ -1,4 +1,4 @@
-"""What all shapes share: places, notes of what is wrong, and reading that goes on after an error.
+"""The parts that all shapes share: places, notes of errors, and reading that continues after an error.
 
 A shape reads a node into a value of the model. What is wrong goes to the `Notes`, with its place, and `Refused` is
 raised; whoever reads several things goes on with the next, so that one pass finds everything.
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 @dataclass(eq=False, repr=False, slots=True)
 class NodePlace:
-    """Where the reader is: a path, the word in the file that leads there, and the path of the thing it belongs to."""
+    """The place of a node: its path, the word in the file that leads to it, and the path of the thing it belongs to."""
 
     path: str
     word: Text
@@ -63,7 +63,7 @@ class Reference:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Notes:
-    """What reading finds besides values."""
+    """Errors, references and loop entries that reading collects besides values."""
 
     errors: list[SpecError] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
@@ -89,13 +89,13 @@ def describe(node: Node) -> str:
 
 
 def span_of(node: Node, place: NodePlace) -> Span:
-    """Return where to point for a node: what isn't there is shown at the word that leads to it."""
+    """Return the span to point at for a node: for an empty node, that of the word that leads to it."""
     empty = isinstance(node, Scalar) and not node.text.value
     return place.word.span if empty else node.span
 
 
 class Shape(ABC, Generic[T]):
-    """What a value may look like. Subclasses say it twice, side by side: `_read` and `_schema` accept the same."""
+    """The accepted form of a value. Subclasses define it twice, side by side: `_read` and `_schema` accept the same."""
 
     def read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         """Return the value of a node, or note what is wrong and raise `Refused`."""

@@ -34,7 +34,7 @@ def parse_tree(text: str, file: str) -> SpecTree:
 
 
 def too_deep(text: str, loader: Any) -> Any | None:
-    """Return where a document nests too deep, if it does. Composing recurses in C, where that ends the process, so ask first.
+    """Return where a document nests too deeply, else None. Composing recurses in C, where such nesting ends the process, so ask first.
 
     Raises what YAML's parser does of a text that is no YAML.
     """

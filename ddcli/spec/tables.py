@@ -111,7 +111,7 @@ def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
 
 
 def table_records(common: Mapping[str, Key]) -> dict[str, Record[model.InputSpec]]:
-    """Return how each kind of table is written; some keys are those that inputs have in `common`."""
+    """Return the record of keys for each kind of table; some keys are those that inputs have in `common`."""
     return {kind: Record(_table, _keys(kind, common), "a mapping", EXAMPLES[kind]) for kind in model.TABLES}
 
 

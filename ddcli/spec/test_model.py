@@ -1,4 +1,4 @@
-"""What a file's tests state, as plain values. Values of rows stay nodes: what they are is known when the types of their columns are."""
+"""The tests of a file as plain values. Values of rows stay nodes: they are typed when the types of their columns are known."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class WrittenRows:
 
 @frozen
 class WrittenExpectation:
-    """What is expected of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
-    the step made, and what is true of its records whatever they are. `tolerance` is how far floats may be apart.
+    """An expectation of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
+    the step made, and conditions that hold for any record of it. `tolerance` is the greatest difference of floats.
     """
 
     collection: Text
@@ -45,13 +45,13 @@ class WrittenExpectation:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no collection could fail it."""
+        """Return whether it expects nothing, so that no collection could fail it."""
         rules = (self.unique, self.not_null, self.accepted, self.always, self.non_negative)
         return self.standing and not any(rules)
 
     @property
     def standing(self) -> bool:
-        """Whether it may be expected at any time: it names no rows."""
+        """Return whether it may be expected at any time, because it names no rows."""
         return self.contents is None and self.changes is None
 
 

@@ -131,7 +131,7 @@ QUALIFIED = {"at": ("contents",), "tolerance": ("contents", "changes")}
 
 
 class _Expected(Shape[WrittenExpectation]):
-    """What is expected of one collection: its name alone, or as a key, is not enough; nor is a key that says how another is meant."""
+    """The shape of an expectation. A collection's name is refused, alone or as a key, and so is an option of an expectation without one."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenExpectation:
         if isinstance(node, Mapping) and len(node.entries) == 1:

@@ -1,4 +1,4 @@
-"""Where YAML's own punctuation cuts an SQL expression: a comma in a flow collection, ` #` in a plain scalar."""
+"""Places where YAML's own punctuation cuts an SQL expression: a comma in a flow collection, ` #` in a plain scalar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DANGLING = re.compile(r"(?:[-+*/|,(=<>]|\b(?:and|or|not|in|is|like|between|when|
 
 
 def balance(expression: str) -> int:
-    """Return how many parentheses an expression leaves open; negative if it closes more than it opens.
+    """Return the number of parentheses that an expression leaves open; negative if it closes more than it opens.
 
     >>> balance("coalesce(x"), balance("')' || upper(x)")
     (1, 0)

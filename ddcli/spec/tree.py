@@ -1,4 +1,4 @@
-"""From YAML text to nodes that know their place, by the rules of YAML 1.2's core schema.
+"""Nodes of YAML text that know their place, by the rules of YAML 1.2's core schema.
 
 PyYAML scans and parses; what a plain scalar means is decided here, because PyYAML follows YAML 1.1, where `on` is true
 and `012` is ten. Keys are always text, so a column may be called `on` or `2013`.

@@ -105,7 +105,7 @@ def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
 
 
 def _value(found: re.Match[str], span: Span, used: dict[str, str | None], *, secrets: bool) -> str:
-    """Return what stands for a variable."""
+    """Return a variable's value, else its default; `used` notes the value unless it is a secret. Raises Unset."""
     named = re.fullmatch(_NAME, found[2])
     if not found[3]:
         raise Unset(f"the variable {found[0]!r} is not closed", span, f"close it with '}}': {FORM}")

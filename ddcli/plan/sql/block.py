@@ -190,7 +190,7 @@ class Block:
         return result, nodes.same(keys, self.node, result.node)
 
     def _around(self) -> Environment:
-        """Return what a subquery of an expression over the relation may refer to."""
+        """Return the environment that a subquery of an expression over the relation may refer to."""
         return Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
 
     def _join(self, found: Node, pairs: Sequence[Pair]) -> None:
@@ -251,7 +251,7 @@ class Block:
         return left, [Pair(each, column(left, name), null_safe=True) for name, each in given.items()]
 
     def partners(self, condition: exp.Expr, *, apart: bool = False) -> tuple[Node, list[Pair], bool] | None:
-        """Return what records need a partner in, or with True none, where a condition is just `[not] exists` or `in`; else None.
+        """Return the query and the pairs of columns by which records need a partner, or with True none, if a condition is just `[not] exists` or `in`; else None.
 
         With `apart`, only where it is a column `in` a query that reads nothing of the records.
         """

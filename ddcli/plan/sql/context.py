@@ -1,4 +1,4 @@
-"""What the parts of a statement know of each other: what is around a query, what it returns, and what its reader asks of it."""
+"""The context that the parts of a statement share: the names around a query, the result of a query, and the demands of its reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """What is around a subquery: the names that it may use, and the node with the columns that these mean."""
+    """The surroundings of a subquery: the names that it may use, and the node with the columns that these mean."""
 
     scope: Names
     node: Node
@@ -78,7 +78,7 @@ class CorrelatedTable:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """What a query may refer to: tables of a `with`, by name in small letters, and the query around it, None where it reads nothing of that.
+    """The names that a query may refer to: tables of a `with`, by name in small letters, and the query around it, None where it reads nothing of that.
 
     `taken` are the names of all columns around, which those inside don't get.
     """
@@ -143,7 +143,7 @@ class QueryLowering(Protocol):
 
 @dataclass(eq=False)
 class Groups:
-    """What expressions over groups may use: expressions that were grouped by, by their text, and aggregates, by their syntax nodes.
+    """The parts of expressions over groups: expressions that were grouped by, by their text, and aggregates, by their syntax nodes.
 
     `reader` reads expressions over the rows before they were grouped, of the columns `schema`, under the names `scope`.
     """

@@ -253,7 +253,7 @@ def _sets(
 
 
 def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
-    """Return what is grouped by: an entry of the list by its position, an expression over the rows, or an entry by its name."""
+    """Return the expression that is grouped by: an entry of the list by its position, an expression over the rows, or an entry by its name."""
     position = position_of(statement, written, len(entries))
     if position is not None:
         entry = entries[position]

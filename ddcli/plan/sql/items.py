@@ -32,7 +32,7 @@ CROSSED = "this joins each row of one side with each of the other: no equality c
 
 @dataclass(eq=False)
 class FromItem:
-    """What an entry of a `from` brings: a node, its names, and conditions that tie it to what is around the query."""
+    """An entry of a `from`: a node, its names, and conditions that tie it to the query around it."""
 
     node: Node
     names: list[Name]
@@ -51,7 +51,7 @@ class Chain:
 
 
 class Items:
-    """What a `from` has joined so far, and how an entry becomes an item of it."""
+    """The joined entries of a `from` so far, and how another becomes an item of it."""
 
     def __init__(self, statement: QueryLowering, environment: Environment):
         self.statement, self.environment = statement, environment
@@ -137,7 +137,7 @@ class Items:
     # --- entries ----------------------------------------------------------------------------------------------------
 
     def item(self, node: exp.Expr, chain: Chain) -> FromItem:
-        """Return what a table, a derived table or `values` brings."""
+        """Return the item of a table, a derived table or `values`."""
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self.table(node, chain)
         if isinstance(node, exp.Subquery | exp.Values | exp.Select):
@@ -149,7 +149,7 @@ class Items:
         raise SpecError(f"`{self.statement.tree.written(node)}` is not supported in `from`", span=self.place(node))
 
     def table(self, node: exp.Table, chain: Chain) -> FromItem:
-        """Return what an input, a collection, or a table of a `with` brings."""
+        """Return the item of an input, a collection, or a table of a `with`."""
         _, alias = self.take(node, "this", "alias", "db", "joins")[:2]
         self.take(node.this, "this", "quoted")
         if (database := node.args.get("db")) is not None:
@@ -267,7 +267,7 @@ class Items:
 
 
 def stem(name: str) -> str:
-    """Return what columns of a table are qualified by: of a file its name without folders and what it ends in.
+    """Return the name that qualifies columns of a table: for a file, its name without folders and endings.
 
     >>> stem("orders"), stem("data/orders.csv.gz")
     ('orders', 'orders')

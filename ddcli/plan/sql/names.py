@@ -102,7 +102,7 @@ class Names:
             yield from self.outer.visible()
 
     def _found(self, table: str | None, name: str) -> list[Name]:
-        """Return what is called so: as it is spelt, else without regard to case."""
+        """Return the names that are spelt so, else those that are if case is ignored."""
         known = [each for each in self.names if each.name.lower() == name.lower()]
         if table is None:
             known = [each for each in known if each.bare]

@@ -84,7 +84,7 @@ def _over(expression: Expression, renamed: Mapping[str, str]) -> Expression:
 
 
 def _below(node: Node, expressions: Sequence[Expression]) -> tuple[Node, dict[str, str], list[Expression]]:
-    """Return what is below a node that only renames columns, else the node: its columns by the node's names, and expressions over it."""
+    """Return the input of a node that only renames columns, else the node; its columns by the node's names, and expressions over it."""
     renamed = renaming(node)
     if renamed is None:
         return node, {name: name for name in node.schema}, list(expressions)

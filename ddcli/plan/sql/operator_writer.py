@@ -37,7 +37,7 @@ NO_COLUMN = {"#row": "1"}
 
 
 class Unwritten(Exception):
-    """What a pipeline file has no operators for: what it is."""
+    """A node for which a pipeline file has no operators; the message names it."""
 
 
 def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) ->
 
 
 def _readers(node: Node) -> dict[str, int]:
-    """Return how many nodes read each."""
+    """Return the number of readers of each node, by fingerprint."""
     counts: dict[str, int] = {}
     for each in Graph({"": node}).nodes():
         for child in each.inputs:
@@ -115,7 +115,7 @@ class _QueryWriter:
 
     @singledispatchmethod
     def operator(self, node: Node) -> tuple[str | dict[str, Any], Operators]:
-        """Return what makes a node's records."""
+        """Return the source and the operators that make a node's records."""
         raise Unwritten(node.operator)
 
     @operator.register

@@ -91,7 +91,7 @@ def _kept(item: Node, conditions: Sequence[Expression]) -> Node:
 
 
 def _bare(expression: Expression) -> Expression:
-    """Return what is below a widening that keeps the value's lanes."""
+    """Return the expression without a widening that keeps the value's lanes."""
     if isinstance(expression, Cast) and not expression.try_:
         inner, kind = expression.argument.type, expression.type
         if (inner.is_integer and kind.kind == "int64" and inner.kind != "uint64") or (inner.is_float and kind.is_float):

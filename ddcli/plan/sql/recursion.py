@@ -136,7 +136,7 @@ def _table(relation: Relation) -> QueryResult:
 def _initials(
     statement: QueryLowering, group: Sequence[Recursive], members: frozenset[str], known: Environment
 ) -> list[QueryResult]:
-    """Return what tables have before the first round: nothing, of the columns of what they begin with."""
+    """Return the initial values of tables: empty, with the columns of the parts that they begin with."""
     found: dict[str, QueryResult] = {}
     left = list(group)
     while left:
@@ -183,7 +183,7 @@ def _begins(query: exp.Expr, members: frozenset[str]) -> bool:
 
 
 def _around(node: exp.Expr, query: exp.Expr) -> list[exp.Expr]:
-    """Return what is around a node, up to a query."""
+    """Return the nodes around a node, innermost first, up to a query, which is left out."""
     found: list[exp.Expr] = []
     while node is not query and node.parent is not None:
         node = node.parent

@@ -175,7 +175,7 @@ def _order_key(
     *,
     whole: bool,
 ) -> Expression:
-    """Return what an entry of an `order by` means: a column of the list by position or name, else an expression over the rows.
+    """Return the expression of an entry of an `order by`: a column of the list by position or name, else an expression over the rows.
 
     A column of the list comes under its own name there; with `whole`, only these are to be had.
     """
@@ -212,7 +212,7 @@ def _apart(names: list[str], taken: tuple[str, ...]) -> list[str]:
 
 
 def _expressions(block: Block, entries: list[Entry]) -> list[Expression]:
-    """Return what computes each entry of a list."""
+    """Return the expression that computes each entry of a list."""
     found: list[Expression] = []
     for entry in entries:
         if entry.written is not None:

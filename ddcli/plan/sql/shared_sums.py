@@ -154,7 +154,7 @@ def _sums(node: groupings.Reduce) -> bool:
 
 
 def _rows(node: Node) -> tuple[Node, dict[str, str]]:
-    """Return what is below a node that only renames columns, else the node, and its columns by the node's names."""
+    """Return the input of a node that only renames columns, else the node, and its columns by the node's names."""
     found = nodes.renaming(node)
     return (node, {name: name for name in node.schema}) if found is None else (node.inputs[0], found)
 

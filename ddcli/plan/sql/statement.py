@@ -168,7 +168,7 @@ class Statement:
         return self._inside(node, environment).outer is not None
 
     def _inside(self, node: exp.Expr, environment: Environment) -> Environment:
-        """Return what a query may refer to: of what is around it no more than it reads."""
+        """Return the environment of a query: of the query around it no more than it reads."""
         outer = environment.outer
         if outer is None:
             return environment
@@ -186,7 +186,7 @@ class Statement:
             self._free.clear()  # what is left out may read more of what is around
 
     def _needed(self, node: exp.Expr, outer: Outer, environment: Environment) -> Outer | None:
-        """Return what is around a query with no more than the columns that it reads, each of their rows once."""
+        """Return the surroundings of a query, with no more than the columns that it reads, each of their rows once."""
         if id(node) not in self._free:
             scope = Names([], outer.scope)
             # Just what can be named: what else is there would change the names that columns inside get.
