@@ -1,4 +1,4 @@
-"""From the plan to data: the physical plan becomes operators over lanes, with the traces that they read.
+"""Circuits: the physical plan as operators over lanes, with the traces that they read.
 
 * batch_shards: batches as one pass sees them: those rows, or keys, of its shards
 * context: what operators are made with

@@ -36,7 +36,7 @@ class BatchShare:
 
 
 class KeyShards:
-    """To which shard keys belong. Each batch of a trace is asked for the same ones."""
+    """The shards of keys. It keeps the last answer, as each batch of a trace is asked for the same keys."""
 
     def __init__(self, width: int, count: int) -> None:
         self.width = width

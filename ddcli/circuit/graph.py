@@ -1,4 +1,4 @@
-"""From the physical plan to the engine: a graph becomes a scope of operators, and each loop in it a scope within.
+"""The physical graph as a scope of operators, and each loop in it as a scope within.
 
 A node is placed in the scope of the innermost loop whose round it depends on; whoever reads it further inside lets it enter.
 """
@@ -273,7 +273,7 @@ class _Assembly:
         return handle
 
     def summed(self, node: Node, read: Handle) -> list[Handle]:
-        """Return what an accumulation or a standing record reads in place of its input, whose parts are added up as they come.
+        """Return the handles that an accumulation or a standing record reads in place of its input, whose parts are added up as they come.
 
         Of an accumulation: rows as they are, and the sums of those that were added up already. Where it doesn't deal parts as they come,
         both are brought to the shards of their groups here.
@@ -302,7 +302,7 @@ class _Assembly:
         return self.scope.add(permutes, read, width=layout.width, layout=layout, route=lanes)
 
     def brought(self, node: physical.RowLookup, updates: Handle, arranged: Handle) -> list[Handle]:
-        """Return what a lookup reads, with the updates in the shards of what they are looked up in."""
+        """Return the handles that a lookup reads, with the updates in the shards of the rows that they look up."""
         if is_in_order(node):
             return [updates, arranged]
         layout = Layout(node.inputs[0].schema)
@@ -342,7 +342,7 @@ class _Assembly:
         return scan.name if same else None
 
     def source(self, name: str) -> tuple[Handle, Sequence[Imported | Upsert]]:
-        """Return where the updates of a source that is arranged as it comes are, and what keeps it."""
+        """Return the handle of the updates of a source that is arranged as it comes, and the operators that keep it."""
         if name not in self.indexed:
             indexed = self.whole.indexed[name]
             layout = Layout(indexed.schema)

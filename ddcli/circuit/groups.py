@@ -1,4 +1,4 @@
-"""From reductions of the plan to operators: aggregate calls become descriptions of lanes, or functions of gathered rows."""
+"""Operators of the plan's reductions: aggregate calls become descriptions of lanes, or functions of gathered rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MOST_COPIES = 2**30
 
 
 def accumulations(node: physical.Accumulate) -> list[Aggregate]:
-    """Return what an accumulation sums beside the number of records, over its input's value lanes."""
+    """Return the sums of an accumulation beside the number of records, over its input's value lanes."""
     values = value_layout(node.inputs[0].schema, node.by)
     found: list[Aggregate] = []
     for call in accumulated(node.calls).values():
@@ -120,7 +120,7 @@ def value_layout(schema: Schema, by: Sequence[str]) -> Layout:
 
 
 def column_of(values: Layout, name: str) -> LaneRun:
-    """Return where a column's lanes are and how null shows in them."""
+    """Return a column's lanes, and how null shows in them."""
     kind = values.schema[name]
     lanes = values.lanes(name)
     null = ("flag" if kind.kind in FLAGGED else "in_band") if kind.nullable else "none"

@@ -1,4 +1,4 @@
-"""From linear chains of the plan to operators: columns that need computing are computed, the others are the lanes of the input."""
+"""Operators of the plan's linear chains: columns that need computing are computed, the others are the lanes of the input."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ Origin = Column | Literal | ColumnOffset | None
 
 
 def _origins(given: Schema, steps: Sequence[Step]) -> dict[str, Origin]:
-    """Return where each column after `steps` comes from."""
+    """Return the origin of each column after `steps`."""
     origins: dict[str, Origin] = {name: Column(name, kind) for name, kind in given.items()}
     for step in steps:
         if isinstance(step, MapStep):

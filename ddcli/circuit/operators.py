@@ -1,4 +1,4 @@
-"""From the nodes of the physical plan to the engine's operators over lanes.
+"""The engine's operators over lanes, from the nodes of the physical plan.
 
 The plan knows names and types, the engine lanes; this module is the dictionary between them and decides nothing else.
 """
@@ -358,7 +358,7 @@ class Operators:
         return self.surroundings.traces.trace(node.fingerprint + physical.WAITING, times, data, nt, shard, by)
 
     def waiting(self, node: Node, by: Sequence[str], shard: int) -> Waiting | None:
-        """Return where a reduction keeps what it must evaluate later; in totally ordered time that is nothing."""
+        """Return the trace of work that a reduction must do later; in totally ordered time there is none."""
         if self.times == 1:
             return None
         return Waiting(

@@ -47,7 +47,7 @@ def check_lengths(spec: Spec, kinds: Sequence[Type]) -> None:
 
 
 def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[str, int | None]:
-    """Return how far behind the frontier the times of each node's arrangements stay apart, by fingerprint; None: all the way.
+    """Return the distance behind the frontier within which the times of each node's arrangements stay apart, by fingerprint; None: all the way.
 
     That is what the file says for the whole pipeline, or, if that is more, for an output that reads the node. What is not in it
     keeps nothing. Raises SpecError for a length that the times don't have.
@@ -64,7 +64,7 @@ def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[s
 
 
 def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
-    """Return how far behind the frontier the logs of outputs keep times apart, for the outputs for which the file states it.
+    """Return the distance behind the frontier within which logs of outputs keep times apart, for the outputs for which the file states it.
 
     Raises SpecError for a length that the times don't have, and where they have several coordinates.
     """
@@ -74,7 +74,7 @@ def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
 
 
 def claimed_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
-    """Return how far behind the frontier claims hold back logs of outputs, for the outputs for which the file states it.
+    """Return the distance behind the frontier within which claims hold back logs of outputs, for the outputs for which the file states it.
 
     Raises SpecError for a length that the times don't have, and for one that is less than what the log keeps.
     """

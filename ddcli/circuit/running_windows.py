@@ -50,7 +50,7 @@ def counts_rows(node: physical.RunningGroup) -> bool:
 
 
 def mark_layout(node: physical.RunningGroup) -> Layout:
-    """Return what a mark holds beside the key: its place, how many rows are up to there if that matters, and what each call comes to."""
+    """Return the layout of a mark's values: its place, the number of rows up to there if that matters, and the cells of each call."""
     found = order_columns(node) | ({ROWS: Type("int64")} if counts_rows(node) else {})
     for at, call in enumerate(node.calls):
         found |= cells(at, call)

@@ -1,4 +1,4 @@
-"""From functions that return updates, `record -> (record, time, diff)*` in Python, to operators."""
+"""Operators of functions in Python that return updates, `record -> (record, time, diff)*`."""
 
 from __future__ import annotations
 

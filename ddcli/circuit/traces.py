@@ -74,7 +74,7 @@ class _Given:
 
     @property
     def rows_scanned(self) -> int:
-        """Return how many rows have been scanned since then, each as often as it was."""
+        """Return the number of rows scanned since then, each as often as it was."""
         return sum(batch.file.rows_scanned for each in self.stored for batch in each) - self.before
 
 
@@ -91,7 +91,7 @@ class ShardFiles:
     """The first of the times for which updates wait."""
 
     def fresh(self, number: int) -> tuple[int, int]:
-        """Return how many rows, and bytes, of the files are of the commit with this number."""
+        """Return the number of rows, and of bytes, in the files of the commit with this number."""
         files = [file for file in self.files if file.name.startswith(f"{number:09d}-")]
         return sum(file.rows for file in files), sum(file.size for file in files)
 
@@ -210,7 +210,7 @@ class StateTraces:
 
     @property
     def files(self) -> int:
-        """Return how many files writing these takes, about."""
+        """Return about how many files writing these takes."""
         return sum(len(given.shards) for given in self._given.values())
 
     def write(
@@ -321,7 +321,7 @@ class StateTraces:
         return Merged(rest.identity, rest.shard, gone, made)
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
-        """Yield what writing took, and what was scanned, by the fingerprint of the node."""
+        """Yield the seconds of writing, and the rows scanned, by the fingerprint of the node."""
         yield from ((name, RowCounts(seconds=spent)) for name, spent in self.seconds.items())
         yield from ((name, RowCounts(rows_scanned=rows)) for name, rows in self.rows_scanned.items())
 

@@ -97,7 +97,7 @@ class Trial:
         return {name: self._consolidated(name, deltas) for name, deltas in found.items()}
 
     def counts(self) -> Counts:
-        """Return what was counted of each operator in all steps so far."""
+        """Return the counts of each operator in all steps so far."""
         return Counts.of(self._assembled.scope.counts())
 
     def _nothing(self, name: str) -> Matrix:

@@ -42,7 +42,7 @@ def window(node: physical.WindowedGroup, pool: Pool) -> Gather:
 
 
 def deciding_lanes(node: physical.WindowedGroup, pool: Pool) -> int:
-    """Return how many of the first lanes of the arrangement's values say where a row stands: those of the keys, where hashes come after them."""
+    """Return how many of the first lanes of the arrangement's values decide a row's place: those of the keys, where hashes come after them."""
     (arranged,) = node.inputs
     values = value_layout(arranged.schema, arranged.key)  # type: ignore[attr-defined]
     hashed = any(kind.kind in POOLED for kind in values.schema.values()) and pool.secret != PUBLIC
@@ -190,7 +190,7 @@ class WindowCalls:
     # --- frames ---------------------------------------------------------------------------------------------------
 
     def end_of(self, unit: str, bound: FrameBound, rows: Partitions, values: Lanes, *, end: bool) -> Lanes:
-        """Return where the frames of rows begin, or `end`."""
+        """Return the begin of each row's frame, or its `end`."""
         offset = bound.offset
         if not bound.direction:  # the current row: with its peers but in rows
             unit, number = ("rows", 0) if unit == "rows" else ("groups", 0)

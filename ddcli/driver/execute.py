@@ -168,6 +168,6 @@ def _changed(
 
 
 def _paths(manifest: Manifest, name: str, keys: Collection[str]) -> list[str]:
-    """Return where files of an input lie that are withdrawn, and were not before."""
+    """Return the paths of an input's files that are withdrawn, and were not before."""
     files = (file for file in manifest.inputs[name].files if file.key in keys and not file.withdrawn)
     return sorted(file.archived or file.path for file in files)

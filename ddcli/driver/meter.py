@@ -33,7 +33,7 @@ class Watching:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, Fed]:
-        """Return what is taken from each input so that reading it is watched."""
+        """Return the input of each source, with its reading watched."""
         widths = widths_of(taken, readers)
         return {
             name: Fed([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
@@ -48,7 +48,7 @@ class Watching:
 
 
 def widths_of(taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, float]:
-    """Return how many bytes of an input's files each of its rows is: nobody knows of some, so each is as many as any other."""
+    """Return the bytes of an input's files per row: files don't state their rows' sizes, so each row counts as the mean."""
     sizes = {name: sum(file.size for file in readers[name].listing.to_read) for name in taken}
     return {name: sizes[name] / max(given.rows, 1) for name, given in taken.items()}
 

@@ -265,7 +265,7 @@ class _Migration:
         return (first - 1,) if left is None else join(left, (first - 1,))
 
     def _forgotten(self, forgetting: Forgetting, number: int, listings: dict[str, Listing]) -> dict[str, Any]:
-        """Return what the state notes of rows that were forgotten: where they still are, and from when on the inputs say anything."""
+        """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs say anything."""
         rebuild = self.rebuild
         return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(rebuild.request, listings)}
 
@@ -313,7 +313,7 @@ class _Migration:
         )
 
     def _arrangements(self) -> dict[str, ArrangementEntry]:
-        """Return what is kept. Nothing of it changes up to the frontier."""
+        """Return the kept arrangements. Nothing in them changes up to the frontier."""
         rebuild = self.rebuild
         return {
             identity: replace(entry, upper=rebuild.upper.elements)

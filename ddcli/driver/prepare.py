@@ -71,7 +71,7 @@ def remembered(request: Request, manifest: Manifest) -> BoundPipeline:
 def prepare(
     request: Request, manifest: Manifest | None, most: int | None = None, *, whole: bool = False, taken: bool = False
 ) -> Prepared:
-    """Return what there is of each input beyond what the state of `manifest` has taken, held to its columns and its times.
+    """Return the part of each input that the state of `manifest` has not taken, held to its columns and its times.
 
     `most` rows may be in memory at once. With `whole`, return all that there is, arrangements of others as logs, and hold
     nothing to the state; if only what is `taken` counts, without the files that are new to an input of the state.

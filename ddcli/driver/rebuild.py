@@ -52,7 +52,7 @@ class Rebuild:
 
     @property
     def reopens(self) -> bool:
-        """Whether the state is taken back to an earlier frontier."""
+        """Return whether the state is taken back to an earlier frontier."""
         return self.request.reopened is not None
 
     @cached_property

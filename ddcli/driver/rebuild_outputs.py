@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def name_ending(rebuild: Rebuild, transaction: Transaction | None, count: int) -> str:
-    """Return what is added to the names of files of a commit, where so many reopenings have been."""
+    """Return the addition to the names of a commit's files, given the number of reopenings."""
     if rebuild.reopens or transaction is None:
         return f"-reopened{count}" if rebuild.reopens else ""
     return f"-{'change' if rebuild.request.forgetting is None else 'forgotten'}{transaction.number}"

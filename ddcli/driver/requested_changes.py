@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
-    """Return what the plan changes of a state, and what the request wants to be computed anew."""
+    """Return the changes that the plan makes to a state, and those that the request wants to be computed anew."""
     everything = request.refreshes_all or request.reopened is not None
     # Whether a record fails is known where it is computed; and what is kept knows nothing of what has become due.
     whole = bool(request.withdrawn) and (
@@ -48,7 +48,7 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
 
 
 def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
-    """Return what each output of a state was called, by the name that it has now; one that is gone keeps its own."""
+    """Return each output's name in the state, by the name that it has now; one that is gone keeps its own."""
     found = same_outputs(request.state, manifest, request.outputs)
     gone = {name: name for name in manifest.outputs if name not in request.outputs and name not in found.values()}
     return gone | found

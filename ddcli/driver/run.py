@@ -189,7 +189,7 @@ def _is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
 
 
 def _tried(request: Request, manifest: Manifest | None, if_locked: IfLocked, progress: Progress) -> RunSummary:
-    """Return what a run would do; commit nothing."""
+    """Return the summary of the run that would happen; commit nothing."""
     from ddcli.driver.execute import execute
 
     with tables_as_now(request) as now, reading(request.spec.name.value, request.state, {}, if_locked) as shared:

@@ -64,7 +64,7 @@ class RunPlan:
         return places(self.bound, self.plan) | outputs
 
     def outline(self) -> dict[str, Any]:
-        """Return what a manifest keeps of the plan."""
+        """Return the JSON that a manifest keeps of the plan."""
         from ddcli.plan.places import classes_of_work
 
         return self.plan.to_json() | {"work": classes_of_work(self.bound, self.plan)}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def state_size(manifest: Manifest | None) -> tuple[int, int]:
-    """Return how many rows and bytes a state holds."""
+    """Return the number of rows and bytes in a state."""
     entries = manifest.arrangements.values() if manifest else ()
     files = [file for entry in entries for shard in entry.shards for file in shard]
     return sum(file.rows for file in files), sum(file.size for file in files)
@@ -203,7 +203,7 @@ class SingleRun:
         return self._summary(read, publishing.summaries(), committed, errors)
 
     def _counted(self, scope: Scope, watching: Watching, traces: StateTraces, publishing: Publishing) -> Counts:
-        """Return what was counted in a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
+        """Return the counts of a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
         scans = self.graph.scans()
         seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
         seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
@@ -248,7 +248,7 @@ class SingleRun:
         }
 
     def _manifest(self, taken: dict[str, Taken], traces: StateTraces, publishing: Publishing) -> Manifest:
-        """Return what the run commits."""
+        """Return the manifest that the run commits."""
         times = self.upper.elements
         return Manifest(
             name=self.request.spec.name.value,
@@ -284,7 +284,7 @@ class SingleRun:
         return publishing.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
 
     def _clock(self, traces: StateTraces) -> dict[str, Any]:
-        """Return what the next run has to know under the clock of arrivals: that it is this clock, and when something is due."""
+        """Return the facts that the next run needs under the clock of arrivals: that it is this clock, and when something is due."""
         return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
 
     def _horizons(self) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class Stepping:
         return fed
 
     def _writes(self, found: dict[int, list[Delta]], left: Container[int]) -> list[Callable[[], None]]:
-        """Return what is to be done when the step is: each of it may be done in a thread of its own. Of places that `left` some is written."""
+        """Return the work to do after the step, each part possibly in a thread of its own. Some updates of the places in `left` are written already."""
         parts: list[tuple[str, bool, np.ndarray]] = []
         for name, handle in self.assembled.leaving.items():
             deltas = found.get(handle.index, [])

@@ -78,7 +78,7 @@ def _is_taken(file: InputFile, *, arrives: bool) -> bool:
 
 
 def looked(request: Request, look: Callable[[], T]) -> T:
-    """Return what `look` finds in a state whose lock nobody holds; it looks again where a run has joined files of a mirror meanwhile.
+    """Return the result of `look` on a state whose lock nobody holds; look again where a run has joined files of a mirror meanwhile.
 
     They are gone then, and who knows an older commit takes their rows in the joint file for new ones.
     """

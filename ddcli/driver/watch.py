@@ -139,7 +139,7 @@ class Standing:
         return None
 
     def _wait(self, waker: Waker, request: Request, seen: Look, again: float | None) -> Look:
-        """Return what is there when inputs have changed and then been left alone for a moment, when it is time, or on a signal."""
+        """Return the next look at the inputs: when they have changed and then been left alone for a moment, when it is time, or on a signal."""
         end = None if again is None else time.monotonic() + again
         patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
         waker.patience = patience
@@ -198,7 +198,7 @@ def due_in(request: Request) -> float | None:
 
 
 def roots(request: Request) -> list[Path]:
-    """Return where the inputs are that have files."""
+    """Return the paths of the inputs that have files."""
     return [
         _log_of(request, given) if given.table else locate(request.base, given.path.value)
         for given in request.spec.inputs.values()
@@ -212,7 +212,7 @@ def _log_of(request: Request, given: InputSpec) -> Path:
 
 
 def _tip_of(request: Request, given: InputSpec) -> str:
-    """Return what changes with a table in a catalog; a round reports what is wrong with it."""
+    """Return the tip of a table in a catalog, which changes with the table; "" on an error, which a round reports."""
     from ddcli.job.tables import open_table
 
     try:

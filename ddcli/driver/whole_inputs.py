@@ -93,7 +93,7 @@ class WholeInputs:
         return np.concatenate(parts)
 
     def facts(self, upper: Frontier) -> dict[str, InputFacts]:
-        """Return what operators of inputs with keys or tables must know, before a frontier."""
+        """Return the facts that operators of inputs with keys or tables need, before a frontier."""
         found = {}
         for name, reader in self.readers.items():
             given = self.request.spec.inputs[name]

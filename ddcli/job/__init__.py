@@ -1,4 +1,4 @@
-"""What a run is asked for, how it is sized, and what it did.
+"""The request of a run, its size and its summary.
 
 * budget: what a run may take, held against what it took
 * clock: the time of a run

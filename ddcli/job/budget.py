@@ -37,7 +37,7 @@ class RunBound:
 
 @frozen
 class RunCost:
-    """What a run took so far: what its operators counted, the seconds by the clock, and the bytes that it wrote, by operator or output."""
+    """The cost of a run so far: what its operators counted, the seconds by the clock, and the bytes that it wrote, by operator or output."""
 
     counts: Counts
     seconds: float = 0.0
@@ -219,7 +219,7 @@ def _figure(what: str, value: float) -> str:
 def written_bytes(
     number: int, arrangements: Mapping[str, ArrangementEntry], outputs: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return how many bytes the commit with this number writes: of `arrangements`, as it has them, by operator, and of outputs, by name."""
+    """Return the bytes that the commit with this number writes: of `arrangements`, as it has them, by operator, and of outputs, by name."""
     own = f"{number:09d}-"
     found = {OUTPUT + name: size for name, size in outputs.items()}
     for name, entry in arrangements.items():

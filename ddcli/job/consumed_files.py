@@ -1,4 +1,4 @@
-"""What becomes of the files of inputs that were taken in whole: they stay, may go, or are moved into an archive after the commit.
+"""The fate of input files that were taken in whole: they stay, may go, or are moved into an archive after the commit.
 
 Where a file is to be archived stands in the manifest that takes it in. So whoever dies between the commit and the move leaves a file
 that the next run knows, and moves. Imports no third-party library.
@@ -34,7 +34,7 @@ def archives_of(spec: Spec) -> list[tuple[str, Text]]:
 
 
 def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[InputFile]:
-    """Return of the files that an input has taken in those that matter where it is taken in anew: it would not find them, or pass them over."""
+    """Return the files taken in that a new listing of the input would miss or pass over: withdrawn, archived or forgotten ones."""
     roots = places_of(given.path.value, base)
     found = []
     for file in files:
@@ -132,5 +132,5 @@ def refuse_shared_files(spec: Spec, listings: Mapping[str, Listing]) -> None:
 
 
 def _lying(listing: Listing) -> Iterable[Path]:
-    """Yield where the files lie that were not archived."""
+    """Yield the paths of the files that were neither archived nor forgotten."""
     yield from (real(listing.path(file)) for file in listing.files if not (file.archived or file.forgotten))

@@ -1,4 +1,4 @@
-"""What is forgotten of a state: by input the rows for which a condition holds, and what becomes of the files that have them."""
+"""The rows of a state that are forgotten: by input those for which a condition holds, and what becomes of the files that have them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ForgottenRows:
-    """How many rows of an input's files were forgotten, and of how many that can't be read it is not known whether they should be."""
+    """The number of rows of an input's files that were forgotten, and of those that can't be read, so that nobody knows whether they should be."""
 
     rows: int = 0
     undecided: int = 0
@@ -37,7 +37,7 @@ class RewrittenFile:
 
 @dataclass
 class Forgetting:
-    """What a request forgets, by input, and what came of it: the inputs' rows, the files that were replaced and kept, and where rows still are."""
+    """The conditions of a request to forget, by input, and its results: the inputs' rows, the files that were replaced and kept, and where rows still are."""
 
     conditions: Mapping[str, RowCondition]
     mirrored: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Forgetting:
 
 @frozen
 class ForgettingSummary:
-    """What was forgotten, for a person or a program."""
+    """The summary of a request to forget, for a person or a program."""
 
     name: str
     seconds: float

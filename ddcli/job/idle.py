@@ -1,4 +1,4 @@
-"""Whether there is anything to do at all.
+"""The test whether a run has anything to do at all.
 
 A run with nothing new, the usual case under cron, is found out here from names and sizes of files, before a heavy
 library is imported.

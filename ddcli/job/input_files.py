@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputFiles:
-    """What there is of an input: the upper of its progress, if it carries one, and its files."""
+    """The files of an input, and the upper of its progress, if it carries one."""
 
     progress: Frontier | None
     listing: Listing
     shared: Shared | None = None
 
     def past(self) -> InputFiles:
-        """Return what was taken in already."""
+        """Return the files that were taken in already."""
         return replace(self, listing=self.listing.past())
 
     def whole(self) -> InputFiles:
@@ -31,23 +31,23 @@ class InputFiles:
         return replace(self, listing=self.listing.whole())
 
     def arriving(self, time: int) -> InputFiles:
-        """Return what there is of an input whose new files have this time."""
+        """Return the same with this time for new files."""
         return replace(self, listing=self.listing.arriving(time))
 
     def mended(self, before: InputEntry) -> InputFiles:
-        """Return what there is of an input from which files were withdrawn, those of the same names in their places."""
+        """Return the same after files were withdrawn, with those of the same names in their places."""
         return replace(self, listing=self.listing.mended(before.files))
 
     def known(self, before: InputEntry) -> InputFiles:
-        """Return what there is of an input that is taken in anew, of the files that the state has taken in. Raises InputError where one is gone."""
+        """Return the same for an input that is read again: the files that the state has taken in. Raises InputError where one is gone."""
         return replace(self, listing=self.listing.known(before.files))
 
     def reopened(self, frontier: Frontier) -> InputFiles:
-        """Return what there is of an input of a state that is taken back to a frontier: rows at or after it are late no more."""
+        """Return the same for a state that is taken back to a frontier: rows at or after it are late no more."""
         return replace(self, listing=self.listing.reopened(frontier.elements))
 
     def marked(self, before: InputEntry | None, last: int | None) -> InputFiles:
-        """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside; with the time of the `last` run
+        """Return the same for an input that is read again, without the rows that earlier runs put aside; with the time of the `last` run
         where nobody noted when a file was taken in.
         """
         return self if before is None else replace(self, listing=self.listing.marked(before.files, last))

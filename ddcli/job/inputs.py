@@ -25,7 +25,7 @@ from ddcli.job.request import Request, _of_writer
 
 
 def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
-    """Return what there is of each input. Progress is read before files are listed: its writer goes the other way.
+    """Return the files of each input. Progress is read before files are listed: its writer goes the other way.
 
     With `anew` all files are new, whatever the state of `manifest` has taken in, but those that were withdrawn. Of a request that
     withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either; of one

@@ -1,4 +1,4 @@
-"""What a pipeline file means, kept from one run to the next: a run of the same file neither parses nor plans again.
+"""The meaning of a pipeline file, kept from one run to the next: a run of the same file neither parses nor plans again.
 
 It is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
 anywhere, and a spec says where outputs are written. It belongs to one text of the file under one path, and to one version of dd and of what it parses
@@ -52,7 +52,7 @@ LISTED = Listed(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"
 
 @dataclass(frozen=True)
 class KeptPlan:
-    """What is kept of a file with this text at `path`: what it says, and a plan under some conditions, not yet made; nothing at first."""
+    """The kept meaning of a file with this text at `path`: its spec, and a plan under some conditions, not yet made; nothing at first."""
 
     path: Path
     text: str
@@ -90,7 +90,7 @@ class KeptPlan:
 
 
 def conditions_of(bound: BoundPipeline, generations: object) -> str:
-    """Return what a plan depends on beside the file, as a digest: `generations` is what the state remembers of earlier plans, as JSON."""
+    """Return a digest of all that a plan depends on beside the file: `generations` is what the state remembers of earlier plans, as JSON."""
     schemas = [
         [name, [(column, str(kind)) for column, kind in schema.items()]] for name, schema in bound.schemas.items()
     ]
@@ -99,7 +99,7 @@ def conditions_of(bound: BoundPipeline, generations: object) -> str:
 
 
 def load(path: Path, text: str) -> KeptPlan:
-    """Return what is kept of a pipeline file at `path` with this text, if the files that it includes and its variables are the same too."""
+    """Return the kept meaning of a pipeline file at `path` with this text, if the files that it includes and its variables are the same too."""
     found = _understood(path, text, _read(_place(path)))
     return found if found.spec is None or _same(found.spec) else KeptPlan(path, text)
 
@@ -123,7 +123,7 @@ def _same(spec: Spec) -> bool:
 
 @lru_cache(maxsize=2)
 def _understood(path: Path, text: str, data: bytes) -> KeptPlan:
-    """Return what the content of a file says of a pipeline file: a watch asks the same each round."""
+    """Return the kept meaning that a file's content holds, if it is of this pipeline file: a watch asks the same each round."""
     nothing = KeptPlan(path, text)
     body = unsealed(data)
     if body is None:
@@ -146,7 +146,7 @@ def _write(place: Path, body: bytes) -> None:
 
 
 def _place(path: Path) -> Path:
-    """Return where a file's plan is kept. Messages name the file as it was named, so another name of it has a plan of its own."""
+    """Return the path of a file's kept plan. Messages name the file as it was named, so another name of it has a plan of its own."""
     return cache_dir() / FOLDER / _digest(f"{path}\n{path.absolute()}")[:32]
 
 
@@ -161,7 +161,7 @@ def _read(place: Path) -> bytes:
 
 
 def _origin(path: Path, text: str) -> list[Any]:
-    """Return what a kept file must be of, JSON-able."""
+    """Return the identity of the pipeline file that a kept one must have, JSON-able."""
     return [__version__, str(path), str(path.absolute()), _digest(text), _sources()]
 
 

@@ -148,7 +148,7 @@ def _value(part: Any, made: list[Any]) -> Any:
 
 
 def _taken_apart(value: Any, listed: Listed) -> tuple[str, tuple[Any, ...]]:
-    """Return what a value is, and its parts."""
+    """Return a value's kind and its parts."""
     kind: Any = type(value)
     if kind in _KINDS:
         parts = tuple(part for item in value.items() for part in item) if kind is dict else tuple(value)

@@ -1,4 +1,4 @@
-"""Where a run is to be computed, as options and file state it. Imports no third-party library: most runs need no Spark."""
+"""The places where a run may be computed, as options and file state them. Imports no third-party library: most runs need no Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Engine = Literal["auto", "local", "spark"]
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Which Spark: its master, or the address of Spark Connect, and settings; or a session that there is already."""
+    """The choice of a Spark: its master, or the address of Spark Connect, and settings; or a session that exists already."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class SparkOptions:
     def of(
         cls, master: str | None, remote: str | None, conf: Mapping[str, str] | None = None, session: Any = None
     ) -> Self:
-        """Return what a person asks for. Raises UsageError where that is more than one place."""
+        """Return the options that a person asks for. Raises UsageError where they name more than one place."""
         if master is not None and remote is not None:
             raise UsageError("Spark is in one place: a master or the address of Spark Connect", hint="give one of them")
         if remote is not None and not remote.startswith(REMOTE):
@@ -39,6 +39,6 @@ class SparkOptions:
 
     @property
     def ready(self) -> bool:
-        """Whether Spark's address is known, and pyspark is installed."""
+        """Return whether Spark's address is known, and pyspark is installed."""
         known = self.session is not None or self.master is not None or "spark.master" in self.conf
         return known and find_spec("pyspark") is not None

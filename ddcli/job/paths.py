@@ -22,7 +22,7 @@ DEFAULT_STATE = ".dd"
 
 
 def unparsed_below(errors: Path, name: str) -> Path:
-    """Return where rows of an input are logged that can't be read: below the log of errors, and no part of it."""
+    """Return the log for unreadable rows of an input: below the log of errors, and no part of it."""
     return errors / "_unparsed" / name
 
 
@@ -38,12 +38,12 @@ def state_of(spec: Spec, base: Path) -> Path:
 
 
 def log_of(output: OutputSpec, base: Path, state: Path) -> Path:
-    """Return where an output's log is: of one that is a table and names no other place, in the state."""
+    """Return the place of an output's log: for a table that names no other place, in the state."""
     return locate(base, output.path.value) if output.path else state.absolute() / LOGS / output.name.value
 
 
 def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
-    """Return what is wrong with times and paths in a file, of which no data are needed to see it."""
+    """Return the errors of times and paths in a file that can be found without data."""
     return [*_mixed_times(spec), *_met_paths(spec, base, state)]
 
 

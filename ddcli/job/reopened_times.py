@@ -37,8 +37,8 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
 
 
 def carried(manifest: Manifest | None) -> dict[str, Any]:
-    """Return what each commit of a state keeps of its past: how often it was reopened, which arrangements have been built anew, which files hold
-    rows that were forgotten, and from when on inputs say anything.
+    """Return the notes on its past that each commit of a state keeps: how often it was reopened, which arrangements have been built anew, which
+    files hold rows that were forgotten, and the times from which on inputs say anything.
     """
     cache = manifest.cache if manifest is not None else {}
     return {name: cache[name] for name in ("reopenings", "built", "forgot", "unclean", "horizons") if name in cache}

@@ -1,4 +1,4 @@
-"""What a run is asked for: the pipeline file, its state and its outputs, and what the call adds."""
+"""The request of a run: the pipeline file, its state and its outputs, and the options of the call."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Request:
 
     @property
     def refreshes_all(self) -> bool:
-        """Whether nothing of the state is to be kept."""
+        """Return whether nothing of the state is to be kept."""
         return self.refresh is not None and not self.refresh
 
     @property
@@ -192,13 +192,13 @@ def _digest(text: str, spec: Spec) -> str:
 
 
 def error_directory(request: Request) -> Path:
-    """Return where the records are logged on which an expression fails."""
+    """Return the log of records on which an expression fails."""
     errors = request.spec.errors
     return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
 
 
 def late_directory(request: Request, name: str) -> Path:
-    """Return where the late rows of an input are put aside."""
+    """Return the directory of an input's late rows."""
     given = request.spec.inputs[name]
     return real(locate(request.base, given.quarantine.value)) if given.quarantine else request.state / "late" / name
 

@@ -1,4 +1,4 @@
-"""How a run is cut: into how many shards and passes, whether in memory or out of core. A pure function of sizes.
+"""The size of a run's parts: how many shards and passes, whether in memory or out of core. A pure function of sizes.
 
 The number of shards belongs to the state, which is made once. The number of passes belongs to a run, and is a multiple of it: a
 shard that has outgrown the memory is taken in several passes, each over its share of the keys. A run of few rows has one pass over all shards.
@@ -68,7 +68,7 @@ class Sizes:
         return self.room is None and rows >= STREAMED
 
     def spread(self, rows: int, slots: int, *, new: bool) -> Sizes:
-        """Return how to cut the run for processes that do `slots` tasks at once: out of core, and so that all have some of much.
+        """Return the sizes for processes that do `slots` tasks at once: out of core, and so that all get some of a large run.
 
         A `new` state has as many shards as are taken apart.
 
@@ -96,7 +96,7 @@ def sizes(
     looped: bool = False,
     apart: bool = False,
 ) -> Sizes:
-    """Return how to cut a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
+    """Return the sizes of a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
     Where it is `looped` through them they become more, and threads share far fewer than are worth a shard of their own, which every
     later run would go through. Few rows go through all shards in one pass, unless each is to be taken `apart`: a step of an operator costs
@@ -130,7 +130,7 @@ def sizes(
 
 
 def rows_together(rows: int, width: int, cut: Sizes, *, apart: bool = True) -> int | None:
-    """Return how many rows of `width` lanes are read together, of `rows` in all; None: all of them.
+    """Return the number of rows of `width` lanes that are read together, of `rows` in all; None: all of them.
 
     Not few where rows can't be read `apart` from those before them, as in text.
 
@@ -145,12 +145,12 @@ def rows_together(rows: int, width: int, cut: Sizes, *, apart: bool = True) -> i
 
 
 def rows_held(memory: int) -> int:
-    """Return how many rows of an input may be in memory as they are read."""
+    """Return the number of rows of an input that may be in memory as they are read."""
     return memory // 512
 
 
 def rows_read(memory: int) -> int:
-    """Return how many rows are read together where it is not known yet how wide they are."""
+    """Return the number of rows that are read together while their width is unknown."""
     return max(LEAST_ROWS, memory // 4096)
 
 

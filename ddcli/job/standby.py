@@ -1,4 +1,4 @@
-"""What a watch keeps from one round to the next: the batches of the state that are open, or in memory, and the values of their lanes; and what it has just seen of the inputs.
+"""The memory of a watch from one round to the next: the batches of the state that are open, or in memory, and the values of their lanes; and what it has just seen of the inputs.
 
 A round takes it, and puts it back when it has committed. Whatever else ends a round, and whatever comes between two (another state, another
 secret, somebody else's commit), the next round begins from the manifest, as a new process does.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Standby:
-    """What the last round left, and of which commit of which state that is; nothing at first."""
+    """The open batches that the last round left, with the state and the commit that they belong to; nothing at first."""
 
     glimpses: dict[tuple[str, Path], Glimpse] = field(default_factory=dict)
     """What was seen of each input, by its path and what that is relative to, when the round was found to be worth while."""
@@ -31,11 +31,11 @@ class Standby:
     _mark: Mark | None = None
 
     def left(self, memory: int) -> int:
-        """Return what a round has of its memory beside what may be kept."""
+        """Return the part of a round's memory that kept batches don't take."""
         return memory - memory // SHARE
 
     def glimpsed(self, path: str, base: Path) -> Glimpse | None:
-        """Return what was seen of an input, once: who asks again wants what is there by then."""
+        """Return the glimpse of an input, once: a second caller wants its files as of then."""
         return self.glimpses.pop((path, base), None)
 
     def clean(self, state: Path) -> int | None:
@@ -43,7 +43,7 @@ class Standby:
         return self._mark[2] if self._mark is not None and self._mark[0] == state else None
 
     def take(self, state: Path, manifest: Manifest | None, secret: bytes, memory: int) -> OpenBatches:
-        """Return what is kept of the commit that a round goes on from; if it is of another, nothing. It is not kept any more."""
+        """Return the open batches of the commit that a round continues from, none if they are of another. They are kept no longer."""
         kept, mark = self._kept, self._mark
         self._kept = self._mark = None
         if kept is not None and manifest is not None and mark == _mark_of(state, manifest):

@@ -1,4 +1,4 @@
-"""What a run did, in a few lines for a person or as JSON for a program."""
+"""The summary of a run, in a few lines for a person or as JSON for a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 5
 
 @frozen
 class InputSummary:
-    """What was taken from an input: updates, and files that were looked into."""
+    """The updates taken from an input, and the files that were looked into."""
 
     rows: int
     files: int
@@ -43,7 +43,7 @@ class InputSummary:
 
 @frozen
 class OutputSummary:
-    """What was added to an output log: updates, how many insert and how many retract (by their diffs); the file, of which there is at most one."""
+    """The updates added to an output log, how many insert and how many retract (by their diffs); the file, of which there is at most one."""
 
     rows: int
     inserted: int
@@ -53,7 +53,7 @@ class OutputSummary:
 
 @frozen
 class SparkSummary:
-    """What was done on Spark: at which master, and how many tasks of how many stages; and how many of the run were done here."""
+    """The share of Spark in a run: its master, how many tasks of how many stages it did; and how many of the run were done here."""
 
     master: str
     tasks: int
@@ -62,7 +62,7 @@ class SparkSummary:
     stages_here: int = 0
 
     def and_then(self, other: SparkSummary | None) -> SparkSummary:
-        """Return what was done in this part of a run and in another."""
+        """Return the sum of this part of a run and another."""
         if other is None:
             return self
         return SparkSummary(
@@ -141,7 +141,7 @@ class RunSummary:
 
     @property
     def head(self) -> str:
-        """What a run did in one line: which times it closed."""
+        """Return the first line of the summary: the times that the run closed."""
         if not self.changed:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return f"{self.name}: nothing new{f' since {self.time}' if self.time else at}"
@@ -193,7 +193,7 @@ class RunSummary:
         return lines
 
     def warnings(self) -> list[str]:
-        """Return what in the summary should be looked at, a line each."""
+        """Return the warnings of the summary, a line each."""
         found = [line for name, given in self.inputs.items() for line in _warnings(name, given)]
         found += [claim.line() for claim in self.claims]
         return [line.strip() for line in [*found, *([self._failed()] if self.failed else [])]]

@@ -37,19 +37,19 @@ def is_followed(spec: Spec, base: Path, state: Path, manifest: Manifest) -> bool
 
 
 def place_in(log: OutputEntry) -> tuple[str, int]:
-    """Return where a log ends: its identity, and the commit that wrote to it last."""
+    """Return the end of a log: its identity, and the commit that wrote to it last."""
     keys = [*keys_of(log.files)][-1:]
     return log.log, max((file.commit for file in pick(log.files, keys)), default=0)
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:
-    """Return where a table is that is no name in a catalog, or the file of the database in which it is."""
+    """Return the path of a table that is not named in a catalog, or of the file of its database."""
     path = database_file(target.place.value) if target.kind == DATABASE else target.place.value
     return real(locate(base, path))
 
 
 def stated(target: TargetSpec) -> dict[str, str]:
-    """Return what a file states of the place of a table in a database: others can't be seen without asking a server."""
+    """Return the statements of a file about the place of a table in a database: anything more would need a server's answer."""
     return {"to": target.place.value, "table": target.called}
 
 

@@ -1,4 +1,4 @@
-"""Which files of a state's inputs a request withdraws, by the paths that a person names."""
+"""The files of a state's inputs that a request withdraws, by the paths that a person names."""
 
 from __future__ import annotations
 

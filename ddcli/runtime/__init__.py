@@ -1,4 +1,4 @@
-"""Where the work of a run is done: in this process, in others of this machine, on Spark.
+"""The places where a run is computed: this process, others of this machine, Spark.
 
 * placement: which engine does which stage
 * scheduler: a step as tasks: what each does, what it returned

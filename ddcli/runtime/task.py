@@ -68,7 +68,7 @@ FEW = 10_000
 
 @dataclass(frozen=True)
 class Job:
-    """What all tasks of a run share: its inputs, plan, outputs and shards. Without `number` it is a dry run."""
+    """The common description of all tasks of a run: its inputs, plan, outputs and shards. Without `number` it is a dry run."""
 
     state: Path
     scratch: Path
@@ -284,7 +284,7 @@ class _Doing:
         self.result.wakes, self.result.memos = step.wakes, step.memos
 
     def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray | Columns]:
-        """Return what reads a slice of an input."""
+        """Return a function that reads a slice of an input."""
 
         def read(pool: Pool) -> np.ndarray | Columns:
             began = clock.perf_counter()

@@ -1,4 +1,4 @@
-"""What a run writes beside its state.
+"""The files that a run writes beside its state.
 
 * archives: archived files of inputs without rows that are forgotten
 * databases: which table of a database follows an output

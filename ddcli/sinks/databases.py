@@ -1,4 +1,4 @@
-"""Which table of a database follows an output."""
+"""The table of a database that follows an output."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @frozen
 class SummedUp:
-    """What became of a log: how many files and rows became one file, and of how many rows; the horizon as people write it."""
+    """The result of a log's compaction: how many files and rows became one file, and of how many rows; the horizon as people write it."""
 
     output: str
     path: str
@@ -166,7 +166,7 @@ def _least(*bounds: int | None) -> int | None:
 
 @frozen
 class _Old:
-    """What is old in the log of an output."""
+    """The old part of an output's log."""
 
     manifest: Manifest
     name: str
@@ -209,7 +209,7 @@ class _Old:
         summed: Sequence[FileEntry],
         claimed: int | None,
     ) -> tuple[ClaimSummary, ...]:
-        """Return who lacks some of the files that are summed up, and who holds back others, and how long: until these are `claimed` ago."""
+        """Return the claims of readers that lack some of the files: lost ones if these are summed up, else holding ones, until their files are `claimed` old."""
         found = []
         for each in claims:
             lost = [file for file in summed if each.lacks(file)]

@@ -70,7 +70,7 @@ class Piece:
 
 @dataclass
 class Publishing:
-    """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
+    """The updates that a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, they are only counted.
 
     Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without,
     as many `reopenings` as the state has seen.
@@ -321,7 +321,7 @@ class Publishing:
         return {name: entry.size for name, entry in self._files.items()}
 
     def summaries(self) -> dict[str, OutputSummary]:
-        """Return what was added to each output."""
+        """Return the summary of the updates that were added to each output."""
         none = OutputSummary(0, 0, 0, None)
         files = {name: str(self._path(name)) for name in self._files}
         return {name: replace(self._counts.get(name, none), file=files.get(name)) for name in self.layouts}

@@ -49,7 +49,7 @@ def summed_up(rows: pl.DataFrame, time: str, horizon: int) -> pl.DataFrame:
 
 
 def replaced(path: Path, rows: pl.DataFrame) -> pl.DataFrame | None:
-    """Return what a log's file is to hold that has just these rows from now on; None where it has them, in whatever order.
+    """Return the new content of a log's file that is to have just these rows; None if it has them already, in whatever order.
 
     Rows that it has already stay in their order, which may be what makes it small.
     """

@@ -101,7 +101,7 @@ class ErrorLog:
         self.rows += sum(int((frame[DIFF] > 0).sum()) for frame in frames)
 
     def add_rebuilt(self, frontier: Frontier) -> Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]:
-        """Return what takes in updates of a pipeline that changed: they fail from the frontier on, at which it changes."""
+        """Return a function that adds updates of a pipeline that changed: they fail from the frontier on, at which it changes."""
 
         def add(updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
             opened = updates.copy()

@@ -1,4 +1,4 @@
-"""What a run reads: files as slices of updates, and arrangements of other pipelines.
+"""The inputs of a run: files as slices of updates, and arrangements of other pipelines.
 
 * arrangement_input: arrangements of other pipelines, read in place
 * change_log: a log read for people: its collection, its changes, a record's history

@@ -53,7 +53,7 @@ class SharedSchema(LogSchema):
     built: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest keeps of it."""
+        """Return the JSON that a manifest keeps of it."""
         plain = LogSchema(self.columns, self.time, self.diff).to_json()
         return plain | {"identity": self.identity, "begin": self.begin} | ({"built": self.built} if self.built else {})
 
@@ -69,7 +69,7 @@ class SharedSlice:
 
     @property
     def rows(self) -> int:
-        """How many updates there are, at most."""
+        """Return an upper bound of the number of its updates."""
         return sum(self.reader.rows(at) for at in self.batches)
 
     def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
@@ -133,7 +133,7 @@ class SharedReader:
             raise StateError(problem, place=place, hint=hint)
 
     def kept(self) -> dict[str, Any]:
-        """Return what a manifest keeps of it beside its files."""
+        """Return the JSON that a manifest keeps of it beside its files."""
         return self.schema.to_json()
 
     def largest_time(self) -> tuple[int, ...] | None:
@@ -156,7 +156,7 @@ class SharedReader:
         return Taken(cast("list[LogSlice]", slices), ())  # they are read as slices of logs are
 
     def frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Yield what files have in some columns, also in updates that cancel each other."""
+        """Yield some columns of each file, also of updates that cancel each other."""
         layout = Layout({name: self.schema.columns[name] for name in columns})
         for at in range(len(self._files)):
             pool = Pool(self.shared.manifest.secret_bytes)
@@ -164,7 +164,7 @@ class SharedReader:
             yield decode(slice_.matrix(layout, pool), layout, pool)
 
     def rows(self, at: int) -> int:
-        """Return how many rows a file has."""
+        """Return the number of rows of a file."""
         return self._files[at][1].rows
 
     def batch(self, at: int, pool: Pool) -> StoredBatch | Rehashed:
@@ -189,7 +189,7 @@ class SharedReader:
         return matrix if due.all() else matrix[due]
 
     def batches(self, taken: Frontier, shard: int, shards: int, pool: Pool) -> list[SharedBatch]:
-        """Return what was taken before a frontier, of the keys of one shard of so many."""
+        """Return the updates taken before a frontier whose keys are in one shard of so many."""
         nk = self.layout.key.width
 
         def mine(matrix: np.ndarray) -> np.ndarray:

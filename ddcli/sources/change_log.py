@@ -65,7 +65,7 @@ def read_log(
     diff: str = DIFF,
     columns: Schema | None = None,
 ) -> pl.DataFrame:
-    """Return what a change log holds, with a column for the diff, in order: as of a time in that of its query, else of its columns.
+    """Return the updates of a change log, with a column for the diff, in order: as of a time in that of its query, else of its columns.
 
     With `as_of` (a time, or "latest") the collection then: each record once, with its multiplicity as diff. Else its
     updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a
@@ -214,14 +214,14 @@ class ChangeLog:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of what is shown."""
+        """Return notes on the log for the person who reads it."""
         horizon = self.reader.listing.horizon
         known = [] if horizon is None else [format_time(horizon, list(self.time.values()))]
         summed = [f"{self.path}: updates before {time} were summed up as of then" for time in known]
         return [*([f"{self.path}: {UNFINISHED}"] if self.left_out else []), *summed]
 
     def refusal(self, error: BaseException) -> InputError | EngineError:
-        """Return what to say when reading has failed: which file is damaged, or that a sum is too large."""
+        """Return the error to report when reading has failed: which file is damaged, or that a sum is too large."""
         if (damaged := self.reader.damaged()) is not None:
             return damaged
         return EngineError(

@@ -39,7 +39,7 @@ class PinnedColumns:
 
     @property
     def remark(self) -> str:
-        """What an error about the columns adds."""
+        """Return the addition to an error about the columns: since when they are known, and from which file."""
         where = f"from '{self.file}'" if self.file else "from its files"
         when = "pinned by the first run" if self.known else "inferred now"
         unnamed = ", without one that has no name" if self.unnamed else ""
@@ -51,7 +51,7 @@ class PinnedColumns:
         return "{" + ", ".join(f"{name}: {json.dumps(kind)}" for name, kind in self.columns.items()) + "}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a state keeps."""
+        """Return the JSON that a state keeps of them."""
         return {"columns": self.columns, "file": self.file}
 
 
@@ -86,7 +86,7 @@ def with_columns(given: InputSpec, found: PinnedColumns | None) -> InputSpec:
 
 
 def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
-    """Return what a state has: the columns that it pinned, or those that were declared before."""
+    """Return the columns that a state has: those that it pinned, or those that were declared before."""
     if "pinned" in entry.schema:
         try:
             columns, file = entry.schema["pinned"]["columns"], entry.schema["pinned"]["file"]

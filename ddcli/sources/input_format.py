@@ -1,4 +1,4 @@
-"""What a run must know of inputs beside their rows: how their formats read, and diagnostics for key violations."""
+"""Properties of inputs beside their rows: how their formats read, and diagnostics for key violations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ InputReport = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
 
 
 def format_of(given: InputSpec) -> Format:
-    """Return how an input's rows are to be read."""
+    """Return the format by which an input's rows are read."""
     columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
     if given.arrives and columns is not None:
         columns[ARRIVAL] = ARRIVAL_TIME
@@ -75,7 +75,7 @@ def format_of(given: InputSpec) -> Format:
 
 
 def dialect_of(options: CsvOptions, names: tuple[str, ...] = ()) -> Dialect:
-    """Return how CSV files are written; `names` are the columns of files without a header."""
+    """Return the dialect of CSV files; `names` are the columns of files without a header."""
     return Dialect(**dict(options.stated()), names=names)  # type: ignore[arg-type] # its fields have the options' names
 
 
@@ -103,7 +103,7 @@ def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
 
 @dataclass
 class InputFacts:
-    """What the operators of an input read of its description, and what they report. Shards may report from several threads."""
+    """The description of an input that its operators read, and their reports. Shards may report from several threads."""
 
     given: InputSpec
     reader: LogReader
@@ -157,7 +157,7 @@ class InputFacts:
         self.watched.append((problem, found))
 
     def negatives(self) -> tuple[int, str | None]:
-        """Return how many updates left a record with a negative multiplicity, and the problem of one of them."""
+        """Return the number of updates that left a record with a negative multiplicity, and the problem of one of them."""
         return sum(found for _, found in self.watched), min((problem for problem, _ in self.watched), default=None)
 
     def check(self) -> None:

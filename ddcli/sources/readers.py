@@ -156,7 +156,7 @@ def refuse_rewritten(readers: Mapping[str, Reader]) -> None:
 
 
 def find_rewritten(readers: Mapping[str, Reader]) -> RewrittenError | None:
-    """Return what `refuse_rewritten` raises, if it does: what else a run has raised may come of that."""
+    """Return the error that `refuse_rewritten` raises, if it does: another error of a run may be its consequence."""
     try:
         refuse_rewritten(readers)
     except RewrittenError as error:

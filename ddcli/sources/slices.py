@@ -1,4 +1,4 @@
-"""What sources receive: updates in files, not read yet, in slices that any process can read.
+"""The updates that sources receive: in files, not read yet, in slices that any process can read.
 
 A run is fed what is new in its inputs (see `ddcli.store.log.reader`). What is here is the past, as a changed pipeline's state is built
 from it: the contents of arrangements as of a frontier, and the updates of outputs.
@@ -39,7 +39,7 @@ class Slice(Protocol):
 
 
 class Feed(Protocol):
-    """What a source is fed: `rows` updates or fewer."""
+    """The input of a source: `rows` updates or fewer."""
 
     @property
     def slices(self) -> Sequence[Slice]:
@@ -47,12 +47,12 @@ class Feed(Protocol):
 
     @property
     def rows(self) -> int:
-        """Return how many there are at most."""
+        """Return an upper bound of the number of its updates."""
 
 
 @frozen
 class Fed:
-    """What a source is fed, wherever it is from (see `Feed`)."""
+    """The input of a source, wherever it is from (see `Feed`)."""
 
     slices: Sequence[Slice]
     rows: int

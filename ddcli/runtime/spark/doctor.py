@@ -48,7 +48,7 @@ class Finding:
 
 @frozen
 class HostFacts:
-    """What a task finds on its machine: the host, its Python, versions of packages, and why the state can't be used."""
+    """The facts that a task finds on its machine: the host, its Python, versions of packages, and why the state can't be used."""
 
     host: str
     python: str

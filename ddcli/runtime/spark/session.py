@@ -1,4 +1,4 @@
-"""What a Spark in this process (`classic`) and one behind an address (`connect`) have in common: the protocol, memory, errors.
+"""The common part of a Spark in this process (`classic`) and one behind an address (`connect`): the protocol, memory, errors.
 
 Spark schedules tasks, repeats failed ones, and returns their small results. It sees no rows: tasks read and write files themselves, so
 no Spark type meets one of ours.
