@@ -60,7 +60,7 @@ def parse_condition(text: str, schema: Schema) -> tuple[str, str | None]:
 
 
 def null_hint(key: Mapping[str, Any]) -> str | None:
-    """Return what to write where nothing was found and a condition names the text 'null', which may mean null.
+    """Return a hint where nothing was found and a condition names the text 'null', which may mean null.
 
     >>> null_hint({"id": 7, "region": "null"})
     "'null' is a text here: 'region is null' selects records without a value"

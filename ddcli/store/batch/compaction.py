@@ -59,7 +59,7 @@ LEAST = 1 << 18
 
 @frozen
 class FileRange:
-    """What the policy knows of a file: its rows, its first and its last record (in any form that compares)."""
+    """The facts of a file that the policy uses: its rows, its first and its last record (in any form that compares)."""
 
     rows: int
     first: Any
@@ -135,7 +135,7 @@ class _Merge:
 
 
 class Compaction:
-    """What is to be done to the batches of a shard: `kept` stay as they are, `made()` returns those that replace all others.
+    """The compaction of a shard's batches: `kept` stay as they are, `made()` returns those that replace all others.
 
     Nothing is read before `made` is asked, and then a quarter of a million rows at a time; so the next content may be made when the one
     before is written. Threads may do it for different shards.
@@ -186,7 +186,7 @@ def compact(
     through: Frontier,
     inserted: int | None = None,
 ) -> Compaction:
-    """Return what a commit does to a shard's batches, `fresh` included (None, or without rows: there are no new ones).
+    """Return a commit's compaction of a shard's batches, `fresh` included (None, or without rows: there are no new ones).
 
     Times are advanced to `since`. Batches that reach beyond `through`, the meet of what the shard's readers in other pipelines
     have taken (closed: there is none), are merged among themselves only, and their times left as they are.
@@ -211,7 +211,7 @@ def compact(
 def compact_wholly(
     layout: BatchLayout, stored: Sequence[StoredBatch], *, since: Frontier, through: Frontier
 ) -> Compaction:
-    """Return what makes one run of all batches of a shard that reach no further than `through`, with their times at `since`.
+    """Return the compaction that makes one run of all batches of a shard that reach no further than `through`, with their times at `since`.
 
     Where there is just one file, and it is as of `since`, nothing is left to do.
     """
@@ -250,7 +250,7 @@ def _spine(
 
 
 def _parts(layout: BatchLayout, files: Sequence[StoredBatch]) -> list[FileRange]:
-    """Return what the policy looks at: sizes and key ranges, which are in the files' footers."""
+    """Return the facts of files that the policy uses: sizes and key ranges, which are in the files' footers."""
     width = layout.record.width
     ends = [batch.starts(width)[[0, -1]].tolist() if width else [b"", b""] for batch in files]
     return [FileRange(batch.rows, first, last) for batch, (first, last) in zip(files, ends, strict=True)]

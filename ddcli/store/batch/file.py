@@ -83,12 +83,12 @@ def footer_checksum(data: Bytes) -> str:
 
 
 def footer_size(data: Bytes) -> int:
-    """Return how many bytes the footer of a Parquet file has, with what follows it."""
+    """Return the number of bytes of a Parquet file's footer, with its length and magic."""
     return int.from_bytes(data[-END : END // -2], "little") + END
 
 
 def tail_size(data: Bytes) -> int:
-    """Return how many bytes index and footer have; those of the footer alone where no index is before it."""
+    """Return the number of bytes of index and footer; of the footer alone where no index is before it."""
     footer = footer_size(data)
     trailer = bytes(data[-footer - TRAILER : -footer])
     return footer + TRAILER + int.from_bytes(trailer[:4], "little") if trailer[4:] == MAGIC else footer
@@ -191,7 +191,7 @@ class BatchWriter:
 
 
 def _page_ranges(before: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield where the first page of each row group begins, and the row group ends, of those rows that follow `before` others.
+    """Yield the begin of the first page of each row group, and the row group's end, of those rows that follow `before` others.
 
     >>> list(_page_ranges(GROUP - 3, 10)), list(_page_ranges(PAGE - 1, 9))
     ([(3, 10)], [(1, 9)])
@@ -230,7 +230,7 @@ def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leadi
 
 
 def _paths(field: pa.Field) -> list[str]:
-    """Return what Parquet calls the columns that hold a column's values: those of lists and structs are further inside."""
+    """Return Parquet's names of the columns that hold a column's values: those of lists and structs are further inside."""
     from pyarrow import types
 
     inner = getattr(field.type, "value_field", None)
@@ -279,7 +279,7 @@ class BatchFile:
 
     @property
     def index(self) -> PageIndex:
-        """Return what the end of the file says of its rows."""
+        """Return the index of the file's rows, which its end holds."""
         if self._index is None:
             with self.mapped() as data:
                 self._open(memoryview(data))
@@ -391,7 +391,7 @@ class BatchFile:
 
     @property
     def held(self) -> int:
-        """Return how many bytes of the file may count as memory of this process."""
+        """Return the number of bytes of the file that may count as memory of this process."""
         return self._entry.size if self._warm and self._mapped is not None else 0
 
     @property

@@ -149,7 +149,7 @@ class LaneWriter:
             self._sink.reserve(-(-self._about // count) * (end - begin + self._leaves[0].nbytes) * 9 // 8)
 
     def _form(self, name: str, scratch: _Scratch, lanes: Matrix, lane: int) -> int:
-        """Return how a column is packed, as suits what the first rows have of it."""
+        """Return the form in which a column is packed, as suits its values in the first rows."""
         layout = self._layout
         form = form_of(layout.columns[name], numbered=True)
         few = min(file.REPEATED, max(1, len(lanes) // 2))
@@ -210,12 +210,12 @@ class _Scratch:
         self._steps = np.empty(packed_pages.BLOCK, np.int64)
 
     def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
-        """Return how many values of a column are distinct, which are numbered in a table of so many slots; a negative number for too many."""
+        """Return the number of distinct values of a column, which it numbers in a table of so many slots; a negative number for too many."""
         table = np.zeros(slots, np.uint32)
         return page_writer.number_values(lanes, lane, form, self._there, self._values, self._numbers, self.known, table)
 
     def numbered(self, lanes: Matrix, lane: int, form: int) -> int:
-        """Return how many values of a column are distinct, which are numbered."""
+        """Return the number of distinct values of a column, which it numbers."""
         found = self.number(lanes, lane, form, FEW_SLOTS)
         return found if found >= 0 else self.number(lanes, lane, form, 2 << len(lanes).bit_length())
 

@@ -36,7 +36,7 @@ LARGEST = 2**63 - 1
 
 
 class BatchLayout:
-    """How the updates of an arrangement lie in a matrix `[key | value | time | diff]` and in a file."""
+    """The layout of an arrangement's updates in a matrix `[key | value | time | diff]` and in a file."""
 
     def __init__(self, key: Layout, value: Layout, nt: int) -> None:
         assert not {*key.names} & {*value.names}, "a record has one column of a name"
@@ -77,7 +77,7 @@ class BatchLayout:
         return range(self.key.width, self.record.width) if waiting else range(self.key.width)
 
     def leading(self, keys: Matrix) -> Matrix:
-        """Return of keys (n, nk) what they are first ordered by, in one lane: nulls of a flagged column last."""
+        """Return the first sort key of keys (n, nk), in one lane: nulls of a flagged column last."""
         flagged = self.first is not None and self.first.nullable and self.first.kind in FLAGGED
         return np.where(keys[:, 0] == 1, LARGEST, keys[:, 1]) if flagged else keys[:, 0]
 
@@ -110,7 +110,7 @@ class BatchLayout:
 
 @lru_cache(maxsize=1024)
 def batch_layout(key: Layout, value: Layout, nt: int) -> BatchLayout:
-    """Return how the updates of an arrangement lie: the same layout for a watch that asks each round."""
+    """Return the layout of an arrangement's updates: the same object for a watch that asks each round."""
     return BatchLayout(key, value, nt)
 
 

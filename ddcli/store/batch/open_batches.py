@@ -112,7 +112,7 @@ class OpenBatches:
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """Return what distinguishes a file from another of its name; None where that can't be known: batches of object stores are opened anew."""
+    """Return the stamp that distinguishes a file from another of its name; None where that can't be known: batches of object stores are opened anew."""
     if isinstance(path, ObjectPath):
         return None
     try:

@@ -40,7 +40,7 @@ PLAIN, RLE = 0, 3
 
 
 def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, rows: int) -> pl.Series:
-    """Return what some pages without a dictionary hold, `rows` rows of a column; of a struct there are some for each value inside.
+    """Return the values of some pages without a dictionary, `rows` rows of a column; a struct has some pages for each value inside.
 
     Beside the pages stands what describes them in their own file. Raises pa.ArrowException, OSError or ValueError where they can't be read.
     """
@@ -68,7 +68,7 @@ def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, 
 
 
 def _described(chunk: Any, size: int, values: int, begin: int) -> bytes:
-    """Return what a footer says of pages of so many bytes and values that lie from `begin` on; `chunk` is what that of their own file does."""
+    """Return the footer's entry for pages of so many bytes and values that lie from `begin` on; `chunk` is the entry in the footer of their own file."""
     path, length = chunk.path_in_schema.encode(), (I64, number_bytes(size))
     described = {
         1: (I32, number_bytes(PHYSICAL[chunk.physical_type])),
@@ -84,7 +84,7 @@ def _described(chunk: Any, size: int, values: int, begin: int) -> bytes:
 
 
 def unpacked(data: Data, pages: Pages) -> tuple[Data, Matrix]:
-    """Return what some compressed pages hold, one after the other, and where each begins and ends in it.
+    """Return the contents of some compressed pages, one after the other, and the begin and end of each.
 
     Raises ValueError where that can't be read.
     """

@@ -1,4 +1,4 @@
-"""Where the pages of a batch file lie, what they must be, and with which key each begins: an index of two levels, read from its top.
+"""The index of a batch file: the places of its pages, their checksums, and their first keys, in two levels, read from its top.
 
 Behind a file's row groups lie their *leaves*, one a row group, of one length: 64-bit numbers that say with which key each page begins,
 and of each column where its pages end, how large their headers are and what their checksums are. Then comes the index proper, which
@@ -75,7 +75,7 @@ def form_of(kind: Type, *, numbered: bool) -> int:
 
 
 def decimal_width(digits: int) -> int:
-    """Return how many bytes Parquet has for a decimal of so many digits.
+    """Return the number of bytes that Parquet has for a decimal of so many digits.
 
     >>> [decimal_width(digits) for digits in (18, 19, 21, 22, 38)]
     [8, 9, 9, 10, 16]
@@ -112,12 +112,12 @@ class PageIndex:
 
     @property
     def groups(self) -> int:
-        """Return how many row groups there are."""
+        """Return the number of row groups."""
         return len(self.checksums)
 
     @property
     def pages(self) -> int:
-        """Return how many pages a column has in a row group, the last one aside, which may have fewer."""
+        """Return the number of pages of a column in a row group; only the last row group may have fewer."""
         return -(-min(self.rows, self.group) // self.page)
 
     @property
@@ -126,11 +126,11 @@ class PageIndex:
         return leaf_length(self.pages, self.key, len(self.columns))
 
     def rows_of(self, groups: Matrix) -> Matrix:
-        """Return how many rows some row groups have."""
+        """Return the number of rows of some row groups."""
         return np.minimum(self.rows - groups * self.group, self.group)
 
     def to_bytes(self) -> bytes:
-        """Return what `from_bytes` reads, and after it its length and what it is."""
+        """Return the bytes that `from_bytes` reads, followed by their length and a magic."""
         packed = {name: _text(getattr(self, name)) for name in ("records", "checksums")}
         numbers = {name: getattr(self, name) for name in ("rows", "group", "page", "key", "start")}
         tree = {**numbers, **packed, "columns": self.columns, "constants": self.constants, "mark": self.mark}
@@ -219,7 +219,7 @@ class Pages:
 
     @property
     def ends(self) -> Matrix:
-        """Return where each ends."""
+        """Return the end of each page."""
         return self.table[:, 1]
 
     def of(self, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Pages:
@@ -269,7 +269,7 @@ class Leaves:
         return found
 
     def before(self, column: int, places: Matrix) -> tuple[Matrix, Matrix]:
-        """Return where the bytes before the pages of a column begin and end in some row groups: a dictionary, or none; in the first also the magic."""
+        """Return the begin and end of the bytes before the pages of a column in some row groups: a dictionary, or none; in the first also the magic."""
         at = self._column(column)
         return self._numbers[places, at], self._numbers[places, at + 1] >> SIZES
 
@@ -279,7 +279,7 @@ class Leaves:
         return bool(are_sound(data, self._numbers, places, numbers, at, self.index.pages, int(numbered), *each))
 
     def _column(self, column: int) -> int:
-        """Return where the numbers of a column begin."""
+        """Return the offset of a column's numbers."""
         return self.index.pages * self.index.key + column * (2 * self.index.pages + 3)
 
 

@@ -66,7 +66,7 @@ class _Chosen:
 
     @property
     def height(self) -> int:
-        """Return how many rows these are."""
+        """Return the number of these rows."""
         return int((self.counts if len(self.counts) else self.sizes).sum())
 
     def positions(self) -> Matrix:
@@ -98,7 +98,7 @@ class PagedRows:
 
     @property
     def held(self) -> int:
-        """Return how many bytes of memory the leaves take that are kept."""
+        """Return the number of bytes of memory that the kept leaves take."""
         return int(self._known.sum()) * WORD * self.index.length
 
     def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Leaves:
@@ -311,7 +311,7 @@ class _PageReading:
         return lanes[entries]
 
     def _unpacked(self, column: PageColumn, chosen: _Chosen) -> tuple[Data, Matrix]:
-        """Return what compressed pages of a column hold, and where, as kernels take it."""
+        """Return the contents of a column's compressed pages, and their places, as kernels take them."""
         pages = self._pages[self._of.columns[column.name]]
         table = np.zeros((len(chosen.places), 5), np.int64)
         try:
@@ -375,7 +375,7 @@ os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
 def _distinct(places: Matrix) -> tuple[Matrix, Matrix]:
-    """Return where each of some numbers that ascend is first, and its place among the distinct ones: `np.unique` imports masked arrays.
+    """Return the first place of each of some numbers that ascend, and each one's place among the distinct ones: `np.unique` imports masked arrays.
 
     >>> _distinct(np.array([3, 3, 5]))
     (array([0, 2]), array([0, 0, 1]))

@@ -50,7 +50,7 @@ def deal(
 
 
 def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) -> Iterator[tuple[int, NewBatch]]:
-    """Yield what each of so many shards has of a batch by the hashes of its pool, whatever the ones that it was written by; as of `run`.
+    """Yield the part of a batch for each of so many shards by the hashes of its pool, whatever the ones that it was written by; as of `run`.
 
     Takes memory for the batch. What were files of one run overlap now, so that each begins a run of its own.
     """

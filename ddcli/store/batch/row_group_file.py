@@ -137,7 +137,7 @@ class _Chunk(NamedTuple):
 def chunk_bytes(
     column: PageColumn, at: int, length: int, dictionary: int, rows: bytes, ends: tuple[int, int] | None = None
 ) -> bytes:
-    """Return what a footer says of a column's pages, `length` bytes from `at` on, the first `dictionary` of them those of a dictionary.
+    """Return the footer's entry for a column's pages, `length` bytes from `at` on, the first `dictionary` of them those of a dictionary.
 
     `rows` are the bytes of their number, `ends` the least and the greatest of its integers, where readers are to know them.
     """
@@ -295,7 +295,7 @@ def _differences(values: Matrix, *, narrow: bool) -> bytes:
 
 
 def group_bytes(chunks: list[bytes], rows: int, size: int) -> bytes:
-    """Return what a footer says of a row group of so many bytes, whose columns are described."""
+    """Return the footer's entry for a row group of so many bytes, whose columns are described."""
     return struct_bytes({1: (LIST, structs_bytes(chunks)), 2: (I64, number_bytes(size)), 3: (I64, number_bytes(rows))})
 
 
@@ -309,7 +309,7 @@ def footer_bytes(layout: BatchLayout, columns: Sequence[PageColumn], groups: lis
 
 @lru_cache(maxsize=256)
 def _schema(columns: tuple[tuple[str, Type], ...]) -> tuple[bytes, bytes]:
-    """Return what a footer says of some columns, and after its rows and row groups who has written it and how values are ordered."""
+    """Return the footer's part about some columns, and its part after rows and row groups: its writer, and how values are ordered."""
     root = struct_bytes({4: _text(b"schema"), 5: (I32, number_bytes(len(columns)))})
     elements = [_element(name, kind) for name, kind in columns]
     schema = struct_bytes({1: (I32, number_bytes(2)), SCHEMA: (LIST, structs_bytes([root, *elements]))})
@@ -319,7 +319,7 @@ def _schema(columns: tuple[tuple[str, Type], ...]) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=1024)
 def _element(name: str, kind: Type) -> bytes:
-    """Return what a footer says of a column's type."""
+    """Return the footer's entry for a column's type."""
     form = form_of(kind, numbered=_is_numbered(kind))
     found: Fields = {
         1: (I32, number_bytes(_physical(form))),

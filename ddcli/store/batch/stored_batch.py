@@ -97,7 +97,7 @@ class StoredBatch:
 
     @property
     def held(self) -> int:
-        """Return how many bytes of memory its updates take, or what is kept of its file."""
+        """Return the number of bytes of memory that its updates take, or the kept part of its file."""
         if self._matrix is not None:
             return self._matrix.nbytes
         return self.file.held + (0 if self._reader is None else self._reader.held)

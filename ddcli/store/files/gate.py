@@ -48,7 +48,7 @@ def checksum(data: Bytes, start: int = 0) -> str:
 
 @frozen
 class Written:
-    """What a file must be from now on."""
+    """The size and checksum that a file must have from now on."""
 
     size: int
     checksum: str
@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 def _way_out(error: OSError) -> str:
-    """Return what a person can do about a file that could not be written."""
+    """Return the hint for a file that could not be written."""
     if error.errno in (EACCES, EPERM, EROFS):
         return "run as somebody who may write there"
     return "free space or fix the disk, then run again"

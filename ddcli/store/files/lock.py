@@ -48,7 +48,7 @@ def take_lock(
 
 
 def lock_name(writer: Path | None) -> str:
-    """Return what the lock of a state is called, or of an output: readers of a log pass over names like that."""
+    """Return the name of a state's lock, or an output's: readers of a log pass over names like that."""
     return NAME if writer is None else OF_OUTPUT
 
 

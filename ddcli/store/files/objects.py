@@ -108,7 +108,7 @@ class ObjectPath(PosixPath):
                     yield self._sibling(entry["path"]), entry
 
     def head(self) -> dict[str, Any]:
-        """Return what the store reports of the object: `size`, `last_modified`, `e_tag`."""
+        """Return the store's report of the object: `size`, `last_modified`, `e_tag`."""
         with self._errors():
             entry: dict[str, Any] = _obstore().head(self.store, self.key)
         return entry
@@ -289,7 +289,7 @@ class _Ranges(io.RawIOBase):
 
 
 def locate(base: Path, text: str) -> Path:
-    """Return what a path is that stands in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL.
+    """Return the path for a text in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL.
 
     Raises UsageError where a name in it is not UTF-8: neither Parquet's readers nor a manifest can name such a file.
     """
@@ -299,7 +299,7 @@ def locate(base: Path, text: str) -> Path:
 
 @lru_cache(maxsize=1 << 12)
 def _located(_kind: type[Path], base: Path, text: str) -> Path:
-    """Return what `locate` returns: a run asks for the same few paths again and again."""
+    """Return the path that `locate` returns: a run asks for the same few paths again and again."""
     path = text if isinstance(base, ObjectPath) else f"{base}/{text}"
     if not is_utf8(path):
         raise UsageError("the path is not UTF-8", place=path, hint="rename the file or the directory")

@@ -1,4 +1,4 @@
-"""Whether a file is whole: a reader must not take half of one while others write.
+"""The wholeness of files: a reader must not take half of one while others write.
 
 A Parquet file ends with its footer, an Arrow file with its magic; text has no end by which one could tell, so it is whole
 when it has not changed for a moment. An object appears whole or not at all. Imports no third-party library.

@@ -1,4 +1,4 @@
-"""What all formats share, and the two that are plain: `updates`, whose rows are updates, and `append`, whose rows are inserted.
+"""The base of all formats, and the two plain ones: `updates`, whose rows are updates, and `append`, whose rows are inserted.
 
 A format states which columns a log has for its readers (`footer`), which columns of the files it reads for some of these
 (`reads`), and what rows become (`turn`). It looks at rows alone: files, times, types and late rows are the reader's.
@@ -30,7 +30,7 @@ PAYLOAD = "payload"
 
 
 class Turned(NamedTuple):
-    """What rows became: data columns, diffs (None: each +1), and from which row each came (None: all, in order)."""
+    """The updates that rows became: data columns, diffs (None: each +1), and the number of each one's row (None: all, in order)."""
 
     frame: pl.DataFrame
     diffs: pl.Series | None = None
@@ -41,7 +41,7 @@ CLOCK_HINT = ", or write `clock: arrival` at the top of the file: the time of a 
 
 
 class Upserted(NamedTuple):
-    """Of rows that say what a key has from then on: whether it has something, and what decides among rows at one time."""
+    """The meaning of rows that replace the record of their key: whether the key has a record, and what decides among rows at one time."""
 
     present: pl.Series
     order: pl.Series | None
@@ -63,7 +63,7 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Format:
-    """How rows are to be understood. `columns` are those that the pipeline declares: data, and times where files are text."""
+    """The meaning of an input's rows. `columns` are those that the pipeline declares: data, and times where files are text."""
 
     nested: ClassVar[bool] = False
     """Whether fields of structs are read, as columns named with dots."""
@@ -95,17 +95,17 @@ class Format:
 
     @property
     def adds_up(self) -> bool:
-        """Whether rows are updates, of which two that are equal are one of twice the diff; others come once each."""
+        """Return whether rows are updates, of which two that are equal are one of twice the diff; others come once each."""
         return not self.key
 
     @property
     def enveloped(self) -> bool:
-        """Whether objects of JSON may be the payload of others, beside a schema, as Kafka Connect writes them."""
+        """Return whether objects of JSON may be the payload of others, beside a schema, as Kafka Connect writes them."""
         return False
 
     @property
     def judges(self) -> bool:
-        """Whether a row may have no meaning although each of its values has its type."""
+        """Return whether a row may have no meaning although each of its values has its type."""
         return False
 
     def images(self, name: str) -> list[str]:
@@ -143,7 +143,7 @@ class Format:
         return [*columns, *([self.diff] if self.diff in found and self.diff else [])]
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
-        """Return what rows become; `raw` has the columns that `reads` asked for. Raises `BadRow`."""
+        """Return the updates that rows become; `raw` has the columns that `reads` asked for. Raises `BadRow`."""
         import polars as pl
 
         frame = pl.DataFrame([raw[name] for name in columns]) if columns else raw.drop(raw.columns)
@@ -154,7 +154,7 @@ class Format:
         return None
 
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
-        """Return what typed rows say of their keys, of a format that has any."""
+        """Return the meaning of typed rows for their keys; None for a format without keys."""
         return None
 
 

@@ -39,7 +39,7 @@ class RowCondition:
 
     @property
     def sees_nulls(self) -> bool:
-        """Whether it may hold of a null, or not, and not only be null: `x is null` holds where nothing is known of a value that can't be read."""
+        """Return whether it may be true or false for a null, not only null: `x is null` holds for a value that can't be read, though nothing is known of it."""
         return any(
             isinstance(node, Case) or (isinstance(node, Call) and node.function not in PASSING)
             for node in self.expression.walk()

@@ -74,7 +74,7 @@ class JointFile:
             self._object = None
 
     def _first(self) -> int:
-        """Return from where on the bytes of the next part are taken: of the first one with the magic before its row groups."""
+        """Return the offset from which the bytes of the next part are copied: the first part brings the magic before its row groups."""
         return len(MAGIC) if self._size else 0
 
     def _append(self, data: Bytes) -> None:

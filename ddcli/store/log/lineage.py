@@ -112,12 +112,12 @@ def read_metadata(path: Path, key: str) -> str | None:
 
 
 def rows_of(path: Path, known: str) -> int | None:
-    """Return how many rows of a file are those of the version with this fingerprint, the first ones; None: it doesn't continue it."""
+    """Return how many rows, the first ones of a file, are those of the version with this fingerprint; None: the file doesn't continue it."""
     return next((each.rows for each in read_versions(path) if each.fingerprint == known), None)
 
 
 def rows_through(path: Path, commit: int) -> int | None:
-    """Return how many rows of a file are of this commit and those before it, the first ones; None: its footer has none of them."""
+    """Return how many rows, the first ones of a file, are of this commit and those before it; None: its footer has none of them."""
     return max((each.rows for each in read_versions(path) if each.commit <= commit), default=None)
 
 

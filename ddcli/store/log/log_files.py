@@ -45,10 +45,10 @@ class Pinned(Protocol):
 
     @property
     def known(self) -> bool:
-        """Whether a state has them."""
+        """Return whether a state has them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest keeps of them."""
+        """Return the JSON that a manifest keeps of them."""
 
 
 ROW = "row of the file"
@@ -112,11 +112,11 @@ class LogFiles:
 
     @property
     def seeks(self) -> bool:
-        """Whether any rows of its files can be read without those before them."""
+        """Return whether any rows of its files can be read without those before them."""
         return all(self._tables.kind(path).name == PARQUET for path in self._paths)
 
     def place(self, path: Path, row: int) -> str:
-        """Return where a person finds a row of a file: of text, its line."""
+        """Return the place of a row of a file for people: in text, its line."""
         return self._tables.place(path, row)
 
     def expect(self, columns: Sequence[str]) -> None:
@@ -179,7 +179,7 @@ class LogFiles:
         return sorted(set(found))
 
     def find(self, values: dict[str, object], time: int) -> str | None:
-        """Return where the last file is that has a row with these values at a time."""
+        """Return the path of the last file with a row that has these values at a time; None without any."""
         (name,) = self.schema.time
         for path, found in zip(reversed(self._paths), reversed(self._found), strict=True):
             names = [*self.log.reads(list(values), found), name]

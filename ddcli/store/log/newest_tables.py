@@ -29,7 +29,7 @@ class Newest:
 
 @dataclass(frozen=True)
 class NewestTables:
-    """Of some files: those (by number) of which rows count, with the order that these have, None: any."""
+    """The tables that count, of some files: the files' numbers, each with its order, None: any."""
 
     files: Mapping[int, int | None]
     times: frozenset[int]
@@ -79,7 +79,7 @@ def _table(path: str) -> str:
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """Return what names are sorted by so that numbers in them are in the order of their size.
+    """Return the sort key of names by which numbers in them are in the order of their size.
 
     >>> sorted(["day-10.csv", "day-9.csv"], key=natural)
     ['day-9.csv', 'day-10.csv']

@@ -28,7 +28,7 @@ Only = Literal["inside", "late", "advanced"]
 
 
 class SliceReader(Protocol):
-    """What a slice is read by: `reader.LogReader`, which imports this module."""
+    """The reader of a slice: `reader.LogReader`, which imports this module."""
 
     @property
     def schema(self) -> LogSchema:
@@ -67,7 +67,7 @@ class LogSlice:
 
     @property
     def rows(self) -> int:
-        """How many updates there are, at most."""
+        """Return an upper bound of the number of its updates."""
         return sum(piece.count for piece in self.pieces)
 
     def read(self) -> Rows:
@@ -101,7 +101,7 @@ class Taken:
 
     @property
     def rows(self) -> int:
-        """How many updates there are, at most."""
+        """Return an upper bound of the number of its updates."""
         return sum(each.rows for each in self.slices)
 
 

@@ -156,7 +156,7 @@ class LogReader(LogFiles):
         most: int | None,
         apart: Iterable[tuple[int, int]] = (),
     ) -> Iterator[FilePiece]:
-        """Yield what is to be read of the files, each piece of at most `most` rows; of those `apart`, from a row on, as many as there are now."""
+        """Yield the pieces of files to read, each of at most `most` rows; of those `apart`, from a row on, as many as there are now."""
         surveyed = self._times()
         for at, first in apart:
             yield from [FilePiece((at,), rows, start) for start, rows in cut(first, surveyed[at].rows - first, most)]
@@ -230,7 +230,7 @@ class LogReader(LogFiles):
             yield file, numbers
 
     def without_rows(self, path: Path, numbers: Collection[int]) -> bytes:
-        """Return what a file holds without rows that `where` has found."""
+        """Return the content of a file without rows that `where` has found."""
         from ddcli.store.tables.erasure import without_rows
 
         return without_rows(path, self._tables.kind(path), numbers, self.log.dialect)
@@ -246,7 +246,7 @@ class LogReader(LogFiles):
         return numbers
 
     def kept(self) -> dict[str, Any]:
-        """Return what a manifest keeps of the log beside its files."""
+        """Return the JSON that a manifest keeps of the log beside its files."""
         newest = self.tables.newest if self.tables is not None else None
         kept = {"newest": [newest.order, newest.at]} if newest is not None else {}
         return self.schema.to_json() | kept | ({"pinned": self.pinned.to_json()} if self.pinned is not None else {})
@@ -276,7 +276,7 @@ class LogReader(LogFiles):
         return max(greatest)
 
     def _arrived(self, piece: FilePiece) -> Arrived | None:
-        """Return what decides which of a piece's rows is the newest where times don't: how they arrived, or the order of their table."""
+        """Return the order that decides which of a piece's rows is the newest where times don't: that of arrival, or of their table."""
         if self.tables is not None:
             return Arrived(order=self.tables.files[piece.files[0]])
         if ARRIVAL not in self.log.time or not self.log.key:

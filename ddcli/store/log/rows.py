@@ -41,7 +41,7 @@ PRESENT, ORDER, MOMENT, SEQUENCE = BESIDE = "$present", "$order", "$moment", "$s
 
 
 class Arrived(NamedTuple):
-    """What decides which row of one time is the newest: numbers in the order in which they arrived, or the order of the table that counts."""
+    """The order that decides which row of one time is the newest: numbers in the order of arrival, or the order of the table that counts."""
 
     sequence: pl.Series | None = None
     order: int | None = None

@@ -43,7 +43,7 @@ class LogSchema:
     diff: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest keeps of it, so that later files are held to what earlier ones were."""
+        """Return the JSON that a manifest keeps of it, so that later files are held to the schema of earlier ones."""
         columns, time = ({name: str(column) for name, column in schema.items()} for schema in (self.columns, self.time))
         return {"columns": columns, "time": time, "diff": self.diff}
 

@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a file stands for: the files, and the horizon, the time as of which they are summed up.
+    """The updates that a file sums up: their files, and the horizon, the time as of which they are summed up.
 
     No files, where rows were forgotten since: then nobody who has read these has what it says.
     """
@@ -67,12 +67,12 @@ class Summary(NamedTuple):
     parts: tuple[Part, ...]
 
     def metadata(self) -> dict[str, str]:
-        """Return what the file's footer has of it."""
+        """Return the summary's entry in the file's footer."""
         return {KEY: json.dumps([self.horizon, [part.cut() for part in self.parts]], separators=(",", ":"))}
 
 
 def read_summary(path: Path) -> Summary | None:
-    """Return what a file stands for; None for a file that is none of these, or is gone."""
+    """Return a file's summary; None for a file without one, or that is gone."""
     text = read_metadata(path, KEY)
     try:
         horizon, rows = json.loads(text or "")

@@ -130,7 +130,7 @@ class FileTimes:
         return (0, 0) if rows.is_empty() else (rows[0], rows[-1] + 1 - rows[0])
 
     def count(self, condition: pl.Expr) -> int:
-        """Return how many rows meet a condition."""
+        """Return the number of rows that meet a condition."""
         return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
 
     def distinct(self, lower: Times | None, upper: Times) -> set[Time]:

@@ -87,7 +87,7 @@ def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "")
 
 
 def again(reopenings: int) -> str:
-    """Return what is added to the names of files that a state writes after so many reopenings: no name comes twice."""
+    """Return the addition to the names of files that a state writes after so many reopenings: no name comes twice."""
     return f"-again{reopenings}" if reopenings else ""
 
 

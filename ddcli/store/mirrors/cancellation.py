@@ -111,7 +111,7 @@ def _changed(pair: tuple[FileRows, FileRows, list[str]]) -> tuple[pl.DataFrame, 
 
 
 def _ahead(do: Callable[[T], R], given: Iterable[T], threads: ThreadPoolExecutor) -> Iterator[R]:
-    """Yield what is done of each, in order; some are done ahead."""
+    """Yield the result of `do` for each, in order; some are computed ahead."""
     waiting = deque[Future[R]]()
     for each in given:
         waiting.append(threads.submit(do, each))
@@ -135,7 +135,7 @@ class _Waiting:
 
     @property
     def rows(self) -> int:
-        """How many rows the next file has."""
+        """Return the number of rows of the next file."""
         return self._placed[0][1].rows if self._placed else 0
 
     def read(self) -> list[pl.DataFrame]:
@@ -202,7 +202,7 @@ class _ComparedRows:
 
     @property
     def ahead(self) -> int:
-        """How many rows lie in one piece at the beginning of those that were read."""
+        """Return the number of rows in one piece at the beginning of those that were read."""
         return self._fresh[0].height
 
     def first(self, rows: int) -> pl.DataFrame:

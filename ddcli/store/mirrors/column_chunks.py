@@ -33,7 +33,7 @@ class ColumnChunks(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many bytes each chunk has."""
+        """Return the number of bytes of each chunk."""
         return tuple(size for _, size in self.places)
 
 
@@ -56,7 +56,7 @@ class PieceColumns:
 
 
 def chunks_of(path: Path, footer: Any, groups: Sequence[int]) -> PieceChunks | None:
-    """Return where the columns of some row groups of a file with this footer (pyarrow's) lie; None where they are small, or two have one name."""
+    """Return the places of the columns in some row groups of a file with this footer (pyarrow's); None where they are small, or two have one name."""
     found = [footer.row_group(at) for at in groups]
     rows = tuple(group.num_rows for group in found)
     fields = [*footer.schema.to_arrow_schema()]

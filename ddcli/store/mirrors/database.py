@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DatabaseSource(TableSource):
-    """What a query returns now from a database. Its versions count the reads that found the database changed.
+    """The present result of a query of a database. Its versions count the reads that found the database changed.
 
     By a `cursor` only rows are read whose value in this column is greater than all before. Of a `key` no two rows may be: by a cursor
     a row takes the place of its key's former one, and rows with the greatest value so far are read again, as others may have joined them.

@@ -1,4 +1,4 @@
-"""What the versions of a table of Delta Lake changed, as updates: from its change feed or the difference of its files.
+"""The changes of each version of a table of Delta Lake, as updates: from its change feed or the difference of its files.
 
 Where its log or its files are gone (VACUUM), from the difference of the table as it is and its mirror.
 """
@@ -80,7 +80,7 @@ class DeltaSource(TableSource):
         return end, self._updates(steps if stepwise else [(end, commits)])
 
     def _commits(self, first: int) -> list[DeltaCommit]:
-        """Return what the versions from one on changed."""
+        """Return the changes of the versions from one on."""
         versions = range(first, self.version + 1)
         now = bool(self._table.metadata().partition_columns)
         found = [read_commit(self._directory, each, partitioned=now) for each in versions]
@@ -122,7 +122,7 @@ class DeltaSource(TableSource):
     def _changed(
         self, gone: Sequence[tuple[DataFile, int]], new: Sequence[tuple[DataFile, int]]
     ) -> Iterator[pl.DataFrame]:
-        """Yield what differs between files that are gone and new ones, each with a version that knows what it deletes."""
+        """Yield the difference of files that are gone and new ones, each with a version that knows what it deletes."""
         before, after = ({(file.path, file.partition): (file, known) for file, known in side} for side in (gone, new))
         if len(before) < len(gone) or len(after) < len(new):  # no writer has a file twice
             raise UnknownChange

@@ -38,7 +38,7 @@ class DataFile:
 
 @frozen
 class DeltaCommit:
-    """What a version changed. `feed` are the files of its change feed, where these alone say it."""
+    """The changes of a version. `feed` are the files of its change feed, where these alone state them."""
 
     version: int
     committed: int | None
@@ -74,7 +74,7 @@ def tip_of(table: Path, version: int) -> str:
 
 
 def read_commit(table: Path, version: int, *, partitioned: bool) -> DeltaCommit:
-    """Return what a version of a table changed, which may be `partitioned` then. Raises UnknownChange where the log doesn't say it."""
+    """Return the changes of a version of a table, which may be `partitioned` then. Raises UnknownChange where the log doesn't state them."""
     path = table / LOG / f"{version:020d}.json"
     try:
         actions = [json.loads(line) for line in read_bytes(path).splitlines() if line.strip()]

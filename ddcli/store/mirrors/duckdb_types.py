@@ -1,4 +1,4 @@
-"""How the columns of a query of DuckDB are read, so that each value is the one that the database has: by their types there.
+"""The types by which the columns of a query of DuckDB are read, so that each value is the one that the database has.
 
 What stands in no list here is not read: Arrow has no such type, or polars changes or loses some of its values.
 """

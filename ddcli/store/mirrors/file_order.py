@@ -46,7 +46,7 @@ class FileRows:
     """How many rows it has, as far as that is known before they are read."""
 
     def marks(self) -> Iterator[Any]:
-        """Yield what a column of it has in common with the column of the same bytes of another file, and with few else."""
+        """Yield marks of its columns: a mark is shared with the column of the same bytes of another file, and with few others."""
         if self.columns is not None:
             for name, each in self.columns.chunks.columns.items():
                 yield name, each.kind, each.sizes, self.least.get(name), self.largest.get(name)

@@ -1,4 +1,4 @@
-"""What the snapshots of a table of Iceberg changed, as updates: from the difference of their data files, less what is deleted in these.
+"""The changes of each snapshot of a table of Iceberg, as updates: from the difference of their data files, less what is deleted in these.
 
 pyiceberg's incremental scans are not used: of a snapshot that deletes rows they return what it appends, without an error.
 """
@@ -212,7 +212,7 @@ class IcebergSource(TableSource):
             return io.BytesIO(opened.read())
 
     def _names(self, physical: Any) -> dict[str, str] | None:
-        """Return how a file with this schema (pyarrow's) names the table's columns; None where it has not all of them, or of other types."""
+        """Return the names of the table's columns in a file with this schema (pyarrow's); None where it has not all of them, or of other types."""
         from pyiceberg.io.pyarrow import pyarrow_to_schema
 
         known, names = self._known_names

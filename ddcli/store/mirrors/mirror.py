@@ -44,7 +44,7 @@ class UnknownChange(Exception):
 
 @frozen
 class Mark:
-    """How far a mirror goes: up to this version of the table with this identity, which was committed then (microseconds of Unix time).
+    """The progress of a mirror: up to this version of the table with this identity, which was committed then (microseconds of Unix time).
 
     `columns` are the table's, with the texts of their types; `files` those of the last addition, the one with this number.
     """
@@ -88,7 +88,7 @@ def mirror_of(state: Path, name: str) -> Path:
 
 
 def read_mark(directory: Path) -> Mark | None:
-    """Return how far a mirror goes; None where there is none yet. Raises StateError for a damaged one."""
+    """Return the progress of a mirror; None where there is none yet. Raises StateError for a damaged one."""
     path = directory / TABLE
     try:
         return Mark.from_json(json.loads(read_bytes(path)))

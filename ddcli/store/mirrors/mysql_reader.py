@@ -153,7 +153,7 @@ def connected(uri: str) -> Iterator[Any]:
 
 
 def _stamp(cursor: Any) -> str:
-    """Return how far the server's log was before what is read, or another text each time where that says nothing."""
+    """Return the position of the server's log before the rows were read, or another text each time where that says nothing."""
     written = cursor.connection.written
     cursor.execute(UNLOGGED)
     return str(clock.time_ns()) if cursor.fetchall() or not written else written

@@ -109,7 +109,7 @@ def place_of(uri: str, connection: Connection[Any] | None = None) -> str:
 
 
 def _explained(error: Error) -> tuple[str, str | None]:
-    """Return what a message says of an error: its first line, and what to do about it."""
+    """Return an error's first line for a message, and a hint."""
     lines = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
     code = error.sqlstate
     if is_silence(error):

@@ -1,4 +1,4 @@
-"""How the columns of a query of Postgres are read, so that each value is the one that the database has: by their types there.
+"""The types by which the columns of a query of Postgres are read, so that each value is the one that the database has.
 
 Integers, floats and truths come as values of Python, all else as text, which polars reads; a value that it can't read is refused.
 """

@@ -34,7 +34,7 @@ class QueryReader(ABC):
         """Yield the rows that the query returns now, in these columns; those from `start` on, and those with a null there."""
 
     def ungrowing(self, kind: Type) -> str | None:
-        """Return what to do about a cursor of a type whose values the database orders otherwise than we do; None for others."""
+        """Return the hint for a cursor of a type whose values the database orders otherwise than we do; None for other types."""
         plain = kind.is_integer or kind.kind in ("string", "date", "datetime", "decimal")
         return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
 

@@ -114,7 +114,7 @@ class _Rows:
 
 
 def mostly_equal(left: pl.DataFrame, right: pl.DataFrame) -> bool:
-    """Return whether of some rows most are those at the same places of a frame of the same height."""
+    """Return whether most of the rows equal those at the same places of a frame of the same height."""
     # One column of numbers may do to see that they are not: it takes a tenth of the time.
     integers = [name for name, dtype in left.schema.items() if dtype.is_integer()]
     for names in filter(None, (integers[:1], left.columns)):
@@ -198,7 +198,7 @@ def _keep_equal(left: _Texts, right: _Texts, found: np.ndarray[Any, Any], equal:
 
 
 def apart_rows(left: pl.DataFrame, right: pl.DataFrame) -> pl.Series:
-    """Return where two frames of one height have different rows."""
+    """Return a mask of the places at which two frames of one height have different rows."""
     names = [f"{at}" for at in range(left.width)]
     sides = zip(left.get_columns(), right.get_columns(), names, strict=True)
     both = pl.DataFrame([each for ours, theirs, at in sides for each in (ours.alias(at), theirs.alias(f"-{at}"))])

@@ -1,4 +1,4 @@
-"""What all tables of other programs share, whoever keeps them: their rows as updates, in the columns of the mirror."""
+"""The base of all tables of other programs: their rows as updates, in the columns of the mirror."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TableSource(ABC):
     def changes(
         self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
     ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
-        """Return how far the updates since `mark` go, or since these files, and they, to be read one by one; None where nothing is newer.
+        """Return the mark that the updates since `mark`, or since these files, reach, and they, to be read one by one; None where nothing is newer.
 
         They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, where the
         table doesn't have any more what this takes: see `difference`.
@@ -68,25 +68,25 @@ class TableSource(ABC):
 
     @abstractmethod
     def _tip(self, version: int) -> str:
-        """Return what distinguishes a version from that of another table, or of another past of this one."""
+        """Return the text that distinguishes a version from that of another table, or of another past of this one."""
 
     @abstractmethod
     def _committed_now(self, least: int) -> int:
         """Return when the newest version was committed, in microseconds; no earlier than `least`."""
 
     def whole(self) -> tuple[Mark, Iterator[pl.DataFrame]]:
-        """Return how far the table as it is goes, and its rows."""
+        """Return the mark of the table as it is, and its rows."""
         end = self._mark(self.version, self._committed_now(0))
         return end, self._labelled(self._summed(self._rows(), []) if self.key else self._rows(), end)
 
     def difference(self, mark: Mark, mirrored: Sequence[Path]) -> tuple[Mark, Iterator[pl.DataFrame]]:
-        """Return how far the table as it is goes, and how it differs from what these files of a mirror add up to."""
+        """Return the mark of the table as it is, and its difference from the sum of these files of a mirror."""
         self._check_columns(mark, [])
         end = self._mark(self.version, self._committed_now(mark.committed + 1))
         return end, self._labelled(self._summed(self._rows(), mirrored), end)
 
     def joined(self, mirrored: Sequence[Path], frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
-        """Yield what files of a mirror and later updates add up to: of rows that have come and gone nothing is left."""
+        """Yield the sum of files of a mirror and later updates: of rows that have come and gone nothing is left."""
         kept = map(self._kept, mirrored)
         yield from self._labelled(self._consolidated(self._signed(chain(kept, frames), 1)), end)
 
@@ -117,7 +117,7 @@ class TableSource(ABC):
     def _summed(
         self, rows: Iterable[pl.DataFrame], mirrored: Sequence[Path], *, of_keys: bool = False
     ) -> Iterator[pl.DataFrame]:
-        """Yield how rows differ from what these files of a mirror add up to; `of_keys`: from those there that have a key of theirs."""
+        """Yield the difference of rows from the sum of these files of a mirror; `of_keys`: only from their rows with a key of the given rows."""
         sides = [self._signed(rows, 1), self._signed(map(self._kept, mirrored), -1)]
         for new, kept in partition(sides, self.key or list(self.columns)):
             if self.key and new:

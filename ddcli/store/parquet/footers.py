@@ -62,13 +62,13 @@ class Unfit:
 
 
 def name_of_kind(path: Path) -> str:
-    """Return what kind of file it is, by the ending of its name: Parquet if nothing else."""
+    """Return the kind of a file by the ending of its name: Parquet if nothing else."""
     ending = bare(path.name)
     return NAMES.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
 
 
 def hint_of(path: Path) -> str:
-    """Return what a person can do about a file that is none of its kind: another kind, if the name left it open, needs an ending."""
+    """Return the hint for a file that is none of its kind: another kind, if the name left it open, needs an ending."""
     ending = PurePath(bare(path.name)).suffix
     if ending in NAMES or ending in PARQUET_ENDINGS:
         return DAMAGED
@@ -198,7 +198,7 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
 
 
 def decimal_beyond(path: Path) -> str | None:
-    """Return what is wrong with a file of Parquet or Arrow IPC if it has decimals of which polars reads none: of more than 38 digits."""
+    """Return the problem of a file of Parquet or Arrow IPC with decimals that polars can't read: of more than 38 digits."""
     try:
         with _opened(path) as file:
             found = _read_arrow(file, name_of_kind(path), path)

@@ -61,7 +61,7 @@ class PageReader:
         self.__init__()  # type: ignore[misc]
 
     def groups(self, path: Path) -> GroupSizes:
-        """Return how large the row groups of a file are; of one that can't be read, that they have no rows."""
+        """Return the sizes of a file's row groups; for one that can't be read, that they have no rows."""
         if path not in self._known:
             self._known[path] = _sizes(path)
         return self._known[path]
@@ -104,7 +104,7 @@ class PageReader:
 
 
 def _sizes(path: Path) -> GroupSizes:
-    """Return how large the row groups of a file are; that they have no rows where its footer can't be read: others report why."""
+    """Return the sizes of a file's row groups; that they have no rows where its footer can't be read: others report why."""
     try:
         footer = np.frombuffer(tail_of(path, LARGEST), np.uint8)
     except (OSError, ValueError):

@@ -63,11 +63,11 @@ class RowGroups:
 
     @property
     def count(self) -> int:
-        """Return how many row groups there are."""
+        """Return the number of row groups."""
         return len(self._groups)
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> bytes:
-        """Return what comes after the row groups; the footer has the first part's metadata, and `metadata` in place of what it has of these keys."""
+        """Return the bytes after the row groups; the footer has the first part's metadata, and `metadata` in place of its entries with the same keys."""
         assert self._footer, "a file of no parts has no columns"
         if self._only is not None and not metadata:
             return self._only
@@ -102,7 +102,7 @@ def _pair(key: str, value: str) -> bytes:
 
 
 def _moves(by: int, at: int) -> Shape:
-    """Return what changes in a row group that is moved by so many bytes and is the file's `at`-th."""
+    """Return the changed fields of a row group that is moved by so many bytes and is the file's `at`-th."""
 
     def shift(offset: int) -> int:
         return offset + by if offset else 0  # 0 is what writers say who don't say it
@@ -131,7 +131,7 @@ def footer_in(data: bytes | memoryview) -> bytes:
 
 
 def row_count(path: Path) -> int | None:
-    """Return how many rows the footer of a file says that there are; None where it is large or far, or can't be read: others read it then."""
+    """Return the number of rows by a file's footer; None where it is large or far, or can't be read: others read it then."""
     if isinstance(path, ObjectPath):
         return None
     try:

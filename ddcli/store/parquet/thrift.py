@@ -181,7 +181,7 @@ def _list(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _skip(data: bytes, at: int, kind: int) -> int:
-    """Return where a value ends."""
+    """Return the offset behind a value."""
     if I16 <= kind <= I64:
         while data[at] > 0x7F:
             at += 1

@@ -50,7 +50,7 @@ class Sent:
 
 @dataclass
 class FileExchange:
-    """What one attempt at a task reads and writes (the engine's protocol `Exchange`).
+    """The exchange of one attempt at a task: its reads and its writes (the engine's protocol `Exchange`).
 
     `incoming` are the parts that others have sent to where the task looks. `sent` is all that it sent itself, once `flush` was called.
     """
@@ -73,7 +73,7 @@ class FileExchange:
             self.flush()
 
     def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
-        """Return what was sent to an address, None if nothing was. It stays: the attempt may fail, and another read it."""
+        """Return the updates sent to an address, None if there are none. They stay: the attempt may fail, and another read them."""
         by_file: dict[str, list[Sent]] = defaultdict(list)
         for sent in self.incoming.get(at, ()):
             by_file[sent.file].append(sent)
@@ -86,7 +86,7 @@ class FileExchange:
         return matrix
 
     def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
-        """Return what was sent to an address each time, as it was."""
+        """Return the updates sent to an address, each part as it was sent."""
         by_file: dict[str, list[Sent]] = defaultdict(list)
         for sent in self.incoming.get(at, ()):
             by_file[sent.file].append(sent)

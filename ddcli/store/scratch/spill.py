@@ -65,12 +65,12 @@ class Spill:
         bucket.add(updates, pool)
 
     def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
-        """Return what waits at an address, None if nothing does; the `last` time nothing is left of it."""
+        """Return the updates that wait at an address, None if none do; the `last` time they are removed."""
         bucket = self._at.get(at)
         return None if bucket is None else bucket.take(pool, last=last)
 
     def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
-        """Return what was put away at an address each time, as it was."""
+        """Return the updates put away at an address, each part as it was."""
         bucket = self._at.get(at)
         return [] if bucket is None else bucket.parts(pool)
 
@@ -143,7 +143,7 @@ class SpilledShard:
         return matrix
 
     def parts(self, pool: Pool) -> list[np.ndarray]:
-        """Return what was added each time, as it was."""
+        """Return the parts that were added, each as it was."""
         found = []
         with self._lock:
             for part, data in self._read():
@@ -163,7 +163,7 @@ class SpilledShard:
 
 @frozen
 class SpilledPart:
-    """What was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
+    """A part that was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
 
     rows: int
     width: int

@@ -54,7 +54,7 @@ class Bundle:
 
 
 def members(content: bytes) -> dict[int, int] | None:
-    """Return where each member of a bundle begins and its size; None where headers, padding or end are not as `Bundle` writes them."""
+    """Return the size of each member of a bundle by its offset; None where headers, padding or end are not as `Bundle` writes them."""
     found, at = {}, 0
     while any(header := content[at : at + BLOCK]):
         try:
@@ -95,7 +95,7 @@ def alone(file: FileEntry) -> FileEntry:
 
 
 def footprint(size: int) -> int:
-    """Return how many bytes of a bundle a file of this size takes.
+    """Return the number of bytes of a bundle that a file of this size takes.
 
     >>> footprint(1), footprint(512), footprint(513)
     (1024, 1024, 1536)

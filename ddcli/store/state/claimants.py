@@ -38,7 +38,7 @@ class Claimant(NamedTuple):
 
 
 def claimants(directory: Path, log: str, files: Iterable[FileEntry]) -> list[Claimant]:
-    """Return who claims a log, which has these files, in a state. Consumers that were passed, or have got nothing, claim nothing.
+    """Return the claimants of a log, which has these files, in a state. Consumers that were passed, or have got nothing, claim nothing.
 
     What a consumer was offered it may yet acknowledge.
     """

@@ -36,7 +36,7 @@ MOST = 16
 
 @frozen
 class Consumer:
-    """How far a consumer of a log is: what it has `acknowledged` (0: nothing), from where it got that, and what it was offered since.
+    """The progress of a consumer of a log: the position that it `acknowledged` (0: none), the begin of that delivery, and the positions offered since.
 
     `output` is what the state called the log's output, for people.
     """
@@ -86,7 +86,7 @@ class Consumer:
 
 
 def token(since: int, position: int) -> str:
-    """Return what names the changes from one position to another."""
+    """Return the name of the changes from one position to another."""
     return f"{since}-{position}"
 
 

@@ -46,7 +46,7 @@ UPDATES = "updates-"
 
 
 def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
-    """Return where the batch files of an arrangement's shard lie."""
+    """Return the directory of the batch files of an arrangement's shard."""
     return directory / f"arrangements/{arrangement}/{shard}"
 
 
@@ -94,7 +94,7 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
 
 
 def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:
-    """Return what in a directory is a file (or a directory) whose name has one of some forms of ours: no other is ever removed."""
+    """Return the files (or the directories) in a directory whose names have one of some forms of ours: no other is ever removed."""
     return [entry.path for entry in entries(directory, *forms) if (entry.directory if directories else entry.file)]
 
 

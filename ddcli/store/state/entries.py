@@ -1,4 +1,4 @@
-"""What a manifest names: the files of inputs, arrangements and outputs, and how far each has come.
+"""The entries of a manifest: the files of inputs, arrangements and outputs, and how far each has come.
 
 This module imports no third-party library, as `manifest`.
 """
@@ -78,7 +78,7 @@ class FileEntry:
 
     @property
     def key(self) -> str:
-        """What an output has no other of."""
+        """Return the name, which no other file of the output has."""
         return self.name
 
     def to_row(self) -> list[Any]:
@@ -192,16 +192,16 @@ class InputEntry:
 
     @property
     def identity(self) -> str:
-        """Of an imported arrangement, which one it is."""
+        """Return the identity of an imported arrangement."""
         return str(self.schema["identity"])
 
     @property
     def built(self) -> int:
-        """Of an imported arrangement, which commit of its state has built it anew."""
+        """Return the commit in which the state of an imported arrangement built it anew, 0 for none."""
         return int(self.schema.get("built", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest holds of it."""
+        """Return the JSON that a manifest holds of it."""
         return {"upper": self.upper, "schema": self.schema, **register_of(InputFile, self.files).to_json()}
 
 
@@ -244,7 +244,7 @@ class OutputEntry:
     horizon: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest holds of it."""
+        """Return the JSON that a manifest holds of it."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in ("path", "schema", "fingerprint", "log")}
         plain |= {} if self.horizon is None else {"horizon": self.horizon}
         return plain | register_of(FileEntry, self.files).to_json()

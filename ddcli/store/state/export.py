@@ -63,7 +63,7 @@ def export_state(directory: Path, target: Path, *, files: Files | None = None) -
 
 
 class _Copy:
-    """What has been copied, the manifest first."""
+    """The files that have been copied, the manifest first."""
 
     def __init__(self, directory: Path, target: Path, files: Files) -> None:
         self._directory, self._target, self._files = directory, target, files

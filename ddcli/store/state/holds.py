@@ -106,7 +106,7 @@ def read_holds(directory: Path) -> tuple[Hold, ...]:
 
 
 def read_claims(directory: Path) -> Claims:
-    """Return what readers claim of a state."""
+    """Return the claims of readers on a state."""
     return Claims(read_holds(directory))
 
 

@@ -92,7 +92,7 @@ class LockedDirectory:
 
 
 def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
-    """Return how many shards each arrangement has, and where the outputs are."""
+    """Return the number of shards of each arrangement, and the paths of the outputs."""
     shards = {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
     return shards, {output.path for output in manifest.outputs.values()}
 

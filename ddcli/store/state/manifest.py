@@ -69,7 +69,7 @@ _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
 
 
 def nothing_planned() -> dict[str, Any]:
-    """Return what the driver keeps of a pipeline without inputs and outputs."""
+    """Return the driver's cache for a pipeline without inputs and outputs."""
     return {"time": {}, "seen": None, "plan": {"generations": [], "outline": {"outputs": {}, "nodes": {}}}}
 
 

@@ -77,21 +77,21 @@ def named(form: re.Pattern[str], text: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return what is a text."""
+    """Return a value that is a text. Raises ValueError for any other."""
     if not isinstance(value, str):
         raise ValueError(f"no text: {value!r:.80}")  # noqa: TRY004 - one kind of error for all that a file may have wrong
     return value
 
 
 def texts_of(values: Any) -> list[str]:
-    """Return what is a list of texts."""
+    """Return a value that is a list of texts. Raises ValueError for any other."""
     if not isinstance(values, list):
         raise ValueError(f"no list: {values!r:.80}")  # noqa: TRY004 - as in text_of
     return [text_of(value) for value in values]
 
 
 def path_of(value: Any) -> str:
-    """Return what may be a path: no name of a file has a zero byte, and none can be opened that is too long."""
+    """Return a value that may be a path: no name of a file has a zero byte, and none can be opened that is too long. Raises ValueError."""
     text = text_of(value)
     if not text or "\0" in text or len(text) > LONGEST:
         raise ValueError(f"no path: {text!r:.80}")
@@ -121,7 +121,7 @@ def integer_of(value: Any) -> int:
 
 
 def mapping_of(value: Any) -> dict[str, Any]:
-    """Return what is a mapping: JSON's have texts for keys."""
+    """Return a value that is a mapping: JSON's have texts for keys. Raises ValueError for any other."""
     if not isinstance(value, dict):
         raise ValueError(f"no mapping: {value!r:.80}")  # noqa: TRY004 - as in text_of
     return value

@@ -33,18 +33,18 @@ SEGMENTS = "registers"
 
 
 class RegisterEntry(Protocol):
-    """What a register holds; the first value of its row is its key."""
+    """An entry of a register; the first value of its row is its key."""
 
     @property
     def key(self) -> str:
-        """What no other entry has."""
+        """Return the key, which no other entry has."""
 
     def to_row(self) -> list[Any]:
         """Return it as JSON has it."""
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
-        """Return what `to_row` gave. Raises ValueError, TypeError or IndexError for what it can't have given."""
+        """Return the entry that `to_row` wrote. Raises ValueError, TypeError or IndexError for a row that it can't have written."""
 
 
 T = TypeVar("T", bound=RegisterEntry)
@@ -73,7 +73,7 @@ class Segment:
         return cls(name, size, sum_, count, data)
 
     def to_row(self) -> list[Any]:
-        """Return what a manifest says of it."""
+        """Return the row that a manifest holds of it."""
         return [self.name, self.size, self.checksum, self.count]
 
 
@@ -150,7 +150,7 @@ class Register(Sequence[T]):
         return Register(self.kind, (*self.segments[:stay], segment))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a manifest holds of it."""
+        """Return the JSON that a manifest holds of it."""
         segments = [segment.to_row() for segment in self.segments]
         return {"segments": segments, "files": [entry.to_row() for entry in self.recent]}
 
@@ -206,7 +206,7 @@ def _rows_of(data: bytes, count: int) -> dict[str, list[Any]]:
 
 
 def merged(counts: Sequence[int], fresh: int) -> int:
-    """Return how many of the newest segments, of which there are so many entries each, oldest first, go into one with fresh ones.
+    """Return how many of the newest segments, of which there are so many entries each, oldest first, are merged with fresh ones.
 
     >>> merged([5000, 1000, 100, 60], 65), merged([5000, 1000], 65), merged([], 65)
     (2, 0, 0)

@@ -44,12 +44,12 @@ class Removal:
 
     @property
     def count(self) -> int:
-        """Return how many files there are to remove."""
+        """Return the number of files to remove."""
         return len(self.files) + sum(len(files) for _, files in self.outputs.values())
 
     @property
     def bytes(self) -> int:
-        """Return how large they are."""
+        """Return the bytes of the files to remove."""
         return _size(self.files) + sum(_size(files) for _, files in self.outputs.values())
 
     def to_json(self) -> dict[str, object]:
@@ -66,7 +66,7 @@ class Removal:
 
 
 def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> Removal:
-    """Return what exists of a state and of its pipeline's outputs. Raises StateError for an output of another state.
+    """Return the files of a state and of its pipeline's outputs, as they exist. Raises StateError for an output of another state.
 
     `manifest` is None where there is none, or it can't be read: then outputs must say themselves that they are this state's.
     """

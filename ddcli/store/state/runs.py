@@ -38,21 +38,21 @@ class RunRecord:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return the run's seconds."""
         return float(self.summary["seconds"])
 
     @property
     def rows(self) -> int:
-        """How many updates it read."""
+        """Return the number of updates that it read."""
         return sum(int(given["rows"]) for given in self.summary["inputs"].values())
 
     @property
     def state_bytes(self) -> int:
-        """How large the state was after it."""
+        """Return the bytes of the state after it."""
         return int(self.summary["state_bytes"])
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a file holds of it."""
+        """Return the JSON that a file holds of it."""
         operators = {name: count.to_json() for name, count in self.operators.items()}
         return {
             "format": FORMAT,
@@ -76,7 +76,7 @@ class RunRecord:
 
 
 def _count(tree: Mapping[str, Any]) -> RowCounts:
-    """Return what was counted of an operator, as a file has it."""
+    """Return the counts of an operator from a file."""
     found = RowCounts(**tree)
     rows = found.rows_in, found.rows_out, found.inserted, found.rows_read, found.rows_scanned
     for number in (*rows, found.turns, *found.rounds):

@@ -70,7 +70,7 @@ class Shared:
 
 
 def find_shared(state: Path, name: str) -> Shared:
-    """Return what a state exports under a name, as of now. Raises InputError where there is nothing of the kind."""
+    """Return the arrangement that a state exports under a name, as of now. Raises InputError without one."""
     state = real(state)
     manifest = read_newest(state)
     if manifest is None:
@@ -141,7 +141,7 @@ def _has_taken(own: Path, inputs: Iterable[str]) -> bool:
 
 
 def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, Times]:
-    """Return by state the frontier up to which a reader's manifest says that all of its imports have been taken.
+    """Return for each state the frontier up to which, by a reader's manifest, all of its imports have been taken.
 
     Times before the frontier at which an import began are merged, so it is held there until the reader is.
     """

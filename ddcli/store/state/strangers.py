@@ -67,7 +67,7 @@ STATE: Layout = [
 
 
 def find_strangers(directory: Path) -> list[Path]:
-    """Return what in a state's directory has no name of ours, in order; a directory that has none, without what is in it."""
+    """Return the files and directories of a state's directory that have no name of ours, in order; a directory without those inside it."""
     if isinstance(directory, ObjectPath):
         depth = len(directory.parts)
         return sorted(path for path, _ in directory.below() if not _is_ours(path.parts[depth:], STATE))
@@ -90,7 +90,7 @@ def own_directories(directory: Path) -> list[Path]:
 
 
 def _own(directory: Path, layout: Layout) -> Iterator[tuple[Path, bool]]:
-    """Yield what has names of ours, and whether it is a file; of a directory what is in it first."""
+    """Yield the paths that have names of ours, and whether each is a file; those inside a directory before it."""
     for entry in entries(directory):
         known, below = _find(entry.path.name, layout)
         if known and below is None and entry.file:

@@ -155,7 +155,7 @@ class Transaction:
         return joint
 
     def take_back(self, path: Path) -> Path:
-        """Return where the content waits of a file that was added, and is not to appear after all: the caller reads and removes it."""
+        """Return the temporary file of a file that was added, and is not to appear after all: the caller reads and removes it."""
         waiting = next(source for source, target in self._outputs if target == real(path.parent) / path.name)
         self._outputs = [pair for pair in self._outputs if pair[0] != waiting]
         return waiting
@@ -258,7 +258,7 @@ class Transaction:
         return self._files.write(self._wait(pairs, path), data)
 
     def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
-        """Return where the content of a file waits for the commit."""
+        """Return the path under which a file's content waits for the commit."""
         waiting = temporary(path, self.number, self._mark)
         with self._adding:
             self._begin(path)

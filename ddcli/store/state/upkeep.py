@@ -47,7 +47,7 @@ HIDDEN_TIME = re.compile(r"_time\d*")
 
 @frozen
 class Size:
-    """How much there is in the batches of a state, or of a part of it."""
+    """The size of the batches of a state, or of a part of it."""
 
     rows: int
     bytes: int
@@ -74,7 +74,7 @@ def files_of(manifest: Manifest) -> list[FileEntry]:
 
 
 def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is in a state, as plain values: its arrangements, which are of what `names` has, outputs and holds."""
+    """Return a state's contents as plain values: its arrangements, for which `names` has names, outputs and holds."""
     paths = output_paths(directory, manifest)
     outputs = [
         {"name": name, "path": str(paths[name]), "files": len(entry.files)}
@@ -109,7 +109,7 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
 
 
 def details(manifest: Manifest, name: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is in one arrangement, as plain values: it is named by what it is of, in `names`, or by its hash's beginning."""
+    """Return an arrangement's contents as plain values: it is named by its entry in `names`, or by its hash's beginning."""
     found = [known for known in manifest.arrangements if names.get(known) == name]
     found = found or [known for known in manifest.arrangements if known.startswith(name)]
     if len(found) != 1:
@@ -311,7 +311,7 @@ def collect_garbage(
 
 
 def written_to(directory: Path, manifest: Manifest, written: Iterable[Path] | None) -> dict[str, Path]:
-    """Return where those outputs lie in whose directories something may be made or removed: a manifest may name anybody's.
+    """Return the paths of those outputs in whose directories files may be made or removed: a manifest may name anybody's.
 
     They are among those that the pipeline writes to; where nobody names it, those that say themselves that they are this state's.
     """

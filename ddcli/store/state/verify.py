@@ -1,4 +1,4 @@
-"""Whether the files of a state are what its manifest says: sizes when one is opened, checksums when one is read whole."""
+"""The verification of a state's files against its manifest: sizes when one is opened, checksums when one is read whole."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Csv(TextKind):
         return lines.rename(renamed) if renamed else lines
 
     def _renamed(self, path: Path, lines: pl.LazyFrame) -> dict[str, str]:
-        """Return what polars calls columns that have other names: it leaves quotes in a name twice, and adds to a name that two columns have."""
+        """Return polars' names of columns that it renames: it leaves quotes in a name twice, and adds to a name that two columns have."""
         if path not in self._names:
             found = list(lines.collect_schema())
             marks = (RENAMED, "\n", self.dialect.quote or "\n")

@@ -33,7 +33,7 @@ LONGEST_NAME = 10_000
 
 
 class Damage(NamedTuple):
-    """What is wrong with a file that can't be read, where, and what to do about it."""
+    """The problem of a file that can't be read, its place, and a hint."""
 
     problem: str
     place: str
@@ -149,7 +149,7 @@ def _raw_fields(text: str, dialect: Dialect) -> list[str]:
 
 
 def delimiter_name(dialect: Dialect) -> str:
-    """Return what messages call the delimiter."""
+    """Return the name of the delimiter in messages."""
     return DELIMITERS.get(dialect.separator, repr(dialect.separator))
 
 

@@ -28,7 +28,7 @@ SAVED = "save the file as UTF-8"
 
 @frozen
 class Dialect:
-    """How CSV is written. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
+    """A dialect of CSV. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
 
     `null` are texts that are null beside an empty field. Lines that begin with `comment` are passed over where a record would
     begin, and the first `skip` lines of a file. Without a `header` a file's columns are `names`, less those that its path has.
@@ -48,16 +48,16 @@ class Dialect:
 
     @property
     def separator(self) -> str:
-        """What parts the fields of a record."""
+        """Return the letter between the fields of a record."""
         return self.delimiter or ","
 
     @property
     def is_plain(self) -> bool:
-        """Whether a file is records of UTF-8 from its header on, as polars reads them."""
+        """Return whether a file is records of UTF-8 from its header on, as polars reads them."""
         return self.header and self.encoding == UTF_8 and self.comment is None and not self.skip
 
     def of(self, path: Path, partition: Partition) -> Dialect:
-        """Return how a file is written whose path has some columns."""
+        """Return the dialect of a file whose path has some columns."""
         tabs = self.delimiter is None and bare(path.name).endswith(".tsv")
         names = () if self.header else tuple(name for name in self.names if name not in partition)
         return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
@@ -67,7 +67,7 @@ DEFAULT = Dialect()
 
 
 def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
-    """Return how a file is encoded as its first bytes look, if that is not as it is declared, and what to do. Raises OSError.
+    """Return a file's encoding by its first bytes, if that is not the declared one, and a hint. Raises OSError.
 
     What it doesn't find wrong may still be: see `is_utf_8`.
     """

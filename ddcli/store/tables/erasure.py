@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect) -> bytes:
-    """Return what a file of a kind holds without the rows of these numbers. Raises InputError for a kind of which no rows can be left out."""
+    """Return the content of a file without the rows of these numbers. Raises InputError for a kind from which no rows can be left out."""
     if kind.name in (footers.PARQUET, footers.IPC):
         left = kind.scan([path]).with_row_index("$row").filter(~pl.col("$row").is_in(list(rows))).drop("$row").collect()
         data = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Whether a file is the one that was taken in: by its size and time, else by its fingerprint."""
+"""The identity of a file that was taken in: by its size and time, else by its fingerprint."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Tables:
         return known
 
     def alike(self, path: Path, found: Footer) -> tuple[object, ...]:
-        """Return what is the same for files that can be read in one scan."""
+        """Return the key that files have in common that can be read in one scan."""
         apart = (path,) if path in self.passed else ()
         return (self.kind(path), *apart, *found.items(), *self.partitions.get(path, {}).items())
 
@@ -152,14 +152,14 @@ class Tables:
                 ]
 
     def count_rows(self, path: Path) -> int:
-        """Return how many rows a file has."""
+        """Return the number of rows of a file."""
         if self.kind(path).name == PARQUET and (count := row_count(path)) is not None:
             return count
         rows: int = self._collected([path], (), self._read([path]).select(pl.len())).item()
         return rows
 
     def place(self, path: Path, row: int) -> str:
-        """Return where a person finds a row of a file."""
+        """Return the place of a row of a file for people."""
         return self.kind(path).place(path, self.number(path, row))
 
     def number(self, path: Path, row: int) -> int:
@@ -290,7 +290,7 @@ class Tables:
         return self._read([path]).slice(*rows)
 
     def _beside(self, path: Path, found: Footer) -> Partition:
-        """Return what a file's directories say of columns that it doesn't have itself (of NDJSON nobody can say)."""
+        """Return the values of columns that a file's directories state and the file doesn't have itself (of NDJSON nobody can say)."""
         own = () if self.kind(path).name == "NDJSON" else found
         return {name: text for name, text in self.partitions.get(path, {}).items() if name not in own}
 
@@ -381,7 +381,7 @@ WRITTEN = {
 
 
 def _written(kind: Type, dialect: Dialect) -> str:
-    """Return how values of a type are written in text, where there are several ways in the world."""
+    """Return the form in which values of a type are written as text, where the world has several; as the begin of a hint."""
     form = {"date": dialect.date_format, "datetime": dialect.timestamp_format}.get(kind.kind)
     if form:
         return f"a {kind.kind} is written as `csv` states, {form}; "

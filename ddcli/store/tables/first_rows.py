@@ -66,14 +66,14 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
 
 
 def delimiter_of(path: Path, dialect: Dialect) -> str | None:
-    """Return what parts the fields of CSV as its first records look; None where that is what it has by its name, or nothing does."""
+    """Return the delimiter of CSV as its first records look; None where it is that of its name, or there is none."""
     usual = dialect.of(path, {}).separator
     width, delimiter = widest(path, dialect)
     return delimiter if width > 1 and delimiter != usual else None
 
 
 def widest(path: Path, dialect: Dialect) -> tuple[int, str]:
-    """Return how many fields all of the first records have at most, and by which delimiter; of several the file's usual one."""
+    """Return the greatest number of fields that all of the first records have, and the delimiter that makes it; of several the file's usual one."""
     usual = dialect.of(path, {}).separator
     widths = {one: _width(path, replace(dialect, delimiter=one)) for one in DELIMITERS}
     best = max(DELIMITERS, key=lambda one: (widths[one], one == usual, one))
@@ -81,7 +81,7 @@ def widest(path: Path, dialect: Dialect) -> tuple[int, str]:
 
 
 def _width(path: Path, dialect: Dialect) -> int:
-    """Return how many fields all of the first records have; 0 if not all have as many."""
+    """Return the number of fields of all the first records; 0 if they differ."""
     try:
         widths = {len(record.fields) for record in islice(records(path, dialect), 50)}
     except (DamagedError, NotWholeError, UnicodeDecodeError):

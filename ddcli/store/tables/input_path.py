@@ -139,7 +139,7 @@ def _object(name: str, entry: dict[str, Any]) -> InputFile:
 
 
 def tag_of(entry: dict[str, Any]) -> str:
-    """Return what distinguishes an object's content from others, of what the store knows of it."""
+    """Return the tag that distinguishes an object's content from others, of what the store knows of it."""
     return entry["e_tag"] or str(int(entry["last_modified"].timestamp()))
 
 

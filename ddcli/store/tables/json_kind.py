@@ -132,7 +132,7 @@ class Ndjson(TextKind):
         return self._enveloped and self._envelopes[path]
 
     def _marks(self, path: Path) -> np.ndarray:
-        """Return what is noted of a file's lines, which are looked through if they were not yet."""
+        """Return the marks of a file's lines, which are looked through if they were not yet."""
         if path not in self._syntax.marks:
             with suppress(OSError):  # whoever collects the rows says so
                 self.find_damage(path)

@@ -56,7 +56,7 @@ class ExactColumns:
         return b"".join([*pieces, line[at:]])
 
     def _values(self, line: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where the values of watched columns begin and end that have a long number, and other numbers that polars can't read."""
+        """Yield the begin and end of the values of watched columns with a long number, and of other numbers that polars can't read."""
         path: list[bytes] = []
         depth, last, watched = 0, b"", -1  # watched: the depth at which the column is whose value this is
         start, long = 0, False

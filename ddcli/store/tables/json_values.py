@@ -51,7 +51,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
-    """Yield where the values of a text begin and end: the elements if it is an array, else one after the other."""
+    """Yield the begin and end of the values of a text: the elements if it is an array, else one after the other."""
     decode = SHAPES.raw_decode
     at = _after_space(text, 0)
     in_array = text.startswith("[", at)

@@ -60,16 +60,16 @@ class Kind(Protocol):
         """Return columns of a scan in the types of the footer."""
 
     def place(self, path: Path, row: int) -> str:
-        """Return where a person finds a row."""
+        """Return the place of a row for people."""
 
     def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
         """Return the line of each of some rows, which are in order, where a file has lines."""
 
     def find_damage(self, path: Path) -> Damage | None:
-        """Return what is wrong with a file that its reader would pass over, if anything is."""
+        """Return the damage of a file that its reader would pass over, if any."""
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        """Return what is wrong with a file that can't be read."""
+        """Return the damage of a file that can't be read."""
 
 
 class Parquet:

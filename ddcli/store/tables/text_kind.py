@@ -1,4 +1,4 @@
-"""What kinds of text share. Each value is read as `cast(text as type)` reads it, so there is one meaning of text everywhere."""
+"""The base of kinds of text. Each value is read as `cast(text as type)` reads it, so text has one meaning everywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FRACTION = {"ms": 3, "us": 6, "ns": 9}
 
 
 class TextKind:
-    """What CSV and NDJSON share: values are text until they are cast to the `declared` types."""
+    """The base of CSV and NDJSON: values are text until they are cast to the `declared` types."""
 
     name: str
 

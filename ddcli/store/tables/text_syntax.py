@@ -1,4 +1,4 @@
-"""Whether text is whole: CSV records with as many fields as the header has names, JSON objects that have each key once.
+"""The syntax of text files: CSV records with as many fields as the header has names, JSON objects that have each key once.
 
 A reader of values passes over both: it fills a record that was cut with nulls, and takes the first of two values. So a file is
 looked at before its rows are read: compiled code passes what is sound, and what it doubts is judged by Python's own `csv` and
@@ -97,7 +97,7 @@ def mark(text: str, watched: ExactColumns, marks: np.ndarray) -> None:
 
 
 def judge_object(text: str, place: str) -> Damage | None:
-    """Return what is wrong with a line of NDJSON."""
+    """Return the damage of a line of NDJSON."""
     if not text.strip(SPACE):
         return None
     try:
@@ -136,12 +136,12 @@ class Syntax:
         """What is noted of the lines of NDJSON files that were looked through."""
 
     def csv_damage(self, path: Path) -> Damage | None:
-        """Return what is wrong with a CSV file; None if each record is blank or has the fields of the header."""
+        """Return the damage of a CSV file; None if each record is blank or has the fields of the header."""
         plain = self._dialect.is_plain and self._is_large(path)
         return None if plain and _csv_is_sound(path, self._dialect) else judge_csv(path, self._dialect, self.bare)
 
     def json_damage(self, path: Path) -> Damage | None:
-        """Return what is wrong with an NDJSON file; None if each line is blank or an object that has each key once."""
+        """Return the damage of an NDJSON file; None if each line is blank or an object that has each key once."""
         marks = self.marks[path] = np.zeros(MARKS, np.int64)
         sound = self._is_large(path) and _json_is_sound(path, self._watched, marks)
         return None if sound else judge_json(path, self._watched, marks)

@@ -83,7 +83,7 @@ def _orc(file: object) -> Any:
 
 
 def _damaged(error: Exception) -> pl.exceptions.ComputeError:
-    """Return what polars raises of a file that is not whole: no error of the system."""
+    """Return the error that polars raises for a file that is not whole: no error of the system."""
     return pl.exceptions.ComputeError(first_line(error))
 
 

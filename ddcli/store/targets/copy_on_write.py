@@ -39,7 +39,7 @@ class FilePart(NamedTuple):
 
 
 class Rewriting(NamedTuple):
-    """What becomes of a table's files: these stay, those go, and these are new. `missing` are rows to retract that no file has."""
+    """The change of a table's files: these stay, those go, and these are new. `missing` are rows to retract that no file has."""
 
     kept: Sequence[TableFile]
     gone: Sequence[TableFile]
@@ -50,7 +50,7 @@ class Rewriting(NamedTuple):
 def rewriting(
     pieces: Iterable[TableFile], updates: Lanes, read: Callable[[TableFile], Lanes], number: int
 ) -> Rewriting:
-    """Return what a commit with this number makes of a table's files. `read` returns a file's rows, consolidated; not all are read."""
+    """Return the change of a table's files by a commit with this number. `read` returns a file's rows, consolidated; not all are read."""
     before = sorted(pieces, key=lambda piece: (-piece.run, piece.first))
     touched, missing = _retracted(before, updates[updates[:, -1] < 0], read)
     parts = [part for part in touched.values() if len(part.rows)]
@@ -101,7 +101,7 @@ def _retracted(
 
 
 def _start(rows: Lanes, first: tuple[int, ...]) -> int:
-    """Return where in sorted rows those begin that have these lanes or greater ones."""
+    """Return the place in sorted rows of the first with these lanes or greater ones."""
     return bisect_left(range(len(rows)), first, key=lambda at: tuple(rows[at, :-1].tolist()))
 
 

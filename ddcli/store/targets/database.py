@@ -59,7 +59,7 @@ class Database(ABC):
         return tuple(name)
 
     def folded(self, name: str) -> str:
-        """Return what two names of one table in one schema have in common. ASCII letters are of no case, as a rule."""
+        """Return the form that all names of one table in one schema share. ASCII letters are of no case, as a rule."""
         return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Database(ABC):
         """Return the names and types of a table's columns, as the database writes types."""
 
     def count(self, connection: Any, table: str) -> int | None:
-        """Return how many rows a table has, where that costs no look at all of them."""
+        """Return the number of a table's rows; None where that costs a look at all of them."""
         return None
 
     def exclude_others(self, connection: Any, table: Sequence[str]) -> None:  # noqa: B027 - most have one writer at a time
@@ -90,7 +90,7 @@ class Database(ABC):
         return statement.replace("%", "%%") if self.mark == "%s" else statement
 
     def hint(self, error: Exception) -> str | None:
-        """Return what to do about an error, where there is something."""
+        """Return the hint for an error, if there is one."""
         return None
 
     def type_of(self, kind: Type) -> str:

@@ -34,7 +34,7 @@ AGAIN = "drop the table: the next run writes it anew, with the columns of the ou
 
 
 class Claim(NamedTuple):
-    """Who writes a table, by the name that it gave it; its last commit, the columns of its rows, and how many it has then: None, if older versions wrote it."""
+    """The writer of a table, by the name that it gave it; its last commit, the columns of its rows, and how many it has then: None, if older versions wrote it."""
 
     writer: str
     name: str

@@ -42,7 +42,7 @@ class FileTable(ABC):
 
     @abstractmethod
     def left(self) -> dict[str, Any]:
-        """Return what the table is after the last commit."""
+        """Return the properties of the table after the last commit."""
 
     @abstractmethod
     def names(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""How far a table follows the log of an output: the last commit that it is known to have, and the one that may have been made.
+"""The progress of a table along the log of an output: the last commit that it is known to have, and the one that may have been made.
 
 A commit of the table is announced before it is made: `next` names it, in a file that is on the disk by then. The table itself
 holds the number of its last commit under the key of the state and the output, so whoever comes next looks there whether it was made.
@@ -83,7 +83,7 @@ def directory_of(state: Path, output: str) -> Path:
 
 
 def read_marks(directory: Path) -> FollowerMarks:
-    """Return how far a table is. Raises StateError for a damaged file."""
+    """Return the progress of a table. Raises StateError for a damaged file."""
     path = directory / TABLE
     try:
         tree = json.loads(read_bytes(path))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CommitKey(NamedTuple):
-    """What the commits of a table are known by: the state, by its identity, and the output."""
+    """The key by which a table knows the commits of one output: the state, by its identity, and the output."""
 
     state: str
     output: str
@@ -42,7 +42,7 @@ class Target(Protocol):
         """
 
     def left(self) -> dict[str, Any]:
-        """Return what `is_as_left` compares: what the table is after the last commit."""
+        """Return the properties of the table after the last commit, which `is_as_left` compares."""
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
         """Remove these files, of a commit that was announced and not made, and what else a run left that died."""
