@@ -223,7 +223,7 @@ def _copy(field: dataclasses.Field[Any]) -> Any:
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what gets some attributes of an object as a tuple."""
+    """Return a function that returns some attributes of an object as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
@@ -252,7 +252,7 @@ def _repr(names: list[str]) -> Callable[[Any], str]:
 
 
 def _frozen(made: list[Any], names: frozenset[str]) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Return what refuses to set and to delete the fields of a class, and any attribute of what is no subclass's."""
+    """Return methods that refuse to set and to delete the fields of a class, and any attribute of an object of the class itself."""
 
     def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807 - as above
         if type(self) is made[0] or name in names:
@@ -268,7 +268,7 @@ def _frozen(made: list[Any], names: frozenset[str]) -> tuple[Callable[..., None]
 
 
 def _state(names: list[str]) -> tuple[Callable[[Any], list[Any]], Callable[[Any, list[Any]], None]]:
-    """Return how an object's fields are pickled, and set again."""
+    """Return methods that pickle an object's fields, and set them again."""
 
     def __getstate__(self: Any) -> list[Any]:  # noqa: N807 - as above
         return [getattr(self, name) for name in names]

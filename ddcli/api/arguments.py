@@ -62,7 +62,7 @@ def pairs(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...
 
 
 def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[operator_model.GroupColumn, ...]:
-    """Return what groups are made by: columns, or names with expressions."""
+    """Return the columns of groups: names, or names with expressions."""
     return tuple(
         operator_model.GroupColumn(text(name), None if name == value else text(value)) for name, value in _items(by)
     )
@@ -94,7 +94,7 @@ def schema(columns: Mapping[str, str | Type], what: str) -> Schema:
 
 
 def parameter_name(body: Callable[..., Any]) -> str:
-    """Return what a body calls its variable, for messages."""
+    """Return the name of a body's first parameter, for messages."""
     try:
         return next(iter(inspect.signature(body).parameters), "variable")
     except (TypeError, ValueError):

@@ -36,13 +36,13 @@ class ImportedArrangement(Arranged):
         return self.handle.upper
 
     def indexed(self) -> graph.ImportedSource:
-        """Return what stands for the arrangement in this dataflow's graph. From now on that holds it, the handle no more."""
+        """Return the arrangement's source in this dataflow's graph. From now on that holds it, the handle no more."""
         self._traces = self.handle.imported(self.dataflow.frontier)
         self.handle.close()
         return graph.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
 
     def united(self) -> graph.ImportedSource:
-        """Return what stands for all shards of it together."""
+        """Return one source of all its shards together."""
         return graph.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
 
     def fit(self, layout: Layout) -> None:

@@ -307,7 +307,7 @@ class Collection:
     def iterate(
         self, body: Callable[[Collection], Any], *, max_rounds: int | None = None, guard: int = model.GUARD
     ) -> Any:
-        """Return what `body` makes of the collection when it is done again and again until nothing changes.
+        """Return the collection after `body` has been applied again and again until nothing changes.
 
         The body is given the loop's variable and returns what that is in the next round. Or a tuple: that, and other
         collections that leave the loop; then a tuple is returned. See `Dataflow.iterate` for the rest.

@@ -151,7 +151,7 @@ class Dataflow:
         max_rounds: int | None = None,
         guard: int = GUARD,
     ) -> Any:
-        """Return what leaves a loop with several variables, each given by name with what it is in the first round.
+        """Return the collections that leave a loop with several variables, each given by name with its value in the first round.
 
         `body` is given the variables, in their order, and returns what each is in the next round: a collection, a tuple in the
         same order, or a dictionary by name, in which further collections leave too. The same form is returned. It may be called
@@ -334,7 +334,7 @@ class Dataflow:
         return assemble(graph, scope, traces, self.pool, self._show, self.clock.kinds, indexed)
 
     def _graph(self) -> PhysicalGraph:
-        """Return what the engine is asked to do: the outputs, what is shown, and the arrangements that are kept."""
+        """Return the graph for the engine: the outputs, the collections that are shown, and the arrangements that are kept."""
         roots = {name: output.relation.node for name, output in self._outputs.items()}
         roots |= {name: relation.node for name, relation in self._watched.items()}
         roots |= {name: kept.relation.node for name, kept in self._kept.items()}

@@ -102,7 +102,7 @@ class Passes:
 
 
 def _rows(given: Delta | Deltas) -> int:
-    """Return how many updates there are."""
+    """Return the number of updates."""
     return given.rows if isinstance(given, Delta) else sum(delta.rows for delta in given)
 
 

@@ -28,7 +28,7 @@ class Program(Protocol):
     def iterate(
         self, variables: Mapping[str, Any], body: Callable[..., Any], *, max_rounds: int | None, guard: int
     ) -> Any:
-        """Return what leaves a loop with several variables, each by name with what it is in the first round."""
+        """Return the collections that leave a loop with several variables, each given by name with its value in the first round."""
 
     def inside(self, name: LoopName) -> AbstractContextManager[None]:
         """Take what is written now for a part of a loop's body."""

@@ -234,7 +234,7 @@ class Upserts(Session):
         self._flushed.append(updates)
 
     def indexed(self) -> graph.UpsertSource:
-        """Return what stands for the collection in the dataflow's graph."""
+        """Return the collection's source in the dataflow's graph."""
         return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     united = indexed

@@ -114,7 +114,7 @@ class Bytecode:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how a module is made of what is kept; None where nothing is, or Python might find another."""
+        """Return the spec of a module whose bytecode is kept; None where none is, or Python might find another."""
         kept = self.modules.get(name)
         if kept is None or (self.path != sys.path if path is None else kept.folder != path[0]) or not kept.is_same():
             return None

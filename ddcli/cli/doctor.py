@@ -154,7 +154,7 @@ def _version(package: str) -> str | None:
 
 
 def _kernels() -> dict[str, Any]:
-    """Return where compiled kernels are, and how many of their modules are compiled as the sources are now."""
+    """Return the folder of compiled kernels, and how many of their modules are compiled from the present sources."""
     from ddcli.engine import kernels
     from ddcli.engine.jit import cache, registry, settings
 
@@ -185,7 +185,7 @@ def _java() -> dict[str, Any] | None:
 
 
 def _disk(pipeline: Path | None) -> dict[str, Any] | None:
-    """Return how much there is on the disk of a pipeline's state, or of this directory; None for one in an object store."""
+    """Return the space on the disk of a pipeline's state, or of this directory; None for one in an object store."""
     from ddcli.job.paths import state_of
     from ddcli.spec import load_spec
     from ddcli.store.files.objects import ObjectPath
@@ -199,7 +199,7 @@ def _disk(pipeline: Path | None) -> dict[str, Any] | None:
 
 
 def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
-    """Return what keeps pipelines from running, and what to do about it."""
+    """Return the problems that keep pipelines from running, each with its remedy."""
     from ddcli.job.summary import size_of
 
     kernels, machine, state = facts["kernels"], facts["machine"], facts["state"]
@@ -259,5 +259,5 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _how(package: str) -> str:
-    """Return how a package is had that only some need."""
+    """Return the hint that installs an optional package; "" for any other."""
     return f": pip install '{EXTRAS[package]}'" if package in EXTRAS else ""

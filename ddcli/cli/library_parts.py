@@ -188,7 +188,7 @@ class Parts:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how the stand-in of a part is made; None of all other modules."""
+        """Return the spec of a part's stand-in; None for all other modules."""
         if name == EAGER:
             describe_late()
         if name not in self.left:

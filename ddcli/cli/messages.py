@@ -68,7 +68,7 @@ class Speaker:
         self.lines(lines, "error", "error", error=error_values(error, code))
 
     def annotate(self, error: BaseException) -> None:
-        """In GitHub Actions, print an error as an annotation of the pull request."""
+        """Print an error as an annotation of the pull request, in GitHub Actions."""
         if in_actions() and isinstance(error, DdError):
             from ddcli.cli.annotations import annotation
 

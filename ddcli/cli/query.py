@@ -104,7 +104,7 @@ def changes(lookup: Lookup, key: dict[str, Any], count: int | None, timeout: flo
 
 
 def difference(before: pl.DataFrame, now: pl.DataFrame, diff: str) -> pl.DataFrame:
-    """Return what has to be added to one collection to give another; `diff` is the column of multiplicities."""
+    """Return the difference of two collections, the updates that turn `before` into `now`; `diff` is the column of multiplicities."""
     import polars as pl
 
     names = [name for name in now.columns if name != diff]

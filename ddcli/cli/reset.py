@@ -92,7 +92,7 @@ def command(
 
 
 def _lines(found: Removal) -> list[str]:
-    """Return what would go, and what stays, as lines."""
+    """Return lines that list the files to remove and those that stay."""
     from ddcli.job.summary import plural, size_of
 
     lines = []

@@ -82,7 +82,7 @@ def run_several(
 
 
 def _counted(done: Sequence[dict[str, Any]]) -> str:
-    """Return how the runs ended, in a line."""
+    """Return a line that counts the runs by their outcome."""
     changed = sum(bool(each["summary"] and each["summary"]["changed"]) for each in done)
     failed = sum(each["error"] is not None for each in done)
     skipped = sum(each["skipped"] is not None for each in done)

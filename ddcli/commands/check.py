@@ -118,7 +118,7 @@ def _values(error: DdError) -> dict[str, Any]:
 
 
 def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
-    """Return what a pipeline file is about and everything that is wrong with it; no row of an input is read.
+    """Return the parts of a pipeline file and all its errors; no row of an input is read.
 
     The class of work in `budget` comes before the file's.
 
@@ -132,7 +132,7 @@ def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
 
 
 def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -> Checked:
-    """Return what the text of a pipeline file at a path is about and everything that is wrong with it, as `check` does."""
+    """Return the parts of a pipeline file's text and all its errors, as `check` does; `path` is the file's."""
     try:
         spec, wrong = parse_partly(text, str(path))
     except UsageError as error:
@@ -180,7 +180,7 @@ def _unseen(spec: Spec, base: Path) -> dict[str, str]:
 
 
 def _entry(spec: Spec, base: Path, name: str) -> InputEntry | None:
-    """Return what the state has of an input, if it is on this machine."""
+    """Return the state's entry of an input, if the state is on this machine."""
     manifest = _manifest(spec, base)
     return manifest.inputs.get(name) if manifest is not None else None
 
@@ -192,7 +192,7 @@ def _manifest(spec: Spec, base: Path) -> Manifest | None:
 
 
 def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) -> CheckedInput:
-    """Return what an input's files say of their columns, all of them held together, or what is declared."""
+    """Return the columns of an input by its files, all of them held together, or as declared."""
     if given.table:
         return _check_table(given, base)
     where = locate(base, given.path.value)

@@ -167,7 +167,7 @@ def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
 
 
 def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
-    """Return how CSV files are written, and note what of it is no default."""
+    """Return the dialect of CSV files, and note its options that are no default."""
     options: dict[str, Any] = {}
     encoding = _encoding(given, files)
     if encoding != UTF_8:
@@ -189,7 +189,7 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
 
 
 def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
-    """Return how files are encoded, as far as their bytes show it."""
+    """Return the encoding of files, as far as their bytes show it."""
     for path in files:
         if wrong := wrong_encoding(path, UTF_8):
             name = re.search(r"encoding: ([\w-]+)", wrong[1])

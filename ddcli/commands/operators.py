@@ -78,7 +78,7 @@ def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str
 
 
 def _edits(text: str, key: Any, value: Any, made: dict[str, Any], collections: Any) -> list[tuple[int, int, str]]:
-    """Return what to put in the place of a collection's `sql`, and before the collection."""
+    """Return edits that replace a collection's `sql`, and put further collections before it."""
     *others, own = made.items()
     (sql,) = [entry for entry in value.value if entry[0].value == "sql"]
     further = any(entry[0].value == "apply" for entry in value.value)

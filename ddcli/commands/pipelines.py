@@ -55,7 +55,7 @@ class Pipeline:
         return files + [real(locate(self._base, text.value)) / "updates.parquet" for text in texts]
 
     def tables(self) -> list[tuple[object, ...]]:
-        """Return what identifies the tables that it writes, but for files."""
+        """Return the identities of the tables that it writes, but for files."""
         found: list[tuple[object, ...]] = []
         for output in self.spec.outputs.values() if self.spec else ():
             if (target := output.target) is None:
@@ -69,7 +69,7 @@ class Pipeline:
         return found
 
     def _table(self, given: InputSpec) -> tuple[object, ...]:
-        """Return what identifies the table that is an input, as `tables` does. What a query reads is not known."""
+        """Return the identity of the table that is an input, as `tables` does. The tables behind a query are unknown."""
         if given.table == "iceberg":
             return given.path.value, catalog_of(given.catalog)
         if given.table == "database":

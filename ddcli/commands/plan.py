@@ -134,7 +134,7 @@ def _because(why: tuple[str, ...]) -> str:
 
 
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
-    """Return what a run of the pipeline file at `path` would do; raise what it would refuse. Changes nothing, takes no lock."""
+    """Return the work that a run of the pipeline file at `path` would do; raise the error with which it would refuse. Changes nothing, takes no lock."""
     request = read_request(path, state, until, lambda _line: None)
     return looked(request, lambda: _looked(request))
 
@@ -214,7 +214,7 @@ def _worsened(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> 
 
 
 def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:
-    """Return of the inputs that must be read again how many files, and bytes, there are."""
+    """Return the number of files, and of bytes, of each input that must be read again."""
     if changes is None:
         return {}
     read = [name for name in changes.cut().scans() if name in changes.known.inputs]
@@ -225,7 +225,7 @@ def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[st
 def _state_work(
     wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, expected: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return what becomes of the arrangements and the outputs; `expected` has the rows of those of a new state, by fingerprint."""
+    """Return the future of the arrangements and the outputs; `expected` has the rows of those of a new state, by fingerprint."""
     from ddcli.plan.changes import describe, keeps_state
     from ddcli.plan.logical import EXPORT
     from ddcli.plan.physical import WAITING

@@ -106,7 +106,7 @@ class Buckets:
 
     @property
     def together(self) -> bool:
-        """Whether all rows are in one bucket still."""
+        """Return whether all rows are in one bucket still."""
         return len(self.buckets) == 1
 
     def add(self, rows: pl.DataFrame) -> None:

@@ -58,7 +58,7 @@ class Compared:
 
 
 def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
-    """Return what is compared of two sides with these columns. Raises UsageError for columns that neither has."""
+    """Return the columns of two sides that are compared. Raises UsageError for columns that neither has."""
     settings.check([*dict.fromkeys([*a, *b])])
     key = settings.key or ()
     for name in key:

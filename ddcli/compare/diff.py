@@ -213,7 +213,7 @@ def _same_bytes(a: Files, b: Files) -> bool:
 
 
 def _outside(path: Path, partition: Partition) -> tuple[int, list[str], Partition]:
-    """Return what affects the comparison of a file beside its bytes: its size, its format, the columns in its path."""
+    """Return the properties of a file that affect its comparison beside its bytes: its size, its format, the columns in its path."""
     return path.stat().st_size, path.suffixes, partition
 
 

@@ -60,7 +60,7 @@ class ChangedRows:
 
     @property
     def fits(self) -> bool:
-        """Whether all of them are in memory."""
+        """Return whether all of them are in memory."""
         return not self._written
 
 
@@ -131,12 +131,12 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference that counts."""
+        """Return whether there is no difference that counts."""
         return not self.rows and not self.counting_columns
 
     @property
     def ok(self) -> bool:
-        """Whether the sides are the same, or no more rows changed than may."""
+        """Return whether the sides are the same, or no more rows changed than may."""
         allowed = self.settings.max_changed
         return self.same or (
             allowed is not None and not self.counting_columns and allowed.allows(self.rows, self.a.rows)

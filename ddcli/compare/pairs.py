@@ -39,7 +39,7 @@ class Matching:
     exactly: bool
 
     def changes(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return what makes of A's rows B's. All rows of a key must be there."""
+        """Return the changes that turn A's rows into B's. All rows of a key must be there."""
         removed, added = self._different(a, b)
         if not self.compared.key:
             none = pl.lit(None, pl.Int64)
@@ -62,7 +62,7 @@ class Matching:
         return self._changed(pl.concat(pairs, how="diagonal"))
 
     def repeated(self, rows: Sequence[pl.DataFrame]) -> int:
-        """Return how many keys one side has more than one row of."""
+        """Return the number of keys that several rows of one side have."""
         key = list(self.compared.key)
         weights = pl.concat(rows).select(*key, self._weight)
         whole = pl.col(key[0]) if len(key) == 1 else pl.struct(key)

@@ -46,12 +46,12 @@ class Differences:
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference that counts."""
+        """Return whether there is no difference that counts."""
         return not (self.only_a or self.only_b) and all(found.same for found in self.outputs.values())
 
     @property
     def ok(self) -> bool:
-        """Whether there is none, or none larger than what was allowed for each output."""
+        """Return whether there is none, or none larger than what was allowed for each output."""
         return not (self.only_a or self.only_b) and all(found.ok for found in self.outputs.values())
 
     def lines(self) -> list[str]:
@@ -159,7 +159,7 @@ def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
 
 
 def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:
-    """Return by input what states know of its files, whatever the input is called there. The first state is asked first."""
+    """Return the files of each input that states know, whatever the input is called there. The first state comes first."""
     found = {}
     for name, given in request.spec.inputs.items():
         place = real(locate(request.base, given.path.value))

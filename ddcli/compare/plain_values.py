@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
-    """Return what was found, with at most `limit` changed rows (None: all)."""
+    """Return the difference as plain values, with at most `limit` changed rows (None: all)."""
     first = found.first(limit) if limit != 0 else None
     rows = [] if first is None else [row.to_json() for row in rows_of(first, found.compared, plain)]
     allowed = found.settings.max_changed

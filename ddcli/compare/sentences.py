@@ -14,7 +14,7 @@ MARKS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
 
 
 def column_words(each: ColumnDifference) -> str:
-    """Return what differs about a column."""
+    """Return words for the difference of a column."""
     if each.change == "type":
         return f"{each.a} in A, {each.b} in B, {each.note}"
     return f"only in {'A' if each.change == 'only_a' else 'B'} ({each.a or each.b}), {each.note}"
@@ -54,5 +54,5 @@ def notes(found: Difference) -> list[str]:
 
 
 def left_out(shown: int, total: int) -> str | None:
-    """Return how many changes are not shown, if there are such."""
+    """Return a note on the changes that are not shown, None without any."""
     return None if shown >= total else f"{total - shown:,} more not shown: see --limit"

@@ -47,7 +47,7 @@ class MaxChanged:
 
 @frozen
 class Settings:
-    """How two sides are compared. `key`: None compares whole records."""
+    """The settings of a comparison. `key`: None compares whole records."""
 
     key: tuple[str, ...] | None = None
     ignore: frozenset[str] = frozenset()

@@ -61,7 +61,7 @@ class Side:
             raise self._failure(error) from None
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of its rows."""
         try:
             rows: int = pl.concat(self.scans).select(pl.len()).collect(engine="streaming").item()
         except (OSError, *READ_ERRORS) as error:

@@ -61,7 +61,7 @@ class SideArgument(Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """How a path is to be read. `time` None: as the log says; `as_of` None: with all its updates; `plain`: as rows, in any case;
+    """The options by which a path is read. `time` None: as the log says; `as_of` None: with all its updates; `plain`: as rows, in any case;
     `dialect` is how CSV is written.
     """
 
@@ -113,7 +113,7 @@ class FilesGiven:
 
     @property
     def is_log(self) -> bool:
-        """Whether the rows are updates: they have a diff and a time; or a time at least, if the caller has named its columns."""
+        """Return whether the rows are updates: they have a diff and a time; or a time at least, if the caller has named its columns."""
         reading = self.reading
         if reading.plain:
             return False
@@ -211,7 +211,7 @@ class EmptyLog:
 
 
 def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> SideArgument:
-    """Return what was named as a side: a frame, or a path relative to the current directory. Raises InputError."""
+    """Return the side that a caller named: a frame, or a path relative to the current directory. Raises InputError."""
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
         return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))
     path = str(side)

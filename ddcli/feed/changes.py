@@ -22,5 +22,5 @@ class Delivery:
 
     @property
     def token(self) -> str:
-        """What acknowledges it."""
+        """Return the token that acknowledges it."""
         return token(self.since, self.position)

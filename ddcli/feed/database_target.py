@@ -98,7 +98,7 @@ class DatabaseFeed:
         return position
 
     def _row(self, connection: Any) -> dict[str, Any] | None:
-        """Return what our table says of this one."""
+        """Return the row of our table about this target."""
         feeds = self._database.escaped(full_name(self._feeds))
         query = f"select * from {feeds} where target = {self._database.mark}"
         found = connection.execute(query, [self._parts[-1]])

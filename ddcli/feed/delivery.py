@@ -1,4 +1,4 @@
-"""What changed in an output since a consumer last acknowledged: the sum of the files of later commits.
+"""The changes of an output since a consumer last acknowledged: the sum of the files of later commits.
 
 Nothing is locked while files are read: whatever a manifest names is there until a newer one is, and what vanishes before that is asked of
 the newer one. What a consumer has acknowledged is kept in the state (see `store.state.consumers`); it moves when the consumer
@@ -93,14 +93,14 @@ class OutputFeed:
         }
 
     def deliver(self, consumer: str) -> Delivery:
-        """Return what changed since a consumer last acknowledged, and note that it was offered.
+        """Return the changes since a consumer last acknowledged, and note that they were offered.
 
         A consumer that nobody knows is at the beginning, and gets the whole contents. Without new files nothing is offered.
         """
         return next(self.follow(consumer, [None]))
 
     def follow(self, consumer: str, commits: Iterable[None]) -> Iterator[Delivery]:
-        """Yield what changed since a consumer last acknowledged, and at each further commit what changed since the one before.
+        """Yield the changes since a consumer last acknowledged, and at each further commit those since the one before.
 
         All that it was given until then may be acknowledged together.
         """
@@ -119,7 +119,7 @@ class OutputFeed:
             yield replace(found, since=since)
 
     def newer(self) -> Callable[[], bool]:
-        """Return what says whether there has been a commit since it was last asked, or made."""
+        """Return a function that returns whether a commit happened since its last call, or since it was made."""
         seen = [self._newest()[0].number]
 
         def look() -> bool:
@@ -129,7 +129,7 @@ class OutputFeed:
         return look
 
     def changes(self, since: int, log: str) -> Delivery:
-        """Return what changed in a log since a position."""
+        """Return the changes of a log since a position."""
         from ddcli.store.tables.files import READ_ERRORS
 
         for _ in range(ATTEMPTS):
@@ -309,7 +309,7 @@ class OutputFeed:
         return Delivery(since, manifest.number, self._summed(manifest, later, known), len(later))
 
     def _known(self, file: FileEntry, since: int) -> int:
-        """Return how many rows of a file that has grown since are of the commits up to a position: the first ones."""
+        """Return how many rows, the first ones of a file that has grown since, are of the commits up to a position."""
         from ddcli.store.log.lineage import rows_through
 
         known = rows_through(self.path / file.name, since)
@@ -346,7 +346,7 @@ class OutputFeed:
 
 
 def parse_token(text: str) -> tuple[int, int]:
-    """Return from which position to which changes are.
+    """Return the position before the changes and the one after them.
 
     >>> parse_token("12-17")
     (12, 17)

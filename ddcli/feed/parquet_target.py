@@ -86,7 +86,7 @@ class ParquetFeed:
             raise EngineError(f"the changes can't be written: {error.strerror}", place=self.place) from None
 
     def _left(self) -> list[Path]:
-        """Return what processes have left that died, or that another one has overtaken."""
+        """Return the files of processes that died, or that another one has overtaken."""
         return [self.path / name for name in os.listdir(self.path) if WAITING.fullmatch(name)]  # noqa: PTH208 - as above
 
 

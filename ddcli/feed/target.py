@@ -1,4 +1,4 @@
-"""Where changes are delivered exactly once: a directory of Parquet, or a table of a database, each with its position.
+"""Targets to which changes are delivered exactly once: a directory of Parquet, or a table of a database, each with its position.
 
 The position of a target is committed together with the rows: of Parquet a file is both, in a database they are one transaction. So whoever
 is killed has delivered all or nothing, and of two that deliver the same changes one does. A target is of one consumer of one log.
@@ -21,7 +21,7 @@ POSITION = "_position"
 
 
 class Subscription(NamedTuple):
-    """Who is fed: a consumer, and the log of a state that it is fed from."""
+    """The source and the reader of a feed: a consumer, and the log of a state that it is fed from."""
 
     consumer: str
     state: str
@@ -33,7 +33,7 @@ class FeedTarget(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Return the place for people."""
 
     def position(self) -> int:
         """Return up to where it has all changes; 0: it has nothing. Raises StateError if it is somebody else's."""

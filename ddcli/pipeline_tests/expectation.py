@@ -63,7 +63,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is of a collection: the changes of a step, and the whole log up to its `upper`."""
+    """A collection as a test sees it: the changes of a step, and the whole log up to its `upper`."""
 
     subject: Subject
     layout: Layout
@@ -72,7 +72,7 @@ class Seen:
     upper: Frontier
 
     def failures(self, each: Expectation) -> list[Failure]:
-        """Return what is not as expected."""
+        """Return the failures of an expectation."""
         found: list[Failure] = []
         if each.contents is not None:
             found += self._contents(each, each.contents)
@@ -84,7 +84,7 @@ class Seen:
 
     @property
     def size(self) -> int:
-        """How many records there are in the end."""
+        """Return the number of distinct records at the end."""
         return len(self._end())
 
     def _end(self) -> Matrix:
@@ -284,7 +284,7 @@ def _plain(value: Any) -> Any:
 
 
 def sort_key(record: Record) -> list[tuple[bool, str, Any]]:
-    """Return what records are shown in the order of: nulls last, values of one type by size."""
+    """Return the key that orders records for people: nulls last, values of one type by size."""
     numbers = (int, float, Decimal)
     return [
         (value is None, "" if isinstance(value, numbers) else _class_of(value).__name__, 0 if value is None else value)
@@ -300,7 +300,7 @@ def _class_of(value: Any) -> type:
 
 
 def standing_failures(each: Expectation, schema: Schema, records: Counter[Record]) -> list[Failure]:
-    """Return what is not as it should always be, of a collection's records and their counts."""
+    """Return the failures of a standing expectation, given a collection's records and their counts."""
     names, found = list(schema), []
     there = {record: count for record, count in records.items() if count}
     written = each.written

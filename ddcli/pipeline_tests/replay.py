@@ -59,7 +59,7 @@ class Replays:
     logs: Mapping[str, Matrix]
 
     def disagreement(self) -> tuple[int, Disagreement | None]:
-        """Return how many replays were tried, and the first that does not agree."""
+        """Return the number of replays tried, and the first that does not agree."""
         tried = 0
         for name, log in self._replays():
             tried += 1

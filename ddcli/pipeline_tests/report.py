@@ -1,4 +1,4 @@
-"""How tests went, as text for a person, JSON, workflow commands of GitHub, and JUnit's XML."""
+"""The report of tests, as text for a person, JSON, workflow commands of GitHub, and JUnit's XML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = {"-": "red", "+": "green"}
 
 
 class FailedTest(DdError):
-    """What a test has found."""
+    """The failure of a test, as an error of the command."""
 
     exit_code = 1
 

@@ -44,7 +44,7 @@ WHOLE = ("updates", "append", "snapshots", IMPORT)
 
 @dataclass
 class Material:
-    """What a test's steps feed: each input's updates, and the frontier up to which each step closes the times.
+    """The rows that a test's steps feed: each input's updates, and the frontier up to which each step closes the times.
 
     Used as a context, which has the files of what is given in a temporary directory; errors that name one of these are led back to
     the place in the pipeline file.

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 @frozen
 class Outcome:
-    """How a test went: it has passed without failures, unless it was `skipped`, for this reason. So many steps and replays were done;
-    `records` were looked at by what is always expected.
+    """The outcome of a test: it has passed without failures, unless it was `skipped`, for this reason. So many steps and replays were done;
+    standing expectations were held against `records`.
     """
 
     name: str
@@ -58,20 +58,20 @@ class Outcome:
 
 @frozen
 class Report:
-    """How the tests of a pipeline went."""
+    """The outcomes of a pipeline's tests."""
 
     pipeline: str
     outcomes: tuple[Outcome, ...]
 
     def count(self) -> tuple[int, int, int]:
-        """Return how many tests passed, failed, and were skipped."""
+        """Return the numbers of tests that passed, failed, and were skipped."""
         failed = sum(bool(one.failures) for one in self.outcomes)
         skipped = sum(one.skipped is not None for one in self.outcomes)
         return len(self.outcomes) - failed - skipped, failed, skipped
 
     @property
     def seconds(self) -> float:
-        """How long all tests took."""
+        """Return the seconds of all tests."""
         return sum(one.seconds for one in self.outcomes)
 
 
@@ -167,7 +167,7 @@ class _Stepping:
         return StepMeter(self.subject, self._logical(), trial)
 
     def _graph(self) -> PhysicalGraph:
-        """Return what the test computes."""
+        """Return the graph that the test computes."""
         return lower(self._logical())
 
     def _logical(self) -> Graph:
@@ -205,7 +205,7 @@ def _no_updates(trial: Trial, name: str) -> Matrix:
 
 @dataclass(frozen=True)
 class _Standing:
-    """What is always expected: held against the outputs as the last run left them. In tests, their steps see to it."""
+    """The standing expectations, held against the outputs as the last run left them. Within tests, the steps check them."""
 
     subject: Subject
     test: Test
@@ -238,7 +238,7 @@ class _Standing:
         return next((name for name, one in spec.outputs.items() if one.source.value == of and name in known), None)
 
     def _kept(self, output: str, layout: Layout) -> Seen | None:
-        """Return what an output holds; None if it has other columns, or lacks its files, as a run will see to."""
+        """Return the contents of an output; None if it has other columns, or lacks its files, as a run will see to."""
         assert self.manifest is not None
         subject, times = self.subject, tuple(self.subject.time)
         listing = list_input(str(subject.request.outputs[output]), subject.request.base)

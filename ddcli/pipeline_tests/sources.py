@@ -1,4 +1,4 @@
-"""What tests need of a pipeline before anything runs: the columns of its inputs, the time, and its collections."""
+"""The parts of a pipeline that tests need before anything runs: the columns of its inputs, the time, and its collections."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Subject:
 
     @property
     def spec(self) -> Spec:
-        """What the pipeline file says."""
+        """Return the model of the pipeline file."""
         return self.request.spec
 
     @property
@@ -69,7 +69,7 @@ class Subject:
 
     @property
     def lenient(self) -> bool:
-        """Whether records on which an expression fails are put aside."""
+        """Return whether records on which an expression fails are put aside."""
         return self.spec.errors is not None
 
     def relation(self, name: str) -> Relation:
@@ -102,7 +102,7 @@ def _reader(request: Request, given: InputSpec) -> Reader:
 
 
 def _entry(request: Request, given: InputSpec) -> InputEntry | None:
-    """Return what the state has of an input whose columns, or some files of which, only the state knows."""
+    """Return the state's entry of an input whose columns, or some files of which, only the state knows."""
     manifest = read_newest(request.state) if given.infers or given.consumed != "keep" else None
     return manifest.inputs.get(given.name.value) if manifest else None
 

@@ -1,4 +1,4 @@
-"""What a test's step took, as a run counts it: rows, seconds, and the bytes that its commit would write."""
+"""The cost of a test's step, as a run counts it: rows, seconds, and the bytes that its commit would write."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StepMeter:
     """What each arrangement held when the last step was done."""
 
     def cost(self, seconds: float, changes: Mapping[str, Matrix]) -> RunCost:
-        """Return what the trial's last step took, whose outputs have these `changes`. To be asked after each step."""
+        """Return the cost of the trial's last step, whose outputs have these `changes`. Call it after each step."""
         now = self.trial.counts()
         counts, self._counts = now.since(self._counts), now
         return RunCost(counts, seconds, self._written(changes))
@@ -110,7 +110,7 @@ class StepMeter:
 
     @cached_property
     def _places(self) -> dict[str, OperatorPlace]:
-        """Where the file has operators and outputs. Made for messages, as that takes the whole plan."""
+        """Return the places of operators and outputs in the file. Made for messages, as that takes the whole plan."""
         spec = self.subject.spec
         bound = BoundPipeline(spec, self.subject.inputs, self.subject.time)
         outputs = {

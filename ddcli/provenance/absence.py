@@ -1,4 +1,4 @@
-"""Why there is no record with some values: followed down to where such records end.
+"""The reasons why no record with some values exists, followed down to where such records end.
 
 At each operator either what it would be made of is not there either, and the question goes on below; or it is, and the operator says
 why it is not let through: a condition that is not true, a record that stands in its way, a bound of time.
@@ -221,7 +221,7 @@ def _shown(node: Node, record: Record) -> str:
 
 
 def below(missing: Missing | None) -> Iterator[Missing]:
-    """Yield what is missing, and what is missing below, each once."""
+    """Yield a missing record and all that are missing below it, each once."""
     left, seen = [missing] if missing is not None else [], set[int]()
     while left:
         each = left.pop()

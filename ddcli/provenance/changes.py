@@ -1,4 +1,4 @@
-"""Why a record has changed at a time: traced back through what changed below it, to the updates of inputs at that time.
+"""The reasons why a record has changed at a time: traced back through the changes below it, to the updates of inputs at that time.
 
 Two worlds are compared, as of just before the time and as of it. A record that came, went, or is there more or less often than before
 has changed because something that it is made of has; what has not changed explains nothing. That a record went because another one
@@ -90,7 +90,7 @@ class Changes:
         return Contents(kernels.consolidate(np.concatenate([new.matrix, taken])), dict(node.schema), new.values)
 
     def diff(self, node: Node, record: Record) -> int:
-        """Return by how much a record has changed."""
+        """Return the change of a record's multiplicity."""
         return self.now.world.contents(node).count(record) - self.before.world.contents(node).count(record)
 
     def reason(self, node: Node, record: Record) -> Reason:
@@ -159,7 +159,7 @@ class Changes:
 
     @_below.register
     def _(self, node: logical.Join, record: Record) -> Reason:
-        """Return what has changed on either side: the records that make the pair, or all with the key where one may be missing."""
+        """Return the changes on either side: the records that make the pair, or all with the key where one may be missing."""
         sides = dict(zip(node.schema, record, strict=True))
         keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
         others = {other: keys[one] for one, other in node.on if one in keys}
@@ -176,7 +176,7 @@ class Changes:
 
     @_below.register
     def _(self, node: logical.AsofJoin, record: Record) -> Reason:
-        """Return what has changed of the left record, and of the right records with its key."""
+        """Return the changes of the left record, and of the right records with its key."""
         left, _ = node.sides(dict(zip(node.schema, record, strict=True)))
         key = {other: left[one] for one, other in node.on if one in left}
         changed = [(node.left, self.differing(node.left, left)), (node.right, self.differing(node.right, key))]
@@ -213,7 +213,7 @@ class Changes:
 
     @_below.register
     def _(self, node: loops.Leave, record: Record) -> Reason:
-        """Return what has changed of what a derivation rests on: the one there is, or was."""
+        """Return the changes of the records that a derivation rests on: the present one, or the former."""
         reason = self._new(node, record, "iterate")
         entering = {child.fingerprint: child for child in _entering(node)}
         changed = [(each.node, self._one(each.node, each.record)) for each in self._derived(node, record, entering)]
@@ -312,7 +312,7 @@ _below = by_type(Changes, "_below")
 
 
 def _entering(node: loops.Leave) -> list[Node]:
-    """Return what a loop that stands in no other reads of what is outside of it."""
+    """Return the nodes outside of an outermost loop that it reads."""
     (iterate,) = node.inputs
     assert isinstance(iterate, loops.Iterate)
     found: dict[str, Node] = {each.fingerprint: each for each in iterate.initials}

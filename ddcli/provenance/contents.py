@@ -95,7 +95,7 @@ class Contents:
         return np.arange(frame.height) if found is None else np.flatnonzero((found == lanes[0]).all(axis=1))
 
     def through(self, step: Step) -> tuple[StageResult, Contents]:
-        """Return what a linear step makes of the records, and the records that it was applied to: those that it does not fail on."""
+        """Return the result of a linear step on the records, and the records that it was applied to: those that it does not fail on."""
         stage, frame = FusedSteps(self.layout.schema, (step,)), self.frame()
         try:
             return stage.run(frame), self

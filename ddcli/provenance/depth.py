@@ -29,6 +29,6 @@ def deep_recursion() -> Iterator[None]:
 
 
 def by_type(cls: type, name: str) -> Callable[[type], Callable[..., Any]]:
-    """Return what finds the function of a class's `singledispatchmethod` for a type; the method itself would call it from C."""
+    """Return the function that finds a class's `singledispatchmethod` for a type; the method itself would call it from C."""
     find: Callable[[type], Callable[..., Any]] = vars(cls)[name].dispatcher.dispatch
     return find

@@ -1,4 +1,4 @@
-"""Why a record is in a collection: traced, and checked by running the pipeline over nothing but the updates that were found."""
+"""The explanation of a record: traced, and checked by running the pipeline over nothing but the updates that were found."""
 
 from __future__ import annotations
 

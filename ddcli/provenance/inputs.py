@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Where:
-    """Where an update is written: a line of a file of text (`orders.csv:7`), else a file and the row in it, counted from 0."""
+    """The place of an update: a line of a file of text (`orders.csv:7`), else a file and the row in it, counted from 0."""
 
     file: str
     row: int | None
@@ -51,7 +51,7 @@ class Inputs(WholeInputs):
         return self.matrix(name, Layout(source.schema), upper, lambda rows: _kept(rows, alternatives, source.schema))
 
     def places(self, name: str, source: logical.Source, wanted: Matrix) -> dict[bytes, list[Where]]:
-        """Return where some updates of an input are written, by the bytes of their rows: one that is written twice is in two places."""
+        """Return the places of some updates of an input, by the bytes of their rows: one that is written twice is in two places."""
         reader, layout = self.readers[name], Layout(source.schema)
         if isinstance(reader, SharedReader):  # its rows have no place of their own
             return {row.tobytes(): [Where(_near(str(reader.listing.root)), None)] for row in wanted}

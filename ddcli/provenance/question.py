@@ -150,7 +150,7 @@ class Question:
             return False
 
     def _facts_of(self, alone: Mapping[str, Matrix]) -> dict[str, InputFacts]:
-        """Return what is known of inputs of which there are only some rows: the tables that these are of, and no truncations."""
+        """Return the facts of inputs of which only some rows exist: the tables that these are of, and no truncations."""
         times = {name: {int(time) for time in alone[name][:, -2]} for name in self.facts}
         return {
             name: InputFacts(known.given, known.reader, [time for time in known.snapshots if time in times[name]])
@@ -158,7 +158,7 @@ class Question:
         }
 
     def count_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts], record: Record) -> int:
-        """Return how often a record is in the collection, run over some updates."""
+        """Return the multiplicity of a record in the collection, run over some updates."""
         found = self._run(advanced(fed, raw_sources(self.graph.nodes()), self.time), facts)
         return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
 
@@ -173,7 +173,7 @@ class Question:
         return trial.close(before(self.time), given)[""]
 
     def places(self, reason: Reason) -> dict[Leaf, list[Where]]:
-        """Return where the updates that a tree of reasons shows are written."""
+        """Return the places of the updates that a tree of reasons shows."""
         shown: dict[str, set[int]] = {}
         pending, seen = [reason], set()
         while pending:

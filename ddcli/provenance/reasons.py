@@ -1,4 +1,4 @@
-"""What explains a record: a tree of operators and records down to the updates of inputs, the leaves."""
+"""The explanation of a record as a tree of operators and records down to the updates of inputs, the leaves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ Leaf = tuple[str, int]
 
 @dataclass(eq=False)
 class Reason:
-    """Why a record is in the collection of a node, `count` times (in a round of a loop): what it is made of, by what operator.
+    """A reason why a record is in the collection of a node, `count` times (in a round of a loop): the records that an operator makes it of.
 
-    `more` of what it is made of is not among `because`. `notes` say what is true beside: that something is not there, for example.
-    Of an input, `updates` are the numbers of those
-    of `source` that the record comes from. With `everything`, the leaves are all updates that may matter.
-    Of a `change`, `count` is by how much the record has changed.
+    `more` of these records are not among `because`. `notes` are further facts: that something does not exist, for example.
+    Of an input, `updates` are the numbers of those of `source` that the record comes from. With `everything`, the leaves are
+    all updates that may matter. Of a `change`, `count` is the change of the record's multiplicity.
     """
 
     node: Node

@@ -1,4 +1,4 @@
-"""Which rows of the inputs some records can hang on: values of columns, pushed down from a collection to the inputs below.
+"""The rows of the inputs on which some records can depend: values of columns, pushed down from a collection to the inputs below.
 
 Where a collection is asked for records with certain values only, rows of an input that have others can't matter to them. What is
 pushed is sound, not sharp: below a loop, or a Python function, any row may matter.
@@ -27,7 +27,7 @@ SAME = (*ALIKE, logical.Temporal, loops.Enter)
 
 
 class Restrictions:
-    """By input, the alternatives that a row of it must be one of: values of columns. An empty one lets all rows in."""
+    """The alternatives of each input's rows: a row matters only if it has the values of columns of one. An empty one lets all rows in."""
 
     def __init__(self, node: Node, values: Values) -> None:
         self.sources: dict[str, list[Values]] = {}
@@ -42,7 +42,7 @@ class Restrictions:
                 self._below(below, values)
 
     def alternatives(self, name: str) -> list[Values] | None:
-        """Return what rows of an input must be; None where all may matter."""
+        """Return the alternatives that a row of an input must match; None where all may matter."""
         found = self.sources.get(name, [])
         return None if any(not values for values in found) else found
 

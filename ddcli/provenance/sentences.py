@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def step_text(step: Step) -> str:
-    """Return what a linear step does, in words; nothing of one that only picks and renames columns."""
+    """Return words for a linear step; nothing for one that only picks and renames columns."""
     if isinstance(step, MapStep):
         computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
         return f"map {', '.join(computed)}" if computed else ""
@@ -52,21 +52,21 @@ def bounds(node: logical.Temporal) -> str:
 
 
 def reduce_text(node: groupings.Reduce) -> str:
-    """Return what is computed of a group, in words; nothing may be, where its groups alone are asked for."""
+    """Return words for a reduction; without calls, it asks for its groups alone."""
     by = ", ".join(name for name, _ in node.by)
     calls = ", ".join(call.text() for call in node.calls)
     return " ".join(filter(None, ["reduce", calls, by and f"by {by}"]))
 
 
 def group_text(node: groupings.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
-    """Return what is computed of a group, in words."""
+    """Return words for an operator over groups."""
     by = f" by {', '.join(node.by)}" if node.by else ""
     order = ", ".join(name + " desc" * descending for name, descending in order_by)
     return f"{node.title}{by}{f' in the order of {order}' if order else ''}"
 
 
 def asof_text(node: logical.AsofJoin) -> str:
-    """Return how an as-of join pairs records, in words."""
+    """Return words for the pairs of an as-of join."""
     on = [one if one == other else f"{one} = {other}" for one, other in node.on]
     kind = "" if node.how == "inner" else f"{node.how} "
     return f"{kind}asof_join on {', '.join([*on, node.condition])}"

@@ -1,4 +1,4 @@
-"""From a record back to what it is made of, operator by operator.
+"""Traces: from a record back to the records that it is made of, operator by operator.
 
 What a record depends on is asked for in one of two ways: with its multiplicity (a count, a sum, a join), or only that it exists
 (distinct, the partner of a semijoin), for which one witness will do. Of several witnesses the one with the fewest leaves is taken,

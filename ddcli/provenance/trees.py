@@ -82,7 +82,7 @@ def _add_missing(
 
 
 def _because(missing: Missing, depth: int) -> Iterable[Missing]:
-    """Return what is shown of what is missing below; where a tree is too deep, where it ends."""
+    """Return the missing records that are shown below one; where a tree is too deep, its ends."""
     if depth < DEEPEST:
         return missing.because
     return [each for each in below(missing) if not each.because and each is not missing]
@@ -94,7 +94,7 @@ def record_text(answer: Answer, each: Explained) -> str:
 
 
 def verdict(each: Explained) -> str:
-    """Return how an explanation was checked."""
+    """Return words for the check of an explanation."""
     updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
     produce = "produces" if each.updates == 1 else "produce"
     if not each.checked:
@@ -252,7 +252,7 @@ def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
 
 
 def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -> dict[str, Any]:
-    """Return what is missing, as JSON; a part that several share is written where it comes first."""
+    """Return a missing record as JSON; a part that several share is written where it comes first."""
     because = [] if id(missing) in seen else _because(missing, depth)
     seen.add(id(missing))
     return {

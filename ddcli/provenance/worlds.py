@@ -1,4 +1,4 @@
-"""What each collection of a pipeline holds at one time, and in each round of its loops.
+"""Worlds: the contents of each collection of a pipeline at one time, and in each round of its loops.
 
 The pipeline is run in memory on the inputs as of that time, every collection an output. A loop is run once more for those who ask
 what is inside, its rounds being the times: its variables are inputs, fed from round to round with what the body made of them. So
@@ -91,7 +91,7 @@ class World:
         return [to_values(pl.Series([value], dtype=pl.Int64).cast(kind.to_polars()), kind)[0] for value, kind in pairs]
 
     def contents(self, node: Node) -> Contents:
-        """Return what a node's collection holds."""
+        """Return the contents of a node's collection."""
         return self._contents[node.fingerprint]
 
     def updates(self, source: logical.Source) -> Contents:
@@ -111,7 +111,7 @@ class World:
         return self
 
     def home(self, node: Node) -> Place:
-        """Return where a node's collection is looked up: here, or around the loop where it depends on no round of it."""
+        """Return the place where a node's collection is looked up: here, or around the loop where it depends on no round of it."""
         return self
 
 
@@ -124,7 +124,7 @@ class Round:
 
     @property
     def depth(self) -> int:
-        """How many loops are around what is inside."""
+        """Return the number of loops around the round's nodes."""
         return self.all.loop.depth
 
     @property
@@ -133,7 +133,7 @@ class Round:
         return self.all.around.world
 
     def contents(self, node: Node) -> Contents:
-        """Return what the collection of a node of the body holds in this round."""
+        """Return the contents of a collection of the body in this round."""
         return self.all.contents(node, self.number)
 
     def rounds(self, loop: loops.Iterate) -> Rounds:
@@ -143,7 +143,7 @@ class Round:
         return self._loops[loop.fingerprint]
 
     def home(self, node: Node) -> Place:
-        """Return where a node's collection is looked up."""
+        """Return the place where a node's collection is looked up: this round, or one around it where the node depends on no round."""
         return self.all.around.home(node) if level(node) < self.depth else self
 
 
@@ -181,7 +181,7 @@ class Rounds:
         return self._rounds.setdefault(number, Round(self, number))
 
     def contents(self, node: Node, number: int) -> Contents:
-        """Return what a collection of the body holds in a round."""
+        """Return the contents of a collection of the body in a round."""
         at = node.fingerprint, number
         if at not in self._known:
             self._known[at] = Contents(as_of(self._updates[node.fingerprint], 1, (number,)), node.schema, self.values)

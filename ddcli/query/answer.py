@@ -107,12 +107,12 @@ class Finder:
         return self._stepped(node, *((found, others) if at == 0 else (others, found)))
 
     def _stepped(self, node: Node, *given: pl.DataFrame) -> pl.DataFrame:
-        """Return what an operator makes of these records of its inputs."""
+        """Return the records that an operator makes of these records of its inputs."""
         sources = tuple(self._source(child, at) for at, child in enumerate(node.inputs))
         return self._made(replace(node, inputs=sources), given)
 
     def _source(self, node: Node, at: int) -> Node:
-        """Return what stands for an input that is fed."""
+        """Return the source that feeds an input."""
         scan = physical.Scan((), node.schema, f"given {at}", len(self.kinds))
         if isinstance(node, physical.Arrangement):
             return physical.KeptArrangement((scan,), node.schema, node.key, f"kept {at}")

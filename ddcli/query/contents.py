@@ -1,4 +1,4 @@
-"""What a statement reads, as of one time: collections that a state keeps whole, outputs' logs, and inputs from their beginning.
+"""The contents that a statement reads, as of one time: collections that a state keeps whole, outputs' logs, and inputs from their beginning.
 
 A graph is cut at each collection that is found so, from the answer down; the rest is computed. What looks at times themselves (rows that say
 what a key has, whole tables, what moves records in time) is computed apart, over all updates of the inputs below it.
@@ -60,7 +60,7 @@ class Found:
 
 
 class FoundContents:
-    """What is found for the graph of a statement at the time `at`; of a state as of now where `known` is None.
+    """The contents found for the graph of a statement at the time `at`; of a state as of now where `known` is None.
 
     `inputs` are opened when something is asked of them, unless they are given. Their values get the pool of the state, if one is read.
     """
@@ -104,7 +104,7 @@ class FoundContents:
         return _rebuilt(node, cuts)
 
     def fed(self, name: str, layout: Layout) -> Matrix:
-        """Return what was found under a name as updates of the time, in columns of a layout."""
+        """Return the contents found under a name as updates of the time, in columns of a layout."""
         found = self._found[name]
         matrix = kernels.take(found.matrix, [*found.layout.take(layout.names), found.matrix.shape[1] - 1])
         return self._timed(matrix)

@@ -99,7 +99,7 @@ def named_files(text: Text) -> NamedFiles:
 
 
 def _csv(paths: Sequence[Path]) -> CsvOptions | None:
-    """Return how CSV is written, if the header of the first file shows another delimiter than its name says."""
+    """Return the options of CSV files, if the header of the first shows another delimiter than its name implies."""
     path = next((path for path in paths if name_of_kind(path) == CSV), None)
     if path is None:
         return None

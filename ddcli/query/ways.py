@@ -1,4 +1,4 @@
-"""By which columns a collection can be asked for, and of which arrangements the answer is made. Knows the plan, and no data."""
+"""The columns by which a collection can be asked for, and the arrangements that answer. Knows the plan, and no data."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def partition(node: physical.WindowedGroup) -> Names:
 
 
 def origins(node: physical.Linear) -> dict[str, str]:
-    """Return, of the columns that are as they were below, which column each was."""
+    """Return the name below of each column that the node passes on unchanged."""
     found = {name: name for name in node.schema}
     for step in reversed(node.steps):
         if isinstance(step, MapStep):
@@ -210,7 +210,7 @@ def known_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dic
 
 
 def _names_after(node: physical.EquiJoin, at: int) -> dict[str, str]:
-    """Return what the columns of one side of a join are called in its records."""
+    """Return the names that the columns of one side of a join have in its records."""
     names: dict[str, str] = {}
     for name, side, source in node.columns:
         if (side == "right") == bool(at):

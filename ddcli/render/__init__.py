@@ -1,4 +1,4 @@
-"""What a person looks at: tables, plans, pictures, progress. Nothing here changes anything.
+"""Views for people: tables, plans, pictures, progress. Nothing here changes anything.
 
 * drawing: a plan as SVG
 * layers: boxes in layers, few crossings

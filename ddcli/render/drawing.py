@@ -52,7 +52,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class BoxText:
-    """What is written in a box: the kind, what the file calls it, how it does it, and what was counted."""
+    """The text in a box: the operator's kind, its name in the file, how it works, and its counts."""
 
     kind: str
     name: str
@@ -61,13 +61,13 @@ class BoxText:
 
     @property
     def columns(self) -> int:
-        """How many columns it takes."""
+        """Return its width in columns of letters."""
         head = cells(self.kind) + (cells(self.name) + 2 if self.name else 0)
         return max([head, *map(cells, self.says), *map(cells, self.counted)])
 
     @property
     def rows(self) -> int:
-        """How many rows it takes."""
+        """Return its height in rows."""
         return 1 + len(self.says) + len(self.counted)
 
 
@@ -104,7 +104,7 @@ def draw(view: View) -> Drawing:
 
 
 def words_of(view: View, operator: OperatorView) -> BoxText:
-    """Return what is written in the box of an operator."""
+    """Return the text in the box of an operator."""
     count = view.counts().get(operator.id)
     kind = f"{operator.kind}, shared by {len(operator.readers)}" if operator.shared else operator.kind
     name = clipped(", ".join(operator.names), MOST - cells(kind) - 2)

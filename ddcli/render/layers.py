@@ -282,7 +282,7 @@ class LayeredScope:
             vertex.x = x
 
     def _pull(self, edge: Edge, vertex: Vertex, *, up: bool) -> tuple[float, float]:
-        """Return where a vertex would have to be for a line to be straight, and how much that counts: most for long lines."""
+        """Return the place of a vertex that would make a line straight, and its weight: greatest for long lines."""
         other = self.vertices[edge.source if up else edge.target]
         if up:
             x = other.x + other.leaves(edge.carried) - vertex.enters(edge.carried)

@@ -1,4 +1,4 @@
-"""Where the boxes of a graph go: in layers from top to bottom, with boxes around groups of boxes, and lines that cross no box.
+"""The layout of a graph: boxes in layers from top to bottom, with boxes around groups of boxes, and lines that cross no box.
 
 After Sugiyama, Tagawa, Toda (1981): each box is of a layer below those it reads; a line that passes a layer has a place of its own
 in it, as a box has; boxes are ordered within layers so that few lines cross, then moved so that lines are straight. A group is laid
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tuple[str, str]]) -> PlacedScope:
-    """Return where the boxes, groups and lines of a graph go. `edges` are pairs of items' ids; without those that go back there is no cycle."""
+    """Return the places of the boxes, groups and lines of a graph. `edges` are pairs of items' ids; without those that go back there is no cycle."""
     return _Layouter(items, groups, list(dict.fromkeys(edges))).scope(None)
 
 
@@ -39,7 +39,7 @@ class _Layouter:
         return [None, *reversed(found)]
 
     def child(self, scope: str | None, item: str) -> tuple[str, ...]:
-        """Return what of a scope is or holds an item."""
+        """Return the item if it is in the scope itself, else the group of the scope that holds it."""
         path = self.path(item)
         at = path.index(scope) + 1
         return ("group", str(path[at])) if at < len(path) else ("item", item)

@@ -1,4 +1,4 @@
-"""How far a run is, on a terminal: what it does now, rows and bytes read and written, and how fast. Gone when it is done.
+"""The progress of a run, on a terminal: its present work, rows and bytes read and written, and how fast. It vanishes at the end.
 
 A run that is over soon shows nothing and imports nothing: a thread waits for `PATIENCE` first, and imports rich only then.
 """
@@ -113,7 +113,7 @@ class LiveProgress(Progress):
                 self._live = None
 
     def __rich__(self) -> RenderableType:
-        """Return what is shown now."""
+        """Return the present picture."""
         from rich.table import Table
         from rich.text import Text
 
@@ -138,7 +138,7 @@ class LiveProgress(Progress):
         return "  ".join([f"{minutes}:{rest:02d}", *([", ".join(numbers)] if numbers else []), self.what])
 
     def _amounts(self) -> str:
-        """Return what was read and written, and how fast it was in the last seconds."""
+        """Return words for the rows and bytes read and written, and for their speed in the last seconds."""
         (first, *before), (last, *now) = self._seen[0], self._seen[-1]
         words, sizes, parts = ("read", "wrote"), (self.bytes_read, self.bytes_written), []
         for word, rows, earlier, size in zip(words, now, before, sizes, strict=True):

@@ -55,7 +55,7 @@ class _Ordering:
                     yield step
 
     def _visit(self, name: str | None, scope: str | None) -> Iterator[Step | Visit]:
-        """Yield what must come before an operator or loop of a scope, then itself; nothing where it is outside, or done.
+        """Yield the predecessors of an operator or loop of a scope, then itself; nothing where it is outside, or done.
 
         Other visits are asked for, not made: a chain of operators may be longer than a stack is deep.
         """
@@ -81,7 +81,7 @@ class _Ordering:
             yield from self._members(each)
 
     def _holder(self, name: str, scope: str | None) -> str | None:
-        """Return what of a scope is or holds an operator; None, where that is outside."""
+        """Return the operator if it is in the scope itself, else the loop of the scope that holds it; None where it is outside."""
         at: str | None = name
         while at is not None and self.around[at] != scope:
             at = self.around[at]

@@ -163,7 +163,7 @@ def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, heig
 
 
 def _details(drawing: Drawing) -> str:
-    """Return what there is to say of each operator, all but one hidden."""
+    """Return the details of each operator, all but one hidden."""
     view = drawing.view
     numbers = {each.id: at for at, each in enumerate(view.operators)}
     parts = ['<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose an operator.</p></section>']
@@ -194,7 +194,7 @@ def _called(view: View, numbers: dict[str, int], name: str) -> str:
 
 
 def _history(view: View, operator: OperatorView) -> str:
-    """Return what the last runs counted of an operator."""
+    """Return the counts of an operator in the last runs."""
     counted = [(run, view.counts(run).get(operator.id)) for run in view.runs]
     known = [(run, count) for run, count in counted if count]
     if not known:

@@ -1,4 +1,4 @@
-"""Where the time of a run went: its operators by how long they took, as a table or as plain values."""
+"""The profile of a run: its operators by how long they took, as a table or as plain values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Profile:
 
 
 def profile(view: View, summary: RunSummary) -> Profile:
-    """Return where the time of a run of a pipeline went."""
+    """Return the profile of a pipeline's run."""
     run = RunRecord(0, "", summary.to_json(), summary.counts or Counts())
     counts = view.counts(run)
     counted = [(each, counts[each.id]) for each in view.operators if each.id in counts]

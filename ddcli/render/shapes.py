@@ -1,4 +1,4 @@
-"""What a drawing consists of: boxes and groups of boxes that are to be placed, where they are, and lines between them."""
+"""The shapes of a drawing: boxes and groups of boxes that are to be placed, their places, and lines between them."""
 
 from __future__ import annotations
 

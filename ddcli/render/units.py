@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def cells(text: str) -> int:
-    """Return how many columns a text takes: East Asian letters and pictures take two, marks on letters none.
+    """Return the number of columns that a text takes: East Asian letters and pictures take two, marks on letters none.
 
     >>> cells("añ"), cells("日本")
     (2, 4)
@@ -83,9 +83,9 @@ def duration(seconds: float) -> str:
 
 
 def flow(count: RowCounts, operator: OperatorView) -> str:
-    """Return what went into and came out of an operator: rows, and of those that came out how many insert and retract.
+    """Return the flow of an operator: rows in, rows out, and of the rows out how many insert and retract.
 
-    And how many were expected, of what doesn't only arrange them; and how many it read of earlier ones, for each that went in.
+    Then the expected number of rows, except for arrangements; and how many earlier rows it read for each row in.
     """
     into = f"{amount(count.rows_in)} → " if count.rows_in else ""
     read = ""
@@ -98,7 +98,7 @@ def flow(count: RowCounts, operator: OperatorView) -> str:
 
 
 def spent(count: RowCounts | None, held: HeldState | None) -> str:
-    """Return how long an operator took, what the state holds of it, and how much of that was scanned for keys."""
+    """Return the cost of an operator: its seconds, its part of the state, and how much of that was scanned for keys."""
     time = duration(count.seconds) if count and count.seconds else ""
     state = f"state {amount(held.rows)} rows, {size_of(held.bytes)}" if held else ""
     scanned = f"scanned the keys of {amount(count.rows_scanned)}" if count and count.rows_scanned else ""

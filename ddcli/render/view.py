@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @frozen
 class HeldState:
-    """What the state holds of an operator."""
+    """The size of the state of an operator."""
 
     rows: int
     bytes: int
@@ -64,7 +64,7 @@ class OperatorView:
 
     @property
     def shared(self) -> bool:
-        """Whether it is an arrangement that several read."""
+        """Return whether it is an arrangement with several readers."""
         return self.kind == "arrange" and len(self.readers) > 1
 
 
@@ -99,7 +99,7 @@ class View:
         return self.runs[-1] if self.runs else None
 
     def counts(self, run: RunRecord | None = None) -> Mapping[str, RowCounts]:
-        """Return what a run, or the last one, counted of each operator and loop, by id."""
+        """Return the counts of each operator and loop in a run, or the last one, by id."""
         run = run or self.run
         if run is None:
             return {}
@@ -125,7 +125,7 @@ class View:
 
 
 def _outputs(run: RunRecord, known: Iterable[str]) -> dict[str, RowCounts]:
-    """Return what a run counted of the outputs: their updates are in its summary, the time of writing with the operators."""
+    """Return a run's counts of the outputs: their updates are in its summary, the time of writing with the operators."""
     found = {}
     for name, made in run.summary["outputs"].items():
         if (at := OUTPUT + name) in known:
@@ -139,7 +139,7 @@ def _plain(count: RowCounts | None) -> dict[str, Any] | None:
 
 
 def run_json(run: RunRecord) -> dict[str, Any]:
-    """Return of a run what its small plots show, as plain values."""
+    """Return the figures of a run for its small plots, as plain values."""
     written = sum(int(made["rows"]) for made in run.summary["outputs"].values())
     return {
         "number": run.number,
@@ -229,13 +229,13 @@ def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[Ru
 
 
 def _bound(node: Node) -> list[str]:
-    """Return what bounds the work of a node, where that is more than the change."""
+    """Return the bound of a node's work, where that is more than the change."""
     found = work(node)
     return [] if found in (None, "change") else [f"work: {found}"]
 
 
 def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return what the file calls the collections of physical nodes, by fingerprint, as far as they are collections by themselves."""
+    """Return the names that the file gives the collections of physical nodes, by fingerprint, as far as they are collections by themselves."""
     called: dict[str, list[str]] = defaultdict(list)
     for generation, part in zip(plan.generations, plan.parts, strict=True):
         lowered = generation.joined(generation.nodes(part), generation.lowered(part))
@@ -253,7 +253,7 @@ def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _inputs(node: Node, around: Mapping[str, loops.Iterate]) -> list[str]:
-    """Return what a node reads: what leaves a loop reads the collection of the body, a variable what it is at first."""
+    """Return the fingerprints that a node reads: an exit of a loop reads the collection of the body, a variable its initial value."""
     if isinstance(node, loops.LoopVariable):
         return [around[node.loop].initials[node.index].fingerprint]
     if isinstance(node, loops.Leave):
@@ -281,7 +281,7 @@ def _variables(node: loops.Iterate, nodes: Iterable[Node]) -> list[loops.LoopVar
 
 
 def _held(fingerprint: str, manifest: Manifest | None) -> HeldState | None:
-    """Return what a state holds of a node, with what waits for its time."""
+    """Return the size of a node's state, with the rows that wait for their time."""
     entries = manifest.arrangements if manifest else {}
     found = [entries[name] for name in (fingerprint, fingerprint + WAITING) if name in entries]
     if not found:

@@ -25,7 +25,7 @@ UNREAD = {
 
 
 def read_manifest(project: Path) -> ForeignProject:
-    """Return what dbt compiled in a project. Raises UsageError where it compiled nothing, or for another database than DuckDB."""
+    """Return the project that dbt compiled. Raises UsageError where it compiled nothing, or for another database than DuckDB."""
     path = project / "target" / "manifest.json"
     tree = _read(path)
     try:

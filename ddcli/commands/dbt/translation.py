@@ -55,7 +55,7 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
 
 
 def _words(tokens: Sequence[Token]) -> list[Edit]:
-    """Return what makes `/` a quotient of floats, and null the last value of a falling order, as they are in DuckDB."""
+    """Return edits that make `/` a quotient of floats, and null the last value of a falling order, as they are in DuckDB."""
     edits = []
     for at, token in enumerate(tokens):
         after = tokens[at + 1].text.lower() if at + 1 < len(tokens) else ""

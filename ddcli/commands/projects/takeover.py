@@ -52,7 +52,7 @@ class Takeover(ABC):
         self.queries: dict[str, ImportedQuery] = {}
 
     def run(self) -> ImportedProject:
-        """Return what becomes of the project. Raises UsageError where nothing of it can be taken over."""
+        """Return the imported project. Raises UsageError where nothing of it can be taken over."""
         nodes = self.project.nodes
         for kind, name, file in self.project.unread:
             self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be taken over", place=file))
@@ -94,7 +94,7 @@ class Takeover(ABC):
         """Take a model or a test over as a query, or leave it out with the reason."""
 
     def about(self, node: ProjectNode) -> str:
-        """Return what a person calls a node."""
+        """Return a node's name for people."""
         return f"{node.kind} `{node.name}`"
 
     def leave(self, one: str, error: SpecError) -> None:
@@ -173,7 +173,7 @@ class Takeover(ABC):
 
 
 def _in_order(project: ForeignProject) -> list[str]:
-    """Return what the pipeline is made of, each behind what it reads; ephemeral models stand in the queries that read them."""
+    """Return the nodes of the pipeline, each behind those it reads; ephemeral models stand in the queries that read them."""
     kinds = ("model", "seed", "source", "snapshot", "test")
     kept = {
         one: [each for each in node.reads if each in project.nodes]

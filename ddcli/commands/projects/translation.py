@@ -87,7 +87,7 @@ def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, 
 
 
 def margins(code: str) -> list[Edit]:
-    """Return what takes blank space away before and behind the query: a block of YAML can't begin or end with it."""
+    """Return edits that remove blank space before and behind the query: a block of YAML can't begin or end with it."""
     start, end = len(code) - len(code.lstrip()), len(code.rstrip())
     return [each for each in ((0, start, ""), (end, len(code), "")) if each[0] < each[1]]
 

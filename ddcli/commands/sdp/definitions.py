@@ -49,7 +49,7 @@ class SparkDefinition:
 
 
 def read_definitions(file: str, text: str) -> tuple[list[SparkDefinition], list[SpecError]]:
-    """Return what a file defines, and the errors of what in it can't be taken over."""
+    """Return the definitions of a file, and an error for each that can't be taken over."""
     found: list[SparkDefinition] = []
     errors: list[SpecError] = []
     try:

@@ -157,7 +157,7 @@ class _SparkTakeover(Takeover):
         return super().run()
 
     def about(self, node: ProjectNode) -> str:
-        """Return what a person calls a node."""
+        """Return a node's name for people."""
         return f"{node.config['kind']} `{node.name}`" if node.config else super().about(node)
 
     def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:

@@ -67,7 +67,7 @@ class SparkQuery:
     notes: tuple[str, ...]
 
     def place(self, table: tuple[str, ...]) -> Span:
-        """Return where a table is read."""
+        """Return the place where a table is read."""
         for node in _tables(self.tree):
             if _key(node) == table:
                 start, end = _extent(node)
@@ -133,7 +133,7 @@ def _extent(node: exp.Table) -> tuple[int, int]:
 
 
 def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Yield what makes streams of tables: the word, and its parentheses if it has some."""
+    """Yield the words that make streams of tables, each with its parentheses if it has some."""
     clauses = [""]
     """Of each parenthesis that is open the clause that one is in, as far as it matters."""
     for at, token in enumerate(tokens[:-1]):
@@ -207,7 +207,7 @@ def _has_comma(tokens: Sequence[Token]) -> bool:
 
 
 def _orders(tokens: Sequence[Token]) -> Iterator[Edit]:
-    """Yield where nulls come in each order that doesn't say it: null is the least value in Spark, and the largest here."""
+    """Yield edits that add the place of nulls to each order without one: null is the least value in Spark, and the largest here."""
     for at, token in enumerate(tokens):
         if word_of(token) != "ORDER BY":
             continue
