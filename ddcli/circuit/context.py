@@ -41,7 +41,10 @@ class Traces(Protocol):
 
 @dataclass(frozen=True)
 class CircuitContext:
-    """The data that all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives what an `inspect` sees; `time` has the coordinates' types."""
+    """The data that all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives what an `inspect` sees; `time` has the coordinates' types.
+
+    `joined` are the identities of arrangements that only joins read.
+    """
 
     traces: Traces
     pools: Sequence[Pool]
@@ -49,3 +52,4 @@ class CircuitContext:
     time: Sequence[Type]
     facts: Mapping[str, InputFacts] = field(default_factory=dict)
     failed: Failed | None = None
+    joined: frozenset[str] = frozenset()

@@ -125,9 +125,8 @@ def assemble(
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    assembly = _Assembly(
-        scope, None, _Whole(CircuitContext(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
-    )
+    context = CircuitContext(traces, pools, show, time, facts or {}, failed, graph.only_joined)
+    assembly = _Assembly(scope, None, _Whole(context, left, indexed or {}, lazily))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)

@@ -116,7 +116,8 @@ class Operators:
     def _(self, node: physical.Arrangement, shard: int) -> Operator:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
-        return Arrange(source.take(node.schema), self.trace(node, key, value, shard))
+        joined = node.fingerprint in self.surroundings.joined
+        return Arrange(source.take(node.schema), self.trace(node, key, value, shard), joined=joined)
 
     @operator.register(physical.UpsertTable)
     def _(self, node: physical.UpsertTable, shard: int) -> Operator:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.engine.kernels import Rows
     from ddcli.engine.lanes import Layout
     from ddcli.engine.trace.batch import Batch
     from ddcli.job.sizes import Sizes
@@ -241,16 +242,23 @@ class StateTraces:
         due = _due(given, memory, upper) if given.identity.endswith(WAITING) else None
         trace.batches.clear()
         since, through = self._since(given.identity, upper), self.claims.through(given.identity)
-        updates = None
+        updates: Rows | None = None
         if memory:
-            updates = kernels.merge(memory)
-            if not through and shared is not None and memory_of(updates) not in shared:
+            # Rows that share their tail become whole rows a part at a time, as they are written.
+            sole = len(memory) == len(given.shards) == 1
+            updates = memory[0] if sole else kernels.merge([*map(kernels.matrix, memory)])
+            if (
+                isinstance(updates, np.ndarray)
+                and not through
+                and shared is not None
+                and memory_of(updates) not in shared
+            ):
                 # In place, as nobody else looks at it: what compaction is given is as it will be.
                 updates = kernels.advance(updates, since.as_time(), trace.nt, owned=True)
         memory.clear()
         parts = [updates] * len(given.shards)
         if updates is not None and len(parts) > 1:
-            parts = [*kernels.exchange([updates], given.lanes, len(parts))]
+            parts = [*kernels.exchange([kernels.matrix(updates)], given.lanes, len(parts))]
         del updates
         found = []
         for at, stored in zip(given.shards, given.stored, strict=True):
@@ -364,12 +372,12 @@ class StateTraces:
         return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
 
 
-def _due(given: _Given, memory: Sequence[np.ndarray], upper: Frontier) -> int | None:
+def _due(given: _Given, memory: Sequence[Rows], upper: Frontier) -> int | None:
     """Return the first time at or after `upper` in what waits for it: its time is the first lane."""
     if given.trace.nt != 1 or not upper:
         return None
     ((first,),) = upper.elements
-    found = [first_from(matrix, first) for matrix in memory]
+    found = [first_from(kernels.leading(rows), first) for rows in memory]
     found += [first_from(part, first) for stored in given.stored for batch in stored for part in batch.near(first)]
     return min((each for each in found if each is not None), default=None)
 

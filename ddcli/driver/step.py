@@ -174,7 +174,8 @@ class Stepping:
                 whole = [consolidated(delta) for delta in deltas if len(delta.updates)]
                 parts.append((name, True, whole[0] if len(whole) == 1 else kernels.concat(whole)))
         traces = self.traces.traces() if self.transaction is not None else []
-        held = [*(matrix for *_, matrix in parts), *(matrix for trace in traces for matrix in trace.resident())]
+        held = [matrix for *_, matrix in parts]
+        held += [kernels.leading(rows) for trace in traces for rows in trace.resident()]
         shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
         del held
         writes: list[Callable[[], None]] = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine import loop_tasks
+from ddcli.engine import kernels, loop_tasks
 from ddcli.engine.operators.base import Delta, Keeping
 from ddcli.engine.rooms import Rooms
 from ddcli.engine.schedule import WITHIN
@@ -163,7 +163,7 @@ class SpilledStep(Transit):
                 loop_tasks.leave(self, (*path, index), shard, delta, rounds)
             # A loop's inputs were sent to all readers when they came, but for those that are read in place: only one stage finds these.
             if index in stage.exports and (index not in fed or (*path, index) in self.nest.origins):
-                self.send((*path, index), shard, delta.updates, rounds)
+                self.send((*path, index), shard, kernels.matrix(delta.updates), rounds)
             for operator in self.operator((*path, index), shard):
                 if operator.shared and isinstance(operator, Keeping) and index not in stage.seals:
                     operator.drop()

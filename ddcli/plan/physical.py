@@ -366,6 +366,17 @@ class PhysicalGraph:
             if name.startswith(EXPORT)
         }
 
+    @cached_property
+    def only_joined(self) -> frozenset[str]:
+        """The identities of the arrangements that are read by joins alone."""
+        others = {node.fingerprint for node in self.outputs.values()}
+        for node in self.nodes:
+            if not isinstance(node, EquiJoin):
+                others.update(child.fingerprint for child in node.inputs)
+        return frozenset(
+            node.fingerprint for node in self.nodes if isinstance(node, Arrangement) and node.fingerprint not in others
+        )
+
     def scans(self) -> dict[str, Scan]:
         """Return the inputs that are read, by name, with the columns they need."""
         return {node.name: node for node in self.nodes if isinstance(node, Scan)}

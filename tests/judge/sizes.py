@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ddcli.driver import migration, step
 from ddcli.engine import kernels, loop, resident, rooms, workers
-from ddcli.engine.kernels import ordered_exchange, sort
+from ddcli.engine.kernels import ordered_exchange, sort, uniform
 from ddcli.engine.operators import few_groups, reduce, reduce_instances, running_windows, sweep, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
@@ -62,6 +62,8 @@ def few(rows: int):
             patch.setattr(kernels, "LARGE", 0)
             patch.setattr(kernels, "consolidate", written_over)
             patch.setattr(sort, "CUT", 0)
+            patch.setattr(uniform, "LEAST", 1 + rows)
+            patch.setattr(uniform, "REPEATED", 2)
             patch.setattr(resident, "MANY", rows)
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
@@ -105,6 +107,8 @@ def cut(shards: int, seed: int, *, streams: bool = False):
         patch.setattr(job_sizes, "LEAST_ROWS", 1 if streams else chance.choice([1, job_sizes.LEAST_ROWS]))
         patch.setattr(job_sizes, "STREAMED", 0 if streams else chance.choice([0, job_sizes.STREAMED]))
         patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
+        patch.setattr(uniform, "LEAST", chance.choice([1, 3, uniform.LEAST]))
+        patch.setattr(uniform, "REPEATED", chance.choice([1, 2, 8]))
         patch.setattr(reduce, "FEWER", chance.choice([0, 1, 2]))
         patch.setattr(job_sizes, "PART", chance.choice([1, 100, 100 if streams else job_sizes.PART]))
         for module in (outputs, step):

@@ -18,13 +18,21 @@ def all_pairs(a, b, nk, nt, take):
     """Return the rows that the definition gives, not consolidated."""
     nta, ntb = nt if isinstance(nt, tuple) else (nt, nt)
     rows = []
-    for *left, da in a.tolist():
-        for *right, db in b.tolist():
+    for *left, da in kernels.matrix(a).tolist():
+        for *right, db in kernels.matrix(b).tolist():
             if left[:nk] == right[:nk]:
                 data = left[:-nta] + right[nk:-ntb]
                 times = [max(pair) for pair in zip_longest(left[-nta:], right[-ntb:], fillvalue=EXTREME[0])]
                 rows.append([*(data[lane] for lane in take), *times, da * db])
     return matrix(rows, len(take) + max(nta, ntb) + 1)
+
+
+@st.composite
+def uniform(draw, data, nt):
+    """Draw rows of so many data lanes that share their times and diff; some are there twice."""
+    rows = draw(st.lists(st.tuples(*[st.integers(0, 2)] * data), max_size=12))
+    times = draw(st.tuples(*[st.integers(0, 2)] * nt))
+    return kernels.Uniform(matrix(sorted(rows), data), np.array([*times, draw(st.integers(1, 2))]))
 
 
 @st.composite
@@ -35,7 +43,13 @@ def cases(draw):
     va, vb = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     lanes = st.integers(0, 2)
     sides = [
-        draw(st.lists(matrices(nk + v + nt + 1, consolidated=True, size=12, lanes=lanes), min_size=1, max_size=3))
+        draw(
+            st.lists(
+                matrices(nk + v + nt + 1, consolidated=True, size=12, lanes=lanes) | uniform(nk + v, nt),
+                min_size=1,
+                max_size=3,
+            )
+        )
         for v, nt in ((va, nta), (vb, ntb))
     ]
     nt = nta if nta == ntb and draw(st.booleans()) else (nta, ntb)
@@ -96,6 +110,19 @@ def test_a_few_rows_with_many_matches():
         lambda: kernels.join(pair, one, 1, 1, np.array([0])),
     ):
         with pytest.raises(kernels.DiffOverflow, match=rf"sum .* {1 << 62} \+ {1 << 62}, at lanes \(7, 2\)"):
+            found()
+
+
+@pytest.mark.parametrize("sides", [(0, 1), (1, 0)])
+def test_an_overflow_names_rows_that_share_their_tail(sides):
+    """The message has the diff of each, though the rows are kept without."""
+    rows = kernels.Uniform(np.array([[7, 0]]), np.array([2, 1 << 62])), np.array([[7, 0, 2, 2]])
+    left, right = (rows[side] for side in sides)
+    for found in (
+        lambda: kernels.join(left, right, 1, 1, np.array([0])),
+        lambda: kernels.JoinOfFew(1, (1, 1), np.array([0])).join(left, [right], rows[1][:0], []),
+    ):
+        with pytest.raises(kernels.DiffOverflow, match=str(1 << 62)):
             found()
 
 

@@ -21,9 +21,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ddcli.circuit.traces import StateTraces
 from ddcli.engine import kernels
+from ddcli.engine.kernels import uniform
 from ddcli.engine.lanes import Layout, decode_records, encode_records
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.join import Arrange
 from ddcli.engine.pool import Pool
-from ddcli.engine.rounds import before, times_of
+from ddcli.engine.rounds import Interval, before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace import policy
 from ddcli.engine.trace.batch import MemoryBatch
@@ -62,6 +65,8 @@ SMALL = [
     (policy, "LARGE", 1),
     (policy, "LITTLE", 1),
     (policy, "MOST_RUNS", 2),
+    (uniform, "LEAST", 1),
+    (uniform, "REPEATED", 2),
     (file, "GROUP", 2),
     (file, "PAGE", 1),
     (stored_batch, "FEW", 2),
@@ -147,11 +152,12 @@ class Machine(RuleBasedStateMachine):
         shards=st.sampled_from([1, 1, 2, 3]),
         past=st.sampled_from([{}, {}, {NAME: 2}, {NAME: None}]),
         fuel=st.sampled_from([1, 1, 4, 1000]),
+        joined=st.booleans(),
     )
-    def begin(self, nt, kind, shards, past, fuel):
+    def begin(self, nt, kind, shards, past, fuel, joined):
         self.patch.setattr(policy, "LEAST_FUEL", fuel)
         self.patch.setattr(compaction, "LEAST", fuel)
-        self.nt, self.shards, self.past = nt, shards, past
+        self.nt, self.shards, self.past, self.joined = nt, shards, past, joined
         self.side = SIDES[nt]
         self.key, self.value = (Layout({name: parse_type(text)}) for name, text in (("k", kind), ("v", "int64")))
         self.nk = self.key.width
@@ -244,7 +250,10 @@ class Machine(RuleBasedStateMachine):
             if runs:
                 trace.settle(upper)
             else:
-                trace.insert(kernels.consolidate(own), upper)
+                interval = Interval(self.upper, upper)
+                arrange = Arrange(range(self.layout.record.width), trace, joined=self.joined)
+                arrange.step([Delta(own)], interval)
+                arrange.seal(interval)
         self.upper = upper
         self.updates += due
         assert (self.counts(self.rows(picture)) == seen).all(), "a reader keeps the picture that he took"
@@ -327,7 +336,7 @@ class Machine(RuleBasedStateMachine):
             tail = np.zeros((len(keys), 1 + self.nt), np.int64)
             probe = np.concatenate([keys, tail, np.ones((len(keys), 1), np.int64)], axis=1)
             for into, some in ((found, trace.batches_for(keys)), (matched, trace.matching(probe))):
-                for matrix in some:
+                for matrix in map(kernels.matrix, some):
                     rows = kernels.gather(matrix, self.nk, keys)
                     into.append(rows)
                     decode_records(rows, self.layout.record, self.pools[shard])

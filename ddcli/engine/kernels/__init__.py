@@ -36,6 +36,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * text_syntax: field counts of CSV, keys of JSON
 * threshold: multiplicities at each instance
 * times: advance times to a frontier
+* uniform: rows that share one time and diff
 * upsert: from values by key to updates
 * walk: the histories of a few groups in a loop
 * xxhash: xxHash64
@@ -68,7 +69,18 @@ from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
 from ddcli.engine.kernels.sort import arranged, consolidate, is_consolidated, is_sorted, sort_by
-from ddcli.engine.kernels.times import advance, rounds_equal
+from ddcli.engine.kernels.times import advance
+from ddcli.engine.kernels.uniform import (
+    Rows,
+    Uniform,
+    common_tail,
+    consolidated_parts,
+    leading,
+    matrix,
+    rounds_equal,
+    rows_within,
+    shared,
+)
 from ddcli.engine.kernels.walk import Histories, walk
 
 __all__ = [
@@ -80,11 +92,15 @@ __all__ = [
     "KernelError",
     "Merge",
     "PoolTable",
+    "Rows",
+    "Uniform",
     "advance",
     "arranged",
+    "common_tail",
     "concat",
     "concat_out_of",
     "consolidate",
+    "consolidated_parts",
     "dealt_packed",
     "distinct_keys",
     "enter_at",
@@ -97,16 +113,20 @@ __all__ = [
     "join",
     "join_chunks",
     "join_times",
+    "leading",
     "locate",
+    "matrix",
     "merge",
     "packed",
     "put_columns",
     "put_rows",
     "rounds_equal",
+    "rows_within",
     "select",
     "set_announce",
     "set_cache_dir",
     "shard_of",
+    "shared",
     "shift",
     "sort_by",
     "take",

@@ -16,6 +16,7 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.rows import (
+    LARGEST,
     add_row,
     close_rows,
     compare,
@@ -28,6 +29,7 @@ from ddcli.engine.kernels.rows import (
     sum_overflows,
 )
 from ddcli.engine.kernels.sort import fitted
+from ddcli.engine.kernels.uniform import Rows, Uniform, parted, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,13 +71,39 @@ def put(
 
 
 @inline
+def tail_of(tails: np.ndarray, at: int) -> int:
+    """Return the number of the row of `tails` that all rows of a list's matrix `at` share, or -1 where they have tails of their own."""
+    if at < tails.shape[0] and tails[at, tails.shape[1] - 1] == 1:
+        return at
+    return -1
+
+
+@inline
+def data_lanes(m: np.ndarray, nt: int, shared: int) -> int:
+    """Return how many data lanes the rows of a matrix have; `shared` is what `tail_of` returned."""
+    return int(m.shape[1] if shared >= 0 else m.shape[1] - nt - 1)
+
+
+@inline
+def tail_lane(m: np.ndarray, i: int, data: int, c: int, tails: np.ndarray, shared: int) -> int:
+    """Return lane `c` of a row's times and diff, its own or the shared ones."""
+    if shared >= 0:
+        return tails[shared, c]  # type: ignore[no-any-return]
+    return m[i, data + c]  # type: ignore[no-any-return]
+
+
+@inline
 def pair_in_time(
     a: np.ndarray,
     p: int,
     p_end: int,
+    tails_a: np.ndarray,
+    sa: int,
     b: np.ndarray,
     q: int,
     q_end: int,
+    tails_b: np.ndarray,
+    sb: int,
     nk: int,
     take: np.ndarray,
     out: np.ndarray,
@@ -83,28 +111,33 @@ def pair_in_time(
 ) -> int:
     """Write the changes of the product of two values' multiplicities, both given in order of their one time lane.
 
-    Returns the row after the last one written, or OVERFLOW.
+    Returns the row after the last one written, or OVERFLOW. `sa` and `sb` are as of `tail_of`.
     """
-    da = a.shape[1] - 1
-    db = b.shape[1] - 1
     t = take.size
+    data_a = data_lanes(a, 1, sa)
+    data_b = data_lanes(b, 1, sb)
     sum_a: Any = np.int64(0)
     sum_b: Any = np.int64(0)
     product: Any = np.int64(0)
     i = p
     j = q
     while i < p_end or j < q_end:
-        a_first = j == q_end or (i < p_end and a[i, da - 1] <= b[j, db - 1])
-        time = a[i, da - 1] if a_first else b[j, db - 1]
-        if i < p_end and a[i, da - 1] == time:
-            total = sum_a + a[i, da]
-            if sum_overflows(sum_a, a[i, da], total):
+        time = LARGEST
+        if i < p_end:
+            time = tail_lane(a, i, data_a, 0, tails_a, sa)
+        if j < q_end:
+            time = min(time, tail_lane(b, j, data_b, 0, tails_b, sb))
+        while i < p_end and tail_lane(a, i, data_a, 0, tails_a, sa) == time:
+            diff = tail_lane(a, i, data_a, 1, tails_a, sa)
+            total = sum_a + diff
+            if sum_overflows(sum_a, diff, total):
                 return OVERFLOW
             sum_a = total
             i += 1
-        if j < q_end and b[j, db - 1] == time:
-            total = sum_b + b[j, db]
-            if sum_overflows(sum_b, b[j, db], total):
+        while j < q_end and tail_lane(b, j, data_b, 0, tails_b, sb) == time:
+            diff = tail_lane(b, j, data_b, 1, tails_b, sb)
+            total = sum_b + diff
+            if sum_overflows(sum_b, diff, total):
                 return OVERFLOW
             sum_b = total
             j += 1
@@ -113,7 +146,7 @@ def pair_in_time(
         if product_overflows(sum_a, sum_b) or difference_overflows(now, product):
             return OVERFLOW
         if change != 0:
-            put(a, p, b, q, nk, da - 1, take, out, o)
+            put(a, p, b, q, nk, data_a, take, out, o)
             out[o, t] = time
             out[o, t + 1] = change
             o += 1
@@ -126,9 +159,13 @@ def pair_of_any_times(
     a: np.ndarray,
     p: int,
     p_end: int,
+    tails_a: np.ndarray,
+    sa: int,
     b: np.ndarray,
     q: int,
     q_end: int,
+    tails_b: np.ndarray,
+    sb: int,
     nk: int,
     nt: int,
     nta: int,
@@ -138,23 +175,27 @@ def pair_of_any_times(
     o: int,
 ) -> int:
     """Write every pair of updates of two values at the lattice join of their times, consolidated; else as `pair_in_time`."""
-    da = a.shape[1] - 1
-    db = b.shape[1] - 1
     t = take.size
+    data_a = data_lanes(a, nta, sa)
+    data_b = data_lanes(b, ntb, sb)
     first = o
     for i in range(p, p_end):
         for j in range(q, q_end):
-            product = a[i, da] * b[j, db]
-            if product_overflows(a[i, da], b[j, db]):
+            x = tail_lane(a, i, data_a, nta, tails_a, sa)
+            y = tail_lane(b, j, data_b, ntb, tails_b, sb)
+            product = x * y
+            if product_overflows(x, y):
                 return OVERFLOW
-            put(a, p, b, q, nk, da - nta, take, out, o)
+            put(a, p, b, q, nk, data_a, take, out, o)
             for c in range(nt):
                 if c >= nta:
-                    out[o, t + c] = b[j, db - ntb + c]
+                    out[o, t + c] = tail_lane(b, j, data_b, c, tails_b, sb)
                 elif c >= ntb:
-                    out[o, t + c] = a[i, da - nta + c]
+                    out[o, t + c] = tail_lane(a, i, data_a, c, tails_a, sa)
                 else:
-                    out[o, t + c] = max(a[i, da - nta + c], b[j, db - ntb + c])
+                    out[o, t + c] = max(
+                        tail_lane(a, i, data_a, c, tails_a, sa), tail_lane(b, j, data_b, c, tails_b, sb)
+                    )
             out[o, t + nt] = product
             o += 1
     return o if o == first + 1 else settle(out, first, o, t)
@@ -200,10 +241,12 @@ def precedes(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
     return False
 
 
-@kernel("LLiiiViMV")
+@kernel("LMLMiiiViMV")
 def join_some(
     lefts: list[np.ndarray],
+    left_tails: np.ndarray,
     rights: list[np.ndarray],
+    right_tails: np.ndarray,
     nk: int,
     nta: int,
     ntb: int,
@@ -212,7 +255,7 @@ def join_some(
     out: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Continue to join every left batch with every right one; return DONE, or MORE where there is no room left.
+    """Continue to join every left batch with every right one; return DONE, or MORE where there is no room left. Tails are as `parted` returns them.
 
     Returns OVERFLOW where the diffs of the rows at P and Q can't be multiplied, and SUM_OVERFLOW where the two rows of the result at COUNT can't be added.
     """
@@ -235,8 +278,10 @@ def join_some(
         b = matrix_of(rights, right)
         na = a.shape[0]
         nb = b.shape[0]
-        data_a = a.shape[1] - nta - 1
-        data_b = b.shape[1] - ntb - 1
+        sa = tail_of(left_tails, left)
+        sb = tail_of(right_tails, right)
+        data_a = data_lanes(a, nta, sa)
+        data_b = data_lanes(b, ntb, sb)
         step_a = na // (SPARSE * nb + 1) + 1
         step_b = nb // (SPARSE * na + 1) + 1
         while result == DONE:
@@ -266,9 +311,11 @@ def join_some(
                         result = MORE
                         break
                     if walks:
-                        end = pair_in_time(a, p, p_end, b, q, q_end, nk, take, out, o)
+                        end = pair_in_time(a, p, p_end, left_tails, sa, b, q, q_end, right_tails, sb, nk, take, out, o)
                     else:
-                        end = pair_of_any_times(a, p, p_end, b, q, q_end, nk, nt, nta, ntb, take, out, o)
+                        end = pair_of_any_times(
+                            a, p, p_end, left_tails, sa, b, q, q_end, right_tails, sb, nk, nt, nta, ntb, take, out, o
+                        )
                     if end < 0:
                         result = OVERFLOW
                         break
@@ -310,13 +357,13 @@ def join_some(
 
 
 def join(
-    a: np.ndarray | Sequence[np.ndarray],
-    b: np.ndarray | Sequence[np.ndarray],
+    a: Rows | Sequence[Rows],
+    b: Rows | Sequence[Rows],
     nk: int,
     nt: int | tuple[int, int],
     take: np.ndarray,
 ) -> np.ndarray:
-    """Join matrices, or the batches of traces, sorted by all lanes and each consolidated, by their first `nk` lanes.
+    """Join matrices, or the batches of traces, sorted by all lanes and each consolidated, by their first `nk` lanes; they may be `Uniform`.
 
     `a` and `b` are [key | values | times | diff], each with values of its own. Both have `nt` time lanes, or `a` has nt[0] and `b` nt[1]:
     the side with fewer entered a loop from outside. It exists from round 0 on, so the coordinates that it
@@ -335,15 +382,15 @@ def join(
 
 
 def join_chunks(
-    a: np.ndarray | Sequence[np.ndarray],
-    b: np.ndarray | Sequence[np.ndarray],
+    a: Rows | Sequence[Rows],
+    b: Rows | Sequence[Rows],
     nk: int,
     nt: int | tuple[int, int],
     take: np.ndarray,
 ) -> Iterator[np.ndarray]:
     """Yield the result of `join` in chunks, at least one; later ones are larger."""
-    lefts = [a] if isinstance(a, np.ndarray) else list(a)
-    rights = [b] if isinstance(b, np.ndarray) else list(b)
+    lefts = [a] if isinstance(a, np.ndarray | Uniform) else list(a)
+    rights = [b] if isinstance(b, np.ndarray | Uniform) else list(b)
     nta, ntb = (nt, nt) if isinstance(nt, int) else nt
     width = take.size + max(nta, ntb) + 1
     few, many = sorted((sum(map(len, lefts)), sum(map(len, rights))))
@@ -355,15 +402,16 @@ def join_chunks(
     # at each small step would cost more.
     room = 64 + 2 * few + (min(many, SPARSE * few) if many < SPARSE * few or few > MANY else 0)
     state = np.zeros(STATE, np.int64)
+    sides = (*parted(lefts), *parted(rights))
     code = MORE
     while code == MORE:
         out = np.empty((room, width), np.int64)
-        code = join_some(lefts, rights, nk, nta, ntb, take, settling, out, state)
+        code = join_some(*sides, nk, nta, ntb, take, settling, out, state)
         if code == SUM_OVERFLOW:
             raise settled_overflow(out, state)
         if code == OVERFLOW:
             left, right, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
-            raise overflow("x", lefts[left][p], rights[right][q])
+            raise overflow("x", row_of(lefts[left], p), row_of(rights[right], q))
         yield fitted(out, int(state[COUNT]))
         room = max(4 * room, int(state[NEED]))
 

@@ -6,7 +6,7 @@ before its matches are known.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,26 +27,36 @@ from ddcli.engine.kernels.join import (
     SUM_OVERFLOW,
     P,
     Q,
+    data_lanes,
     join,
     pair_in_time,
     pair_of_any_times,
     settle,
     settled_overflow,
     settles,
+    tail_of,
     value_end,
 )
 from ddcli.engine.kernels.reduce_times import find_keys
 from ddcli.engine.kernels.rows import group_end, same
+from ddcli.engine.kernels.uniform import matrix, parted, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.kernels.uniform import Rows
 
 FEW: Final = 64  # rows up to which each key is sought by itself
 
 
-@kernel("MLMLiiiViMMMV")
+@kernel("MLMMLMiiiViMMMV")
 def pair_few(
     left: np.ndarray,
     rights: list[np.ndarray],
+    right_tails: np.ndarray,
     right: np.ndarray,
     lefts: list[np.ndarray],
+    left_tails: np.ndarray,
     nk: int,
     nta: int,
     ntb: int,
@@ -59,13 +69,12 @@ def pair_few(
 ) -> int:
     """Join `left` with each of `rights`, and each of `lefts` with `right`; return DONE, or MORE where there is no room.
 
-    Few rows, so each key is sought in all of a side's batches before its rows are paired. `keys` and `bounds` are scratch.
+    Few rows, so each key is sought in all of a side's batches before its rows are paired. Tails are as `parted` returns them,
+    `keys` and `bounds` are scratch.
     """
     room = out.shape[0]
     nt = max(nta, ntb)
     walks = nta == 1 and ntb == 1
-    data_a = left.shape[1] - nta - 1
-    data_b = right.shape[1] - ntb - 1
     o = 0
     for side in range(2):
         few = left if side == 0 else right
@@ -88,6 +97,10 @@ def pair_few(
                 m = matrix_of(many, s)
                 a = few if side == 0 else m
                 b = m if side == 0 else few
+                sa = -1 if side == 0 else tail_of(left_tails, s)
+                sb = tail_of(right_tails, s) if side == 0 else -1
+                data_a = data_lanes(a, nta, sa)
+                data_b = data_lanes(b, ntb, sb)
                 p = start if side == 0 else bounds[g, 2 * s]
                 x_end = end if side == 0 else bounds[g, 2 * s + 1]
                 y = bounds[g, 2 * s] if side == 0 else start
@@ -103,9 +116,29 @@ def pair_few(
                             state[NEED] = need
                             return MORE
                         if walks:
-                            o = pair_in_time(a, p, p_end, b, q, q_end, nk, take, out, o)
+                            o = pair_in_time(
+                                a, p, p_end, left_tails, sa, b, q, q_end, right_tails, sb, nk, take, out, o
+                            )
                         else:
-                            o = pair_of_any_times(a, p, p_end, b, q, q_end, nk, nt, nta, ntb, take, out, o)
+                            o = pair_of_any_times(
+                                a,
+                                p,
+                                p_end,
+                                left_tails,
+                                sa,
+                                b,
+                                q,
+                                q_end,
+                                right_tails,
+                                sb,
+                                nk,
+                                nt,
+                                nta,
+                                ntb,
+                                take,
+                                out,
+                                o,
+                            )
                         if o < 0:
                             state[LEFT] = side
                             state[RIGHT] = s
@@ -144,9 +177,7 @@ class JoinOfFew:
         self._state = np.zeros(STATE, np.int64)
         self._settling = -1
 
-    def join(
-        self, left: np.ndarray, rights: list[np.ndarray], right: np.ndarray, lefts: list[np.ndarray]
-    ) -> np.ndarray:
+    def join(self, left: Rows, rights: Sequence[Rows], right: Rows, lefts: Sequence[Rows]) -> np.ndarray:
         """Return what `join` returns for `left` and `rights`, and for `lefts` and `right`: the same rows, in one call if they are few."""
         nk, nt, take, state = self.nk, self.nt, self.take, self._state
         few, batches = max(len(left), len(right)), 2 * max(len(rights), len(lefts))
@@ -157,17 +188,16 @@ class JoinOfFew:
         if few > self._bounds.shape[0] or batches > self._bounds.shape[1]:
             self._settling = settles(left.shape[1] - nt[0] + right.shape[1] - nt[1] - 2 - nk, nk, take.tobytes())
             self._keys, self._bounds = np.empty((FEW, nk), np.int64), np.empty((FEW, 2 * batches), np.int64)
-        room = FEW
+        room, left, right = FEW, matrix(left), matrix(right)
+        sides = (left, *parted(rights), right, *parted(lefts))
         while True:
             out = np.empty((room, self.width), np.int64)
-            code = pair_few(
-                left, rights, right, lefts, nk, *nt, take, self._settling, self._keys, self._bounds, out, state
-            )
+            code = pair_few(*sides, nk, *nt, take, self._settling, self._keys, self._bounds, out, state)
             if code == DONE:
                 return out[: state[COUNT]]
             if code == SUM_OVERFLOW:
                 raise settled_overflow(out, state)
             if code == OVERFLOW:
                 side, at, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
-                raise overflow("x", (lefts[at] if side else left)[p], (right if side else rights[at])[q])
+                raise overflow("x", row_of(lefts[at] if side else left, p), row_of(right if side else rights[at], q))
             room = max(4 * room, int(state[NEED]))

@@ -271,8 +271,7 @@ def consolidate(m: np.ndarray, *, owned: bool = False) -> np.ndarray:
             raise overflow("+", out[0], m[-1 - count])
         return fitted(out, count)
     if owned and n > PIECE:
-        pieces, plan = _pieces(m, lanes)
-        move_in_place(m, lanes, plan, pieces[:-1].copy(), pieces)
+        pieces = _dealt_in_place(m, lanes)
         return _in_pieces(m, pieces, lanes, m, 1)
     return _sorted(m, lanes, 1)
 
@@ -295,17 +294,21 @@ def arranged(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
     return out[:count]
 
 
-def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
-    """Sort rows by the given lanes, in their order of importance; rows that are equal in them stay in their order.
+def sort_by(m: np.ndarray, lanes: Sequence[int], *, owned: bool = False) -> np.ndarray:
+    """Sort rows by the given lanes, in their order of importance; rows that are equal in them stay in their order, but in an `owned` matrix.
 
-    Returns `m` itself where it is sorted already.
+    Returns `m` itself where it is sorted already. Nobody else reads an `owned` matrix: many rows are sorted in place.
 
     >>> sort_by(np.array([[1, 9], [2, 8], [3, 8]]), [1]).tolist()
     [[2, 8], [3, 8], [1, 9]]
     """
     if lanes and not 0 <= min(lanes) <= max(lanes) < m.shape[1]:
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
-    return _ordered(m, np.array(lanes, np.int64))
+    by = np.array(lanes, np.int64)
+    if owned and len(m) > PIECE and order_of(m, by) == DISORDERED:
+        pieces = _dealt_in_place(m, by)
+        return _in_pieces(m, pieces, by, m, 0)
+    return _ordered(m, by)
 
 
 def is_sorted(m: np.ndarray, by: int | None = None) -> bool:
@@ -359,6 +362,13 @@ def _pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pieces = np.empty((1 << bits) + 1, np.int64)
     deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
     return pieces, plan
+
+
+def _dealt_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    """Deal many rows into pieces where they lie; return where the pieces begin, with an end mark."""
+    pieces, plan = _pieces(m, lanes)
+    move_in_place(m, lanes, plan, pieces[:-1].copy(), pieces)
+    return pieces
 
 
 def bits_to_deal(rows: int) -> int:

@@ -1,4 +1,4 @@
-"""Advance times: make equal the times that no reader at or after a frontier can distinguish; and compare rounds."""
+"""Advance times: make equal the times that no reader at or after a frontier can distinguish."""
 
 from __future__ import annotations
 
@@ -97,27 +97,6 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
         copy_row(out, start, out, 0)
         copy_row(out, start + 1, out, 1)
     return o
-
-
-@kernel("MiV")
-def all_hold(m: np.ndarray, at: int, values: np.ndarray) -> int:
-    """Return whether every row has these values from lane `at` on."""
-    for i in range(m.shape[0]):
-        for c in range(values.size):
-            if m[i, at + c] != values[c]:
-                return 0
-    return 1
-
-
-def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
-    """Return whether every row has the values `rounds` in the lanes from `at` on; stops at the first that has not.
-
-    >>> rounds_equal(np.array([[7, 3, 1], [8, 3, 1]]), 1, (3,))
-    True
-    """
-    if not 0 <= at <= at + len(rounds) <= m.shape[1]:
-        raise ValueError(f"lanes {at} to {at + len(rounds)} of a matrix of {m.shape[1]}")
-    return all_hold(m, at, np.array(rounds, np.int64)) == 1
 
 
 def advance(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ddcli.engine.operators.linear import permute
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ddcli.engine.kernels import Rows
     from ddcli.engine.operators.linear import Lane
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 class Arrange(Keeping):
     """Index a collection by key: its delta is the sorted batch `[key | value | time | diff]`, its trace the batches before.
 
-    Readers of the same key share it; the batch enters the trace when all of them have stepped.
+    Readers of the same key share it; the batch enters the trace when all of them have stepped. Of an arrangement that is `joined`, all readers
+    are joins: batches of many rows that share time and diff are `Uniform`.
     """
 
     shared = True
 
-    def __init__(self, lanes: Sequence[Lane], trace: Trace):
+    def __init__(self, lanes: Sequence[Lane], trace: Trace, *, joined: bool = False):
         super().__init__(trace)
+        trace.shares_tails = joined
         self.lanes = tuple(lanes)
         self._lanes_taken = [lane for lane in lanes if isinstance(lane, int)]
         self._plain = len(self._lanes_taken) == len(self.lanes)
@@ -38,6 +41,10 @@ class Arrange(Keeping):
         return TakenLanes(order, len(order) - 1) if self._plain and len(set(order)) == len(order) else None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        if self.trace.shares_tails and not interval.rounds and (tail := self._shared_tail(deltas[0])) is not None:
+            data = kernels.take(taken_out(deltas), self._lanes_taken)
+            self.batch = cast("np.ndarray", kernels.consolidated_parts(data, tail))
+            return Delta(self.batch, distinct=True, inserts=True)
         updates = deltas[0].updates
         if deltas[0].taken:
             self.batch = kernels.consolidate(updates)
@@ -54,6 +61,13 @@ class Arrange(Keeping):
             sole = is_sole(arranged)
             self.batch = kernels.consolidate(arranged, owned=sole)
         return Delta(self.batch, distinct=True)
+
+    def _shared_tail(self, delta: Delta) -> np.ndarray | None:
+        """Return the times and diff that all new updates have, if they are to be kept once.
+
+        Those that were taken on the way lie in memory that is reused shard by shard: a copy of some lanes would only need more.
+        """
+        return kernels.common_tail(delta.updates, self.trace.nt) if self._plain and not delta.taken else None
 
 
 class Entered(Stateless):
@@ -72,7 +86,7 @@ class Entered(Stateless):
 
     def restart(self) -> None:
         """Read the source as of before its new updates: the loop's next interval, or outer round, begins."""
-        self.batch = self.trace.fresh = self.trace.fresh[:0]
+        self.batch = self.trace.fresh = self.trace.none
 
     def go_on(self, fresh: np.ndarray) -> None:
         """Read the source with its new updates: round 0 is over."""
@@ -83,7 +97,7 @@ class Entered(Stateless):
         return deltas[0]
 
     def seal(self, interval: Interval) -> None:
-        self.trace.fresh, self.batch = self.batch, self.batch[:0]
+        self.trace.fresh, self.batch = self.batch, self.trace.none
 
 
 class EnteredTrace:
@@ -92,14 +106,14 @@ class EnteredTrace:
     def __init__(self, outer: Readable):
         self.outer = outer
         self.nk, self.nv, self.nt = outer.nk, outer.nv, outer.nt
-        self.fresh = empty(outer.nk + outer.nv + outer.nt + 1)
+        self.none = self.fresh = empty(outer.nk + outer.nv + outer.nt + 1)
 
     @property
     def rows(self) -> int:
         return self.outer.rows + len(self.fresh)
 
-    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
+        """Return rows that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
         found = self.outer.matching(updates, spared)
         return [*found, self.fresh] if len(self.fresh) else found
 
@@ -115,8 +129,8 @@ class Readable(Protocol):
     def rows(self) -> int:
         """Return the number of updates."""
 
-    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once.
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
+        """Return matrices, or `Uniform` rows, that together hold each update whose key is in `updates`, sorted by key, exactly once.
 
         Nobody reads the `spared` lanes: they may have any content by which the rows are still sorted.
         """
@@ -154,10 +168,10 @@ class Join(Stateless):
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right = deltas[0].updates, deltas[1].updates
-        rights = self.right.trace.matching(left, self._spared[1]) if len(left) else []
+        rights = self.right.trace.matching(kernels.leading(left), self._spared[1]) if len(left) else []
         if len(left) and len(right):
             rights = [*rights, right]
-        lefts = self.left.trace.matching(right, self._spared[0]) if len(right) else []
+        lefts = self.left.trace.matching(kernels.leading(right), self._spared[0]) if len(right) else []
         if not rights and not lefts:
             return Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)
         found = self._pairs.join(left, rights, right, lefts)
@@ -180,7 +194,7 @@ class RowLookup(Stateless):
         self.nt = source.trace.nt
         self.new = new
 
-    def found(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, list[np.ndarray]]:
+    def found(self, deltas: Sequence[Delta]) -> tuple[np.ndarray, Sequence[Rows]]:
         """Return the updates, sorted, and matrices that have the rows of their keys; none where there are no updates."""
         updates, fresh = deltas[0].updates, deltas[1].updates
         own = self.new and len(fresh)
@@ -244,13 +258,13 @@ class FewerRows(Stateless):
         return Delta(kernels.take(delta.updates, [*range(data), *range(data + 2, width)], rows), delta.distinct)
 
 
-def row_counts(updates: np.ndarray, others: Sequence[np.ndarray], nk: int) -> np.ndarray:
-    """Return how many rows of other matrices have the key of each update; all are sorted.
+def row_counts(updates: np.ndarray, others: Sequence[Rows], nk: int) -> np.ndarray:
+    """Return how many other rows have the key of each update; all are sorted.
 
     >>> row_counts(np.array([[1, 0, 1], [2, 0, 1], [2, 1, 1]]), [np.array([[2, 0, 1]]), np.array([[2, 3, 1]])], 1).tolist()
     [0, 2, 2]
     """
     keys = kernels.distinct_keys(updates, nk)
-    own, found = (kernels.locate(keys, each)[0] for each in ([updates], others))
+    own, found = (kernels.locate(keys, [*map(kernels.leading, each)])[0] for each in ([updates], others))
     counts: np.ndarray = np.repeat((found[:, 1::2] - found[:, ::2]).sum(axis=1), own[:, 1] - own[:, 0])
     return counts

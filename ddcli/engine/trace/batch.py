@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -48,9 +49,9 @@ class Batch(Protocol):
 
 @dataclass(slots=True, eq=False)
 class MemoryBatch:
-    """A batch whose updates are in memory. Immutable."""
+    """A batch whose updates are in memory, as a matrix or `Uniform`. Immutable."""
 
-    updates: np.ndarray
+    updates: kernels.Rows
     lower: Frontier
     upper: Frontier
 
@@ -59,10 +60,10 @@ class MemoryBatch:
         return len(self.updates)
 
     def matrix(self) -> np.ndarray:
-        return self.updates
+        return kernels.matrix(self.updates)
 
     def for_keys(self, keys: np.ndarray, spared: Collection[int] = ()) -> np.ndarray:
-        return self.updates
+        return self.updates.of(keys).matrix() if isinstance(self.updates, kernels.Uniform) else self.updates
 
     def release(self) -> None:
         """Do nothing: the updates are nowhere else."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ddcli.engine.kernels import Rows
     from ddcli.engine.lanes import Layout
 
 
@@ -70,6 +71,8 @@ class Trace:
         self._fuel = 0
         self._waiting = 0
         """The number of the youngest batches, which wait to be merged together."""
+        self.shares_tails = False
+        """Whether batches whose updates share times and diff are `Uniform`: all who read `matching` know how to read those."""
         self._settle()
 
     @property
@@ -84,8 +87,6 @@ class Trace:
 
     def matrices(self) -> list[np.ndarray]:
         """Return the whole matrix of every batch."""
-        if self._resident == len(self.batches):
-            return [batch.updates for batch in self.batches] + self._runs  # type: ignore[attr-defined]
         return [batch.matrix() for batch in self.batches] + self._runs
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
@@ -101,23 +102,28 @@ class Trace:
         """Return the matrices that were appended in this interval."""
         return self._runs
 
-    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
+    def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
+        """Return matrices, or rows by their parts, that together hold each update whose key is in `updates`, sorted by key, exactly once.
+
+        Nobody reads the `spared` lanes.
+        """
         if self._resident != len(self.batches):
             return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)
         # In memory a whole batch costs nothing, and finding some keys in a large one is quicker for all of them at once.
-        matrices = self.matrices()
+        found: list[Rows] = [batch.updates for batch in self.batches]  # type: ignore[attr-defined]
+        found += self._runs
         if len(updates) <= kernels.FEW:
-            return matrices
-        large = [at for at, matrix in enumerate(matrices) if len(matrix) > policy.LARGE * (len(updates) + 1)]
+            return found
+        large = [at for at, rows in enumerate(found) if len(rows) > policy.LARGE * (len(updates) + 1)]
         if large:
-            bounds, _ = kernels.locate(kernels.distinct_keys(updates, self.nk), [matrices[at] for at in large])
+            keys = kernels.distinct_keys(updates, self.nk)
+            bounds, _ = kernels.locate(keys, [kernels.leading(found[at]) for at in large])
             for place, at in enumerate(large):
-                matrices[at] = kernels.gather_bounds([matrices[at]], bounds[:, 2 * place : 2 * place + 2].copy())
-        return matrices
+                found[at] = kernels.rows_within(found[at], bounds[:, 2 * place : 2 * place + 2].copy())
+        return found
 
-    def resident(self) -> list[np.ndarray]:
-        """Return the matrices of the batches that are only in memory."""
+    def resident(self) -> list[Rows]:
+        """Return the updates of the batches that are only in memory."""
         return [batch.updates for batch in self.batches if isinstance(batch, MemoryBatch)]
 
     def release(self) -> None:
@@ -166,11 +172,11 @@ class Trace:
             free -= 1
         return free
 
-    def insert(self, updates: np.ndarray, upper: Frontier) -> None:
+    def insert(self, updates: Rows, upper: Frontier) -> None:
         """Append the consolidated `updates` of [self.upper, upper) and pay for merging in proportion to them."""
         self._take_in([updates], upper)
 
-    def _take_in(self, runs: list[np.ndarray], upper: Frontier) -> None:
+    def _take_in(self, runs: Sequence[Rows], upper: Frontier) -> None:
         """Append the sum of consolidated runs of [self.upper, upper), and pay for merging in proportion to them.
 
         Batches of a few rows wait for each other. They, and those that are due and small enough, are merged with the next insertion.
@@ -178,7 +184,7 @@ class Trace:
         lower, self.upper = self.upper, upper
         rows = len(runs[0]) if len(runs) == 1 else sum(map(len, runs))
         if policy.waits(rows, self._waiting) and not self._holds:
-            updates = runs[0] if len(runs) == 1 else kernels.merge(runs)
+            updates = _sum_of(runs)
             if len(updates):
                 self.batches.append(MemoryBatch(updates, lower, upper))
                 self._resident += 1
@@ -189,7 +195,7 @@ class Trace:
         batches, fuel = self.batches, policy.fuel(rows)
         if self._holds:
             # A reader's claim may have changed by now.
-            self._append(kernels.merge(runs), lower, upper)
+            self._append(_sum_of(runs), lower, upper)
             self._uneven = True
             self._fold(fuel)
         else:
@@ -200,7 +206,7 @@ class Trace:
             if first < len(batches):
                 self._unite(first, len(batches), runs)
             else:
-                self._append(kernels.merge(runs), lower, upper)
+                self._append(_sum_of(runs), lower, upper)
             # Only the youngest pair can have become due.
             last = len(batches) - 2
             if last >= self._settled and batches[last].rows < policy.RATIO * batches[last + 1].rows:
@@ -208,7 +214,7 @@ class Trace:
         if self._merges or self._uneven:
             self._work(fuel)
 
-    def _append(self, updates: np.ndarray, lower: Frontier, upper: Frontier) -> None:
+    def _append(self, updates: Rows, lower: Frontier, upper: Frontier) -> None:
         if len(updates):
             self.batches.append(MemoryBatch(updates, lower, upper))
             self._resident += 1
@@ -299,7 +305,7 @@ class Trace:
             older, younger = self.batches[self._settled + at : self._settled + at + 2]
             assert isinstance(older, MemoryBatch)
             assert isinstance(younger, MemoryBatch)
-            self._merges.append(_Merging(older, younger, kernels.Merge(older.updates, younger.updates)))
+            self._merges.append(_Merging(older, younger, kernels.Merge(older.matrix(), younger.matrix())))
             self._settle()
         self._uneven = False
 
@@ -307,9 +313,9 @@ class Trace:
         """Return the rows of the batches that may be merged."""
         return [batch.rows for batch in self.batches[self._settled : self._free()]]
 
-    def _unite(self, start: int, stop: int, runs: Sequence[np.ndarray] = ()) -> None:
+    def _unite(self, start: int, stop: int, runs: Sequence[Rows] = ()) -> None:
         """Replace adjacent batches by their merge, with runs of [their upper, self.upper) behind the youngest."""
-        matrices = [*(batch.matrix() for batch in self.batches[start:stop]), *runs]
+        matrices = [*(batch.matrix() for batch in self.batches[start:stop]), *map(kernels.matrix, runs)]
         merged = kernels.merge(matrices)
         upper = self.upper if runs else self.batches[stop - 1].upper
         self._replace(start, stop, merged, upper, owned=id(merged) not in map(id, matrices))
@@ -321,7 +327,8 @@ class Trace:
         if self.since.elements and (not self.through.elements or upper.dominates(self.through)):
             merged = kernels.advance(merged, self._oldest(), self.nt, owned=owned)
         lower = self.batches[start].lower
-        self.batches[start:stop] = [MemoryBatch(merged, lower, upper)] if len(merged) else []
+        rows = kernels.shared(merged, self.nt) if self.shares_tails else merged
+        self.batches[start:stop] = [MemoryBatch(rows, lower, upper)] if len(merged) else []
         self._resident += bool(len(merged)) - (stop - start)
         self._settle()
 
@@ -361,6 +368,11 @@ class TraceHold:
     def release(self) -> None:
         """Claim nothing any more."""
         self.trace.unhold(self)
+
+
+def _sum_of(runs: Sequence[Rows]) -> Rows:
+    """Return the sum of consolidated updates; of just one, as it is."""
+    return runs[0] if len(runs) == 1 else kernels.merge([*map(kernels.matrix, runs)])
 
 
 def _join_smallest(runs: list[np.ndarray], count: int) -> list[np.ndarray]:

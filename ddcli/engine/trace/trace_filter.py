@@ -31,7 +31,8 @@ class FilteredTrace:
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
         keys = kernels.distinct_keys(updates, self.nk)
-        return self.kept(self.source.matching(updates, [lane for lane in spared if lane not in self.asked]), keys)
+        found = self.source.matching(updates, [lane for lane in spared if lane not in self.asked])
+        return self.kept([*map(kernels.matrix, found)], keys)
 
     def kept(self, matrices: list[np.ndarray], keys: np.ndarray) -> list[np.ndarray]:
         """Return the rows of the sorted, distinct `keys` that stay."""

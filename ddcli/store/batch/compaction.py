@@ -118,7 +118,7 @@ class NewBatch:
 class Fresh:
     """Updates that are in no file yet, sorted and consolidated, of [lower, upper); their values are in `pool`."""
 
-    updates: Matrix
+    updates: kernels.Rows
     lower: Frontier
     upper: Frontier
     pool: Pool
@@ -331,11 +331,15 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
     fresh = merge.fresh
     if not merge.stored:
         assert fresh is not None
-        updates, at = fresh.updates, 0
-        while at < total:  # a part at a time, or advancing would copy all of it
-            start, at = at, _record_end(updates, at + CHUNK, updates.shape[1] - len(layout.times) - 1)
-            yield updates[start:at], fresh.pool, False
+        rows, at = kernels.leading(fresh.updates), 0
+        while at < len(rows):  # a part at a time, or advancing would copy all of it
+            start, at = at, _record_end(rows, at + CHUNK, layout.width - len(layout.times) - 1)
+            if isinstance(fresh.updates, kernels.Uniform):
+                yield fresh.updates.between(start, at).matrix(), fresh.pool, True
+            else:
+                yield rows[start:at], fresh.pool, False
         return
+    updates = kernels.matrix(fresh.updates) if fresh else np.empty((0, layout.width), np.int64)
     bounds = [None, *_cuts(merge, layout, -(-total // CHUNK)), None]
     pooled = any(kind.kind in POOLED for kind in layout.record.schema.values())
     for first, end in pairwise(bounds):
@@ -343,8 +347,8 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
         parts = [batch.between(first, end, pool) for batch in merge.stored]
         own = any(map(len, parts)) and not any(batch.held for batch in merge.stored)
         if fresh:
-            begin = 0 if first is None else place(fresh.updates, first)
-            part = fresh.updates[begin : len(fresh.updates) if end is None else place(fresh.updates, end)]
+            begin = 0 if first is None else place(updates, first)
+            part = updates[begin : len(updates) if end is None else place(updates, end)]
             if pooled and pool is not fresh.pool:
                 encode(decode(part, layout.record, fresh.pool), layout.record, pool)
             parts.append(part)
@@ -359,7 +363,7 @@ def _cuts(merge: _Merge, layout: BatchLayout, count: int) -> list[Matrix]:
     indices = [batch.file.index for batch in merge.stored]
     starts = [index.records[: -1 : max(1, GROUP // index.group)] for index in indices]
     if merge.fresh:
-        starts.append(merge.fresh.updates[::GROUP, :width])
+        starts.append(kernels.leading(merge.fresh.updates)[::GROUP, :width])
     records = np.concatenate(starts)
     records = records[np.argsort(in_byte_order(records))]
     cuts = records[[len(records) * at // count for at in range(1, count)]]
