@@ -62,7 +62,7 @@ from ddcli.engine.kernels.gather import (
 )
 from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, JoinOfFew
-from ddcli.engine.kernels.merge import Merge, merge
+from ddcli.engine.kernels.merge import Merge, merge, merge_out_of
 from ddcli.engine.kernels.packed_rows import packed
 from ddcli.engine.kernels.partition import dealt_packed, exchange, unpacked
 from ddcli.engine.kernels.pool_table import PoolTable
@@ -117,6 +117,7 @@ __all__ = [
     "locate",
     "matrix",
     "merge",
+    "merge_out_of",
     "packed",
     "put_columns",
     "put_rows",

@@ -164,18 +164,32 @@ def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
     if not batches:
         msg = "nothing to merge: not even a width is known"
         raise ValueError(msg)
+    return merge_out_of([*batches])
+
+
+def merge_out_of(batches: list[np.ndarray]) -> np.ndarray:
+    """Do so, and take each out of the list: one that nobody else has is released as soon as it is merged.
+
+    >>> merge_out_of(batches := [np.array([[1, 1], [3, 1]]), np.array([[1, -1], [2, 1]])]).tolist(), batches
+    ([[2, 1], [3, 1]], [])
+    """
+    none = batches[0]
     waiting = [batch for batch in batches if batch.shape[0]]
+    batches.clear()
     if len(waiting) < 2:
-        return waiting[0] if waiting else batches[0]
+        return waiting[0] if waiting else none
     rows = sum(map(len, waiting))
     if rows * len(waiting) <= FEW:
         return _merged_at_once(waiting, rows)
     waiting.sort(key=len, reverse=True)
+    del none
     while len(waiting) > 1:
         small = waiting.pop()
         pair = Merge(waiting.pop(), small)
+        del small
         pair.work(1 << 62)
         waiting.append(pair.result)
+        del pair
         waiting.sort(key=len, reverse=True)
     return waiting[0]
 

@@ -376,7 +376,12 @@ def _sum_of(runs: Sequence[Rows]) -> Rows:
 
 
 def _join_smallest(runs: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """Merge the `count` smallest of sorted matrices; return all, the largest first."""
-    ordered = sorted(runs, key=len, reverse=True)
-    kept = len(ordered) - count
-    return ordered if count < 2 else sorted([*ordered[:kept], kernels.merge(ordered[kept:])], key=len, reverse=True)
+    """Merge the `count` smallest of sorted matrices, taken out of `runs`, so that merged ones are released; return all, the largest first."""
+    runs.sort(key=len, reverse=True)
+    if count < 2:
+        return runs
+    small = runs[-count:]
+    del runs[-count:]
+    runs.append(kernels.merge_out_of(small))
+    runs.sort(key=len, reverse=True)
+    return runs
