@@ -87,7 +87,10 @@ class Trace:
 
     def matrices(self) -> list[np.ndarray]:
         """Return the whole matrix of every batch."""
-        return [batch.matrix() for batch in self.batches] + self._runs
+        if self.shares_tails or self._resident != len(self.batches):
+            return [batch.matrix() for batch in self.batches] + self._runs
+        # Many traces of a loop are read in each of its rounds: a call for each batch would be noticed.
+        return [batch.updates for batch in self.batches] + self._runs  # type: ignore[attr-defined]
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once; nobody reads the `spared` lanes."""
