@@ -14,17 +14,20 @@ import random
 import re
 from decimal import ROUND_HALF_UP, Decimal
 
+import numpy as np
 import polars as pl
 import pytest
 
 from ddcli.commands.convert import convert_files
 from ddcli.compare.diff import diff
+from ddcli.engine.kernels.text_syntax import MARKS
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.sources.change_log import ChangeLog
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import text_syntax
+from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.listing import list_input
 from tests.draws import many
 from tests.formats.support import Place
@@ -56,7 +59,7 @@ def as_csv(chance: random.Random, rows: list[dict[str, object]]) -> str:
     plain = csv.writer(file, lineterminator=end)
     for row in rows:  # in quotes an empty field is empty text
         (plain if None in row.values() else writer).writerow(row.values())
-    return file.getvalue()
+    return chance.choice(["", "", "\ufeff"]) + file.getvalue()
 
 
 def as_json(chance: random.Random, rows: list[dict[str, object]]) -> str:
@@ -67,7 +70,7 @@ def as_json(chance: random.Random, rows: list[dict[str, object]]) -> str:
         chance.shuffle(pairs)
         apart = chance.choice([(",", ":"), (", ", ": ")])
         lines.append(json.dumps(dict(pairs), ensure_ascii=chance.random() < 0.5, separators=apart))
-    return "\n".join(lines) + chance.choice(["\n", ""])
+    return chance.choice(["", "", "\ufeff"]) + "\n".join(lines) + chance.choice(["\n", ""])
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
@@ -129,7 +132,7 @@ def read_json(text: str):
     try:
         found = [
             json.loads(line, object_pairs_hook=once, parse_constant=refuse)
-            for line in lines_of(text)
+            for line in lines_of(text.removeprefix("\ufeff"))
             if line.strip(" \t\r\n")
         ]
         json.dumps(found, ensure_ascii=False).encode()
@@ -271,15 +274,16 @@ BAD = {
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
-def test_a_byte_order_mark_before_json_lines_is_named(tmp_path, monkeypatch, compiled):
+def test_a_second_byte_order_mark_is_no_mark(tmp_path, monkeypatch, compiled):
+    """Nor is one before another line than the first."""
     monkeypatch.setattr(text_syntax, "SMALL", -1 if compiled else 1 << 30)
     place = Place(tmp_path, format="upsert", key="id", columns=TYPES)
-    (tmp_path / "in/a.ndjson").write_text("\ufeff" + LINE)
-    for memory in (None, 1):
-        with pytest.raises(InputError, match="a byte order mark comes before the JSON") as caught:
-            place.run(memory=memory)
-        assert caught.value.place.endswith("a.ndjson:1")
-        assert caught.value.hint == "save the file as UTF-8 without one"
+    for text, line in (("\ufeff\ufeff" + LINE, 1), (LINE + "\ufeff" + LINE, 2)):
+        (tmp_path / "in/a.ndjson").write_text(text)
+        for memory in (None, 1):
+            with pytest.raises(InputError, match="not JSON: Unexpected UTF-8 BOM") as caught:
+                place.run(memory=memory)
+            assert caught.value.place.endswith(f"a.ndjson:{line}:1")
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["judged", "sieved"])
@@ -337,5 +341,6 @@ def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block):
             assert text_syntax._csv_is_sound(table), repr(whole)
         table.write_text(text.replace("2,,,,", "2,,,"), newline="")
         assert not text_syntax._csv_is_sound(table)
-        objects.write_text((LINE * 3 + "\n" + LINE).replace("\n", end), newline="")
-        assert text_syntax.Syntax().json_damage(objects) is None
+        for mark in ("", "\ufeff"):
+            objects.write_text(mark + (LINE * 3 + "\n" + LINE).replace("\n", end), newline="")
+            assert text_syntax._json_is_sound(objects, ExactColumns({}, nested=False), np.zeros(MARKS, np.int64))

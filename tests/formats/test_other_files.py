@@ -71,8 +71,8 @@ def as_json(chance, rows):
     return (chance.choice(["", "\ufeff"]) + text + chance.choice(["", "\n"])).encode()
 
 
-def as_lines(_, rows):
-    return "".join(json.dumps(plain(row)) + "\n" for row in rows).encode()
+def as_lines(chance, rows):
+    return (chance.choice(["", "\ufeff"]) + "".join(json.dumps(plain(row)) + "\n" for row in rows)).encode()
 
 
 def as_orc(_, rows):
@@ -119,6 +119,8 @@ def zstd(data):
 KINDS = {
     "json": as_json,
     "json.gz": lambda chance, rows: gzip.compress(as_json(chance, rows)),
+    "ndjson": as_lines,
+    "ndjson.gz": lambda chance, rows: gzip.compress(as_lines(chance, rows)),
     "ndjson.zst": lambda chance, rows: zstd(as_lines(chance, rows)),
     "jsonl.bz2": lambda chance, rows: bz2.compress(as_lines(chance, rows)),
     "orc": as_orc,

@@ -31,13 +31,14 @@ MOMENTS = [
     *map(pa.timestamp, UNITS),
     *map(pa.duration, UNITS),
     *(pa.timestamp("ms", zone) for zone in ("UTC", "Europe/Berlin")),
-    *(pa.date32(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
 ]
 DECIMALS = [pa.decimal32(5, 2), pa.decimal64(12, 2), pa.decimal128(38, 5), pa.decimal256(40, 3)]
 NESTED = [
     pa.list_(pa.int64()),
     pa.large_list(pa.string()),
     pa.list_(pa.list_(pa.timestamp("ms"))),
+    *(pa.list_(pa.date64()), pa.struct({"a": pa.list_(pa.struct({"b": pa.date64()}))})),
     pa.list_(pa.struct({"a": pa.int64()})),
     pa.list_(pa.int64(), 3),
     pa.struct({"a": pa.int64(), "b": pa.string()}),

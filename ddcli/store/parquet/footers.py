@@ -5,6 +5,7 @@ A run asks polars, which reads the rows afterwards. Both must say the same of a 
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -183,18 +184,33 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
         if kind == PARQUET:
             from pyarrow import parquet
 
-            schema = parquet.read_schema(file)
+            schema = _as_polars(parquet.ParquetFile(file))
         elif kind == ORC:
             from pyarrow import orc
 
             schema = orc.ORCFile(file).schema
         else:
             schema = pa.ipc.open_file(file).schema
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError) as error:
         raise InputError(
             f"the file is not whole {kind}: {first_line(error)}", place=str(path), hint=hint_of(path)
         ) from None
     return {column.name: _from_arrow(column.type) for column in schema}
+
+
+def _as_polars(file: Any) -> Any:
+    """Return the columns of a file of Parquet as polars takes them: Arrow's `date64` is a timestamp, which pyarrow doesn't give back."""
+    import pyarrow as pa
+
+    schema = file.schema_arrow
+    stored = (file.metadata.metadata or {}).get(b"ARROW:schema")
+    if stored is None or "date32" not in str(schema):
+        return schema
+    written = pa.ipc.read_schema(pa.py_buffer(b64decode(stored)))
+    for at, column in enumerate(schema):
+        if column.name in written.names and "date64" in str(written.field(column.name).type):
+            schema = schema.set(at, written.field(column.name))
+    return schema
 
 
 def decimal_beyond(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from ddcli.expressions.json_text import Digits, written
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import packing_of
 from ddcli.store.tables.json_numbers import ExactColumns
-from ddcli.store.tables.json_values import is_values, numbered_lines, payload_of
+from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines, payload_of
 from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.text_kind import TextKind
 from ddcli.store.tables.text_syntax import SPACE, Syntax, judge_json, whole_lines
@@ -58,7 +58,11 @@ class Ndjson(TextKind):
                 schema[name] = pl.String()
         marks = [self._marks(path) for path in paths]
         exact = [
-            bool(found[LONG]) or not _is_read_by_polars(path) or self._has_envelopes(path) or path in self._misshapen
+            bool(found[LONG])
+            or path in self._syntax.preceded
+            or not _is_read_by_polars(path)
+            or self._has_envelopes(path)
+            or path in self._misshapen
             for path, found in zip(paths, marks, strict=True)
         ]
         if any(exact):
@@ -76,7 +80,7 @@ class Ndjson(TextKind):
         return scan
 
     def _exact_scan(self, path: Path, schema: pl.Schema) -> pl.LazyFrame:
-        """Return the rows of a file that polars can't read as it is: numbers have more digits, or it is packed otherwise."""
+        """Return the rows of a file that polars can't read as it is: numbers have more digits, it is packed otherwise, or begins with a byte order mark."""
 
         def frames() -> Iterator[pl.DataFrame]:
             for first, objects in self._objects(path):
@@ -163,7 +167,7 @@ def _is_read_by_polars(path: Path) -> bool:
 
 def names_in_objects(path: Path) -> list[str]:
     """Return the keys of the objects of an NDJSON file. Raises what polars raises, and OSError."""
-    if _is_read_by_polars(path):
+    if _is_read_by_polars(path) and not has_mark(path):
         return list(pl.scan_ndjson(path, infer_schema_length=None).collect_schema())
     names: dict[str, None] = {}
     for lines in whole_lines(path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING
 
 from ddcli.store.tables.compression import bare, unpacked
@@ -28,14 +29,21 @@ def is_values(path: Path) -> bool:
     return bare(path.name).endswith(".json")
 
 
+def has_mark(path: Path) -> bool:
+    """Return whether a file begins with the byte order mark of UTF-8. Raises NotWholeError."""
+    with unpacked(path) as raw:
+        return raw.read(len(BOM_UTF8)) == BOM_UTF8
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins.
+    """Yield the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins. A byte order mark before them is no part of them.
 
     Raises DamagedError where the objects of a `.json` file can't be separated, and NotWholeError.
     """
     if not is_values(path):
         with opened(path) as file:
-            yield from enumerate(file, start=1)
+            for line, text in enumerate(file, start=1):
+                yield line, text.removeprefix("\ufeff") if line == 1 else text
         return
     with unpacked(path) as raw:
         data = raw.read()

@@ -8,6 +8,8 @@ looked at before its rows are read: compiled code passes what is sound, and what
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from ddcli.store.tables.compression import NotWholeError, packing_of, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
 from ddcli.store.tables.dialect import DEFAULT, LATIN, Dialect, is_utf_8
 from ddcli.store.tables.json_numbers import ExactColumns
-from ddcli.store.tables.json_values import is_values, numbered_lines
+from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,8 +119,6 @@ def judge_object(text: str, place: str) -> Damage | None:
     except UnicodeEncodeError:
         return Damage("an escape is half a character", place)
     except ValueError as wrong:
-        if text.startswith("\ufeff"):
-            return Damage("a byte order mark comes before the JSON", place, "save the file as UTF-8 without one")
         return Damage(f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{place}:{getattr(wrong, 'colno', 1)}")
     return None if isinstance(found, dict) else Damage("wants a JSON object on each line", place)
 
@@ -134,6 +134,8 @@ class Syntax:
         """CSV files in which a field that isn't in quotes has one."""
         self.marks: dict[Path, np.ndarray] = {}
         """What is noted of the lines of NDJSON files that were looked through."""
+        self.preceded: set[Path] = set()
+        """Those of them that begin with a byte order mark."""
 
     def csv_damage(self, path: Path) -> Damage | None:
         """Return the damage of a CSV file; None if each record is blank or has the fields of the header."""
@@ -143,6 +145,9 @@ class Syntax:
     def json_damage(self, path: Path) -> Damage | None:
         """Return the damage of an NDJSON file; None if each line is blank or an object that has each key once."""
         marks = self.marks[path] = np.zeros(MARKS, np.int64)
+        with suppress(NotWholeError):  # whoever looks through it says so
+            if has_mark(path):
+                self.preceded.add(path)
         sound = self._is_large(path) and _json_is_sound(path, self._watched, marks)
         return None if sound else judge_json(path, self._watched, marks)
 
@@ -157,7 +162,7 @@ def _csv_is_sound(path: Path, dialect: Dialect = DEFAULT) -> bool:
         state = np.array([RECORD, 0], np.int64)
         delimiter, quote = ord(dialect.separator), ord(dialect.quote) if dialect.quote else -1
         for at, block in enumerate(_blocks(path)):
-            data = block.removeprefix(b"\xef\xbb\xbf") if at == 0 else block
+            data = block.removeprefix(BOM_UTF8) if at == 0 else block
             if not csv_is_sound(np.frombuffer(data, np.uint8), len(data), wanted, delimiter, quote, state):
                 return False
     except (StopIteration, DamagedError, NotWholeError):
@@ -186,18 +191,20 @@ def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield the content of a file in blocks that end where a line does, an object of a `.json` file as a line."""
+    """Yield the content of a file in blocks that end where a line does, an object of a `.json` file as a line; without a byte order mark."""
     if is_values(path):
         yield "".join(text for _, text in numbered_lines(path)).encode()
         return
     rest: list[bytes] = []
+    mark = BOM_UTF8
     for block in _blocks(path):
         end = block.rfind(b"\n") + 1
         if end:
-            yield b"".join([*rest, block[:end]])
+            yield b"".join([*rest, block[:end]]).removeprefix(mark)
             rest.clear()
+            mark = b""
         rest.append(block[end:])
-    yield b"".join(rest)
+    yield b"".join(rest).removeprefix(mark)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
