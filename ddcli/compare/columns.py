@@ -9,13 +9,14 @@ import polars as pl
 from ddcli.dataclass import frozen
 from ddcli.errors import UsageError
 from ddcli.expressions.types import UNITS, from_polars
+from ddcli.store.parquet.footers import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.compare.settings import Settings
 
-    Columns = Mapping[str, pl.DataType]
+    Columns = Mapping[str, pl.DataType | Unfit]
 
 WIDEST = 38
 """Digits of a decimal, at most."""
@@ -79,7 +80,7 @@ def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
             raise UsageError(
                 f"the key's column '{name}' is {type_name(a[name])} in A and {type_name(b[name])} in B: {KEY_TYPES}"
             )
-        if a[name] != b[name] and _is_reported(a[name], b[name]):
+        if common is None or (a[name] != b[name] and _is_reported(a[name], b[name])):
             note = "not compared" if common is None else f"compared as {type_name(common)}"
             differences.append(ColumnDifference(name, "type", type_name(a[name]), type_name(b[name]), note))
     differences += [
@@ -96,24 +97,28 @@ def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
     return Compared(types, key, left, right, tuple(differences))
 
 
-def type_name(dtype: pl.DataType) -> str:
+def type_name(dtype: pl.DataType | Unfit) -> str:
     """Return a type as pipelines write it, or as polars does where records can't have it."""
+    if isinstance(dtype, Unfit):
+        return str(dtype)
     kind = from_polars(dtype, nullable=False)
     return str(kind) if kind else str(dtype)
 
 
-def _is_reported(a: pl.DataType, b: pl.DataType) -> bool:
+def _is_reported(a: pl.DataType | Unfit, b: pl.DataType | Unfit) -> bool:
     """Return whether a difference of types is one of meaning: that text is in a dictionary isn't, nor is a column of nulls alone."""
     return type_name(a) != type_name(b) and pl.Null not in {a, b}
 
 
-def common_type(a: pl.DataType, b: pl.DataType) -> pl.DataType | None:
+def common_type(a: pl.DataType | Unfit, b: pl.DataType | Unfit) -> pl.DataType | None:
     """Return the type in which values of two types are compared, None where they have nothing in common.
 
     Integers of any size are exact, also against decimals; against floats they, and decimals, are floats. Times are compared
     in the finer unit, and as moments where one has a zone (one without is taken to be in UTC). What has no common meaning with
-    text is compared as text.
+    text is compared as text. Columns that can't be read are not compared.
     """
+    if isinstance(a, Unfit) or isinstance(b, Unfit):
+        return None
     if a == b:
         return pl.String() if isinstance(a, pl.Categorical | pl.Enum) else a
     for one, other in ((a, b), (b, a)):
@@ -145,7 +150,7 @@ def _finer(*sides: pl.DataType) -> Literal["ns", "us", "ms"]:
     return max(units, key=UNITS.index)
 
 
-def _converted(name: str, have: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+def _converted(name: str, have: pl.DataType | Unfit, wanted: pl.DataType) -> pl.Expr:
     """Return a column of a side in the type in which it is compared. Fails when collected where a value doesn't fit."""
     column = pl.col(name)
     if have == wanted:

@@ -128,6 +128,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
     matching = Matching(compared, bounds, exactly=a.is_log or b.is_log)
     if not a.is_log and not b.is_log and _same_bytes(a.files, b.files):
         found.a.rows = found.b.rows = a.count()
+        found.compared = replace(compared, differences=tuple(each for each in compared.differences if each.a != each.b))
         found.notes = (*found.notes, "the files of both sides are the same, byte for byte")
         found.add(matching.changes([_none(compared.types)], [_none(compared.types)]))
         return found

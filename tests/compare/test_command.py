@@ -1,5 +1,6 @@
 """`dd diff`: what it says in each form, with which exit code, and what it says to wrong use."""
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,9 @@ from datetime import date, timedelta
 import polars as pl
 import pytest
 
+from ddcli import diff
+from ddcli.compare.output import show
+from ddcli.errors import UsageError
 from tests.compare.definition import difference
 
 TEXT = """\
@@ -169,6 +173,56 @@ def test_parquet_of_a_log_has_its_time(shop):
     log = pl.read_parquet("changes.parquet")
     assert log.schema == schema
     assert log["day"].to_list() == [date(2024, 1, 2)] * 2
+
+
+HUGE = 10**38 - 1
+FORMS = ("text", "json", "jsonl", "markdown", "html", "parquet")
+ODD = {
+    "int64 beside uint64": ([1, 2], pl.Int64, [1, 2**64 - 1], pl.UInt64, None),
+    "Int128": ([HUGE, -1], pl.Int128, [HUGE - 1, None], pl.Int128, None),
+    "UInt128": ([HUGE, 1], pl.UInt128, [HUGE, 2], pl.UInt128, None),
+    "a larger Int128": ([HUGE + 1, -1], pl.Int128, [0, 0], pl.Int128, "has integers of more than 38 digits"),
+    "Int128 in a list": ([[HUGE]], pl.List(pl.Int128), [[1]], pl.List(pl.Int128), "is List(Int128), which Parquet"),
+    "Int128 in a struct": ([{"a": 1}], pl.Struct({"a": pl.Int128}), [{"a": 2}], pl.Struct({"a": pl.Int128}), "which"),
+    "an array": ([[1, 2]], pl.Array(pl.Int64, 2), [[1, 3]], pl.Array(pl.Int64, 2), None),
+    "Float16": ([1.0], pl.Float16, [2.0], pl.Float16, None),
+    "a category": (["a"], pl.Categorical, ["b"], pl.Enum(["b"]), None),
+    "nulls": ([None], pl.Null, [None, None], pl.Null, None),
+    "bytes": ([b"a"], pl.Binary, [b"\xff"], pl.Binary, None),
+    "a duration": ([1, 2], pl.Duration("ms"), [1, 3], pl.Duration("ns"), None),
+    "a time": ([1, 2], pl.Time, [1, 3], pl.Time, None),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize("key", ["id", "v", None])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_type_is_shown_in_every_form(shop, case, key, form):
+    """Those that records can't have, too. Parquet has no integers of 128 bits: it holds decimals, or the column is refused."""
+    old, kind, new, other, refused = ODD[case]
+    sides = {
+        name: pl.DataFrame({"id": range(len(values)), "v": pl.Series(values, dtype=dtype)})
+        for name, values, dtype in (("a", old, kind), ("b", new, other))
+    }
+    for name, side in sides.items():
+        side.write_ipc(f"{name}.arrow")
+    found = diff("a.arrow", "b.arrow", key=key)
+    assert not found.same
+    sink = io.BytesIO()
+    if refused and form == "parquet":
+        with pytest.raises(UsageError, match=re.escape(refused)):
+            show(found, form, 9, sink)
+        return
+    show(found, form, 9, sink)
+    if form != "parquet":
+        return
+    sink.seek(0)
+    log = pl.read_parquet(sink)
+    assert log["diff"].sum() == sides["b"].height - sides["a"].height
+    if kind in (pl.Int64, pl.Int128, pl.UInt128):
+        assert log["v"].dtype == pl.Decimal(38, 0)
+        changed = {(v, sign) for (values, sign) in ((old, -1), (new, 1)) for v in values if v is not None}
+        assert {(v, sign) for v, sign in log.select("v", "diff").rows() if v is not None} <= changed
 
 
 @pytest.mark.parametrize(("allowed", "code"), [("3", 0), ("2", 1), ("0", 1), ("100%", 0), ("99.9%", 1)])

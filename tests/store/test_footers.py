@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from ddcli import diff
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.spec import parse_spec
@@ -66,6 +67,73 @@ def test_every_type_is_read_as_polars_reads_it(tmp_path, name, plain):
     assert {column: type_of(kind) for column, kind in ours.items()} == {
         column: type_of(kind) for column, kind in theirs.items()
     }
+
+
+UNREAD = [
+    pa.run_end_encoded(pa.int32(), pa.string()),
+    pa.list_view(pa.int64()),
+    pa.large_list_view(pa.int64()),
+    pa.month_day_nano_interval(),
+    pa.dense_union([pa.field("a", pa.int64()), pa.field("b", pa.string())]),
+    pa.sparse_union([pa.field("a", pa.int64()), pa.field("b", pa.string())]),
+]
+"""Types at which polars panics."""
+
+
+def nested(kind):
+    return {
+        "alone": kind,
+        "in a list": pa.list_(kind),
+        "in a struct": pa.struct({"a": pa.int64(), "b": pa.list_(pa.struct({"c": kind}))}),
+        "in a list of a fixed size": pa.list_(kind, 2),
+    }
+
+
+@pytest.mark.parametrize("where", ["alone", "in a list", "in a struct", "in a list of a fixed size"])
+@pytest.mark.parametrize("kind", [*UNREAD, *KINDS], ids=str)
+def test_a_type_that_polars_panics_at_is_refused_before_it_does(tmp_path, capfd, kind, where):
+    """By `dd check` and a run in the same words; every other type alone is read by polars without a word."""
+    path = tmp_path / "a.arrow"
+    number = pa.int64()
+    schema = pa.schema({"k": number, "v": nested(kind)[where], "w": number})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema):
+        pass
+    for each in (Footers, Tables):
+        if kind in UNREAD:
+            with pytest.raises(
+                InputError, match=r"column 'v' is .*, a type with which the file can't be read"
+            ) as caught:
+                each(None, {}).footer(path)
+            assert (caught.value.place, str(kind) in caught.value.problem) == (str(path), True)
+        else:
+            assert list(each(None, {}).footer(path)) == ["k", "v", "w"]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+@pytest.mark.parametrize("kind", [pa.decimal256(20, 3), pa.decimal256(40, 3), pa.list_(pa.decimal256(40, 3))], ids=str)
+def test_decimals_that_polars_lacks_keep_nobody_from_the_other_columns(tmp_path, capfd, name, kind):
+    """The rows of decimals of 256 bits in Arrow, and of more than 38 digits anywhere, are not read; `dd diff` reports that they are not compared."""
+    table = pa.table({"k": pa.array([1, 2]), "v": pa.nulls(2, kind)})
+    for each in (tmp_path / name, tmp_path / f"b-{name}"):
+        if name == "a.arrow":
+            with pa.OSFile(str(each), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            parquet.write_table(table, each)
+    ours, theirs = (each(None, {}).footer(tmp_path / name) for each in (Footers, Tables))
+    readable = name == "a.parquet" and kind == pa.decimal256(20, 3)
+    assert (type_of(ours["v"]) is not None) == (type_of(theirs["v"]) is not None) == readable
+    assert Tables().collect([tmp_path / name], ["k"])["k"].to_list() == [1, 2]
+    found = diff(tmp_path / name, tmp_path / f"b-{name}", key="k")
+    assert found.same  # byte for byte
+    table = table.append_column("w", pa.array([1, 2]))
+    with pa.OSFile(str(tmp_path / "c.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    found = diff(tmp_path / name, tmp_path / "c.arrow", key="k", ignore=["w"])
+    assert [(each.column, each.note) for each in found.columns] == [("v", "not compared")]
+    assert not found.same
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.ndjson"])

@@ -15,6 +15,7 @@ from ddcli.errors import InputError, first_line
 from ddcli.expressions.types import INTEGERS, MAX_PRECISION, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.files.wholeness import PARQUET_ENDINGS
+from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.compression import DAMAGED, bare
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.partitions import types_of_partitions
@@ -57,6 +58,9 @@ class Unfit:
 
     name: str
     fields: Mapping[str, Type | Unfit] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __str__(self) -> str:
         return self.name
@@ -147,8 +151,7 @@ class Footers:
             return {name: types.get(name, TEXT).or_null() for name in names_of_sheet(path)}
         if kind == AVRO:
             return _read_avro(path)
-        with _opened(path) as file:
-            return _read_arrow(file, kind, path)
+        return stated(path)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -191,11 +194,23 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
             schema = orc.ORCFile(file).schema
         else:
             schema = pa.ipc.open_file(file).schema
+            _refuse_unread(path, schema)
     except (pa.ArrowException, ValueError) as error:
         raise InputError(
             f"the file is not whole {kind}: {first_line(error)}", place=str(path), hint=hint_of(path)
         ) from None
-    return {column.name: _from_arrow(column.type) for column in schema}
+    return {column.name: _from_arrow(column.type, wide=kind != IPC) for column in schema}
+
+
+def _refuse_unread(path: Path, schema: Any) -> None:
+    """Refuse a file of Arrow IPC of which polars reads no column for the type of one."""
+    for name, whole in odd_columns(path).items():
+        if whole:
+            raise InputError(
+                f"column '{name}' is {schema.field(name).type}, a type with which the file can't be read",
+                place=str(path),
+                hint="write the file without the column, or the column in another type",
+            )
 
 
 def _as_polars(file: Any) -> Any:
@@ -213,11 +228,16 @@ def _as_polars(file: Any) -> Any:
     return schema
 
 
+def stated(path: Path) -> dict[str, Type | Unfit]:
+    """Return the columns that a file of Parquet or Arrow IPC says it has. Imports pyarrow; raises OSError and InputError."""
+    with _opened(path) as file:
+        return _read_arrow(file, name_of_kind(path), path)
+
+
 def decimal_beyond(path: Path) -> str | None:
     """Return the problem of a file of Parquet or Arrow IPC with decimals that polars can't read: of more than 38 digits."""
     try:
-        with _opened(path) as file:
-            found = _read_arrow(file, name_of_kind(path), path)
+        found = stated(path)
     except (OSError, InputError):
         return None
     for name, column in found.items():
@@ -239,17 +259,17 @@ def _read_avro(path: Path) -> dict[str, Type | Unfit]:
     return {name: from_polars(dtype, nullable=True) or Unfit(str(dtype)) for name, dtype in found.items()}
 
 
-def _from_arrow(column: Any) -> Type | Unfit:
-    """Return our type for one of Arrow's, with nulls, or what it is if records can't have it. Seconds are read as milliseconds."""
+def _from_arrow(column: Any, *, wide: bool) -> Type | Unfit:
+    """Return our type for one of Arrow's, with nulls, or what it is if records can't have it. Seconds are read as milliseconds, decimals of 256 bits not where they are not `wide`."""
     from pyarrow import types
 
     if types.is_dictionary(column):
-        return _from_arrow(column.value_type)
+        return _from_arrow(column.value_type, wide=wide)
     if types.is_list(column) or types.is_large_list(column):
-        inner = _from_arrow(column.value_type)
+        inner = _from_arrow(column.value_type, wide=wide)
         return Unfit(str(column)) if isinstance(inner, Unfit) else Type("list", nullable=True, inner=inner)
     if types.is_struct(column):
-        fields = {each.name: _from_arrow(each.type) for each in column}
+        fields = {each.name: _from_arrow(each.type, wide=wide) for each in column}
         kinds = {name: kind for name, kind in fields.items() if isinstance(kind, Type) and is_field_name(name)}
         if not kinds or len(kinds) < column.num_fields:
             return Unfit(str(column), fields)
@@ -257,6 +277,8 @@ def _from_arrow(column: Any) -> Type | Unfit:
     if types.is_decimal(column):
         if not 0 <= column.scale <= column.precision <= MAX_PRECISION:
             return Unfit(f"decimal({column.precision}, {column.scale})")
+        if not wide and types.is_decimal256(column):
+            return Unfit(str(column))
         return Type("decimal", nullable=True, precision=column.precision, scale=column.scale)
     if types.is_timestamp(column) or types.is_duration(column):
         unit = "ms" if column.unit == "s" else column.unit

@@ -1,5 +1,6 @@
 """Tables in files: which files, of which kind, and whether they are whole.
 
+* arrow_footer: types in Arrow IPC files that polars doesn't read
 * column_types: types of text as its values look
 * compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines

@@ -11,8 +11,11 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from ddcli.errors import first_line
+from ddcli.expressions.types import MAX_PRECISION
 from ddcli.store.parquet import footers
+from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.csv_records import Damage
+from ddcli.store.tables.wider_types import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +84,8 @@ class Parquet:
         return pl.scan_parquet(list(paths), glob=False, hive_partitioning=False)  # a name with * is a name
 
     def footer(self, path: Path) -> Footer:
-        return dict(self.scan([path]).collect_schema())
+        found = dict(self.scan([path]).collect_schema())
+        return {name: footers.Unfit(name_of(dtype)) if _is_beyond(dtype) else dtype for name, dtype in found.items()}
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
         return {}
@@ -112,5 +116,20 @@ class Ipc(Parquet):
 
     name = footers.IPC
 
+    def footer(self, path: Path) -> Footer:
+        odd = odd_columns(path)
+        if not odd:
+            return super().footer(path)
+        stated = footers.stated(path)  # refuses a file of which polars reads nothing
+        return super().footer(path) | {name: stated[name] for name in odd}
+
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         return pl.scan_ipc(list(paths), glob=False, hive_partitioning=False)
+
+
+def _is_beyond(dtype: pl.DataType) -> bool:
+    """Return whether a type is, or holds, a decimal of more digits than polars computes with."""
+    if isinstance(dtype, pl.Decimal):
+        return dtype.precision > MAX_PRECISION
+    inner = [field.dtype for field in dtype.fields] if isinstance(dtype, pl.Struct) else [getattr(dtype, "inner", None)]
+    return any(_is_beyond(each) for each in inner if each is not None)
