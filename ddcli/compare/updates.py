@@ -58,7 +58,7 @@ def _decimal(values: pl.Series) -> pl.Series:
         raise UsageError(problem, hint=OTHERWISE) from None
 
 
-def _holds_wide(kind: pl.DataType) -> bool:
+def _holds_wide(kind: object) -> bool:
     """Return whether a type is, or holds, an integer of 128 bits."""
     inner = [field.dtype for field in kind.fields] if isinstance(kind, pl.Struct) else [getattr(kind, "inner", None)]
     return kind in WIDE or any(_holds_wide(each) for each in inner if each is not None)

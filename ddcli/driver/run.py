@@ -17,7 +17,7 @@ from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, looked
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.workers import Allowed
-from ddcli.errors import EngineError
+from ddcli.errors import DdError, EngineError
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.idle import is_idle, nothing_new
@@ -152,19 +152,21 @@ def run(
 
         wanted = imports(request)
         request = mirrored(request, opened)
-        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
-            try:
-                request = replace(request, shared=shared, progress=progress)
-                request = _beginning_anew(request, opened.manifest)
-                with errors_at_tables(request), followed(request, opened) as tables:
-                    summary = execute(request, opened.manifest, opened)
-            finally:
-                progress.end()
-        summary = _compacted(request, opened, summary)
-        if opened.manifest:
-            archive(request.spec, request.base, opened.manifest, opened.files)
-        if opened.manifest and wanted:
-            advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
+        with _recorded(opened, request, began, started) as committed:
+            with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
+                try:
+                    request = replace(request, shared=shared, progress=progress)
+                    request = _beginning_anew(request, opened.manifest)
+                    with errors_at_tables(request), followed(request, opened) as tables:
+                        summary = execute(request, opened.manifest, opened)
+                        committed.append(summary)
+                finally:
+                    progress.end()
+            summary = _compacted(request, opened, summary)
+            if opened.manifest:
+                archive(request.spec, request.base, opened.manifest, opened.files)
+            if opened.manifest and wanted:
+                advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
         if summary.changed or standby is None:
             _say_notes(left, say)
         summary = replace(summary, seconds=clock.perf_counter() - started, tables=tables)
@@ -267,6 +269,19 @@ def _compacted(request: Request, state: State, summary: RunSummary) -> RunSummar
 
         return replace(summary, claims=keep_logs(request, state))
     return summary
+
+
+@contextmanager
+def _recorded(state: State, request: Request, began: datetime, started: float) -> Iterator[list[RunSummary]]:
+    """Keep a record of a run that has committed, and then fails: at a table that an output is, for example. The run adds its summary once it has committed."""
+    committed: list[RunSummary] = []
+    try:
+        yield committed
+    except DdError:
+        for summary in committed:
+            if summary.changed:
+                _record(state, replace(summary, seconds=clock.perf_counter() - started), began, request)
+        raise
 
 
 def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:

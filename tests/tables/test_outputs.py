@@ -13,6 +13,8 @@ from pyiceberg.catalog import load_catalog
 
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.log import lineage
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.runs import read_runs
 from ddcli.store.targets.delta import DeltaTarget
 from ddcli.store.targets.iceberg import IcebergTarget
 from tests.draws import chance, many, some
@@ -64,6 +66,12 @@ def test_death_at_any_operation(follower):
         check_the_next_run(follower)
 
 
+def check_the_record(follower):
+    """The newest record of runs, which `dd explain` shows, is that of the newest commit."""
+    state = follower.folder / ".dd/shop"
+    assert read_runs(state)[-1].number == read_newest(state).number
+
+
 def test_a_full_disk_of_a_table(follower):
     """The message says what is committed, and the next run makes up for it."""
     draw, saved = second_run(follower, "full")
@@ -76,6 +84,7 @@ def test_a_full_disk_of_a_table(follower):
         with pytest.raises(EngineError, match="No space left") as failed:
             follower.run(Faulty(at, OSError(ENOSPC, "No space left on device")))
         assert failed.value.hint.startswith("the run is committed, and the table stays as it was")
+        check_the_record(follower)
         check_the_next_run(follower)
 
 
@@ -307,6 +316,7 @@ def test_a_negative_multiplicity_is_reported_until_it_is_gone(follower):
         ):
             follower.run()
         assert follower.read() == before
+        check_the_record(follower)
     log = follower.folder / "in/901.parquet"
     pl.DataFrame([("z", 1, 901, 3)], ["city", "amount", "time", "diff"], orient="row").write_parquet(log)
     follower.run()

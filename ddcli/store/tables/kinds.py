@@ -127,7 +127,7 @@ class Ipc(Parquet):
         return pl.scan_ipc(list(paths), glob=False, hive_partitioning=False)
 
 
-def _is_beyond(dtype: pl.DataType) -> bool:
+def _is_beyond(dtype: object) -> bool:
     """Return whether a type is, or holds, a decimal of more digits than polars computes with."""
     if isinstance(dtype, pl.Decimal):
         return dtype.precision > MAX_PRECISION
