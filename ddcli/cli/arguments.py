@@ -73,6 +73,27 @@ class NameIn(click.types.StringParamType):
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
+class OutputOfSeveral(click.types.StringParamType):
+    """A name of an output in the pipeline files of the command, or in those of its directories; with `+` before or behind it others are meant, too."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that the files have; none of files that can't be read."""
+        from click.shell_completion import CompletionItem
+
+        from ddcli.commands.pipelines import find_pipelines
+        from ddcli.errors import DdError
+
+        try:
+            pipelines, _ = find_pipelines(map(Path, ctx.params.get("pipelines") or ctx.args))
+        except (DdError, OSError):
+            return []
+        sign = "+" * incomplete.startswith("+")
+        names = {sign + name for pipeline in pipelines for name in pipeline.outputs}
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
 class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """Bytes of memory, of which `least` are needed before a row is read: `2GiB` or `500MB`."""
 
@@ -209,4 +230,5 @@ CONF = click.option(
 )
 PIPELINE = PipelineFile()
 OUTPUT = NameIn("outputs")
+OUTPUTS = OutputOfSeveral()
 COLLECTION = NameIn("inputs", "collections", "outputs")

@@ -16,6 +16,7 @@ from ddcli.cli.arguments import (
     NO_CODE,
     NOW,
     OUTPUT,
+    OUTPUTS,
     PIPELINE,
     QUIET,
     REMOTE,
@@ -44,7 +45,7 @@ LEAST_MEMORY = 256 << 20
 @click.option(
     "--select",
     metavar="NAME",
-    type=OUTPUT,
+    type=OUTPUTS,
     multiple=True,
     help="Of several pipelines, run the one that writes the output NAME; with +NAME also all that it reads from, with NAME+ all "
     "that read from it; repeatable.",

@@ -114,6 +114,22 @@ def test_commands_options_and_pipeline_files_are_completed(orders):
     assert completions("dd", "check", "m") == [("plain", "möhren.yaml")]
 
 
+def test_outputs_of_several_pipelines_are_completed(shop):
+    """Those of all files that are named so far and of directories, also behind `+`; of files that can't be read none."""
+    for name, output in (("a.yaml", "apples"), ("b.yaml", "amounts"), ("below/c.yaml", "ages")):
+        shop.write(name, f"inputs: {{i: in/}}\noutputs: {{{output}: {{path: out/{output}, from: i}}}}\n")
+    shop.write("broken.yaml", "inputs: {")
+    files = ("a.yaml", "b.yaml", "below")
+    names = ["ages", "amounts", "apples"]
+    for sign in ("", "+"):
+        wanted = [("plain", sign + name) for name in names]
+        assert completions("dd", "run", *files, "--select", sign) == wanted
+        assert completions("dd", "run", *files, "--select", f"{sign}am") == wanted[1:2]
+        assert completions("dd", "run", "a.yaml", "broken.yaml", "--select", sign) == wanted[2:]
+        assert completions("dd", "run", "a.yaml", "nowhere.yaml", "--select", sign) == []
+        assert completions("dd", "run", *files, "--select", "ages", "--select", f"{sign}z") == []
+
+
 def test_a_command_that_is_not_there_is_no_reason_to_complain(shop):
     assert ("plain", "run") in completions("dd", "nope", "")
 

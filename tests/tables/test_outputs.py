@@ -67,7 +67,7 @@ def test_death_at_any_operation(follower):
 
 
 def check_the_record(follower):
-    """The newest record of runs, which `dd explain` shows, is that of the newest commit."""
+    """Look whether the newest record of runs, which `dd explain` shows, is that of the newest commit."""
     state = follower.folder / ".dd/shop"
     assert read_runs(state)[-1].number == read_newest(state).number
 
