@@ -122,7 +122,7 @@ class SingleRun:
             workers=workers,
             counted=True,
             streams=streams,
-            combines=not spread and cut.room is not None,
+            combines=spread or cut.room is not None,
             progress=self.request.progress,
         )
         kinds = tuple(self.time.values())

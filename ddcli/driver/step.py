@@ -268,6 +268,7 @@ class Stepping:
                 only=traces.only,
                 outputs=outputs,
                 reopen=publishing.reopen,
+                combines=self.assembled.scope.combines,
                 quarantines=request.spec.errors is not None,
                 cache_dir=cache_dir(),
             )

@@ -93,6 +93,8 @@ class Job:
     """The outputs that the run writes."""
     reopen: Frontier | None
     """The frontier from which times are open, to which a changed pipeline's past is moved. None: all are open, or there is no such past."""
+    combines: bool
+    """Whether counts and sums of a part's few groups are added up before they are exchanged."""
     quarantines: bool
     """Whether records on which an expression fails go to the quarantine, instead of ending the run."""
     cache_dir: Path
@@ -243,7 +245,7 @@ class _Doing:
         job = self.job
         return assemble(
             job.graph,
-            Scope(len(job.time), workers=Workers(job.cut.passes, threads), counted=True),
+            Scope(len(job.time), workers=Workers(job.cut.passes, threads), counted=True, combines=job.combines),
             self.traces,
             self.pools,
             self._show,

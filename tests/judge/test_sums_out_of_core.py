@@ -1,4 +1,4 @@
-"""Counts and sums of groups out of core, where each slice's are added up before these are brought to their shards, against plain Python."""
+"""Counts and sums of groups out of core and as tasks, where each slice's are added up before these are brought to their shards, against plain Python."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from tests.draws import many
 from tests.harness import contents, write_log
+from tests.spark.support import Here, started
 
 PIPELINE = """\
 dd: 1
@@ -32,8 +33,9 @@ KEYS = {"text": pl.String, "number": pl.Int32}
 LOG = {**KEYS, "v": pl.Int64, "d": pl.Decimal(12, 2), "time": pl.Int64, "diff": pl.Int64}
 
 
+@pytest.mark.parametrize("engine", ["local", "spark"])
 @pytest.mark.parametrize("seed", range(many(24)))
-def test_sums_are_those_of_all_rows(tmp_path, monkeypatch, seed):
+def test_sums_are_those_of_all_rows(tmp_path, monkeypatch, seed, engine):
     draw = random.Random(seed)
     by = draw.sample([*KEYS], draw.randint(1, 2))
     shards, rows, added = draw.choice([1, 2, 3]), Counter(), []
@@ -63,7 +65,8 @@ def test_sums_are_those_of_all_rows(tmp_path, monkeypatch, seed):
         )
         rows.update(new)
         rows.subtract(gone)
-        run(tmp_path / "a.yaml")
+        with started(Here(seed)):
+            run(tmp_path / "a.yaml", engine=engine)
         assert contents(tmp_path / "out") == sums(rows, [[*KEYS].index(each) for each in by])
     assert any(added) or reduce.FEWER
 
