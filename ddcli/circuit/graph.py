@@ -39,7 +39,6 @@ from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import loops, physical
 from ddcli.plan.loops import entering, level
 from ddcli.plan.node import below, digest
-from ddcli.plan.node_kinds import kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -263,7 +262,7 @@ class _Assembly:
             wraps=wraps,
             arranges=isinstance(node, physical.Arrangement),
         )
-        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node), takes=not summed)
+        self.scope.call(handle, node.fingerprint, node.kind, keeps_signs=_keeps_signs(node), takes=not summed)
         if self.operators.times > 1 and isinstance(node, joins):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
@@ -281,13 +280,13 @@ class _Assembly:
             layout = Layout(node.schema)
             shards = [SummedTimes() for _ in range(self.scope.workers.count)]
             times = self.scope.add(shards, read, width=layout.width, layout=layout)
-            self.scope.call(times, node.fingerprint, kind(node), emits=False)
+            self.scope.call(times, node.fingerprint, node.kind, emits=False)
             return [times]
         assert isinstance(node, physical.Accumulate)
         combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
         layout = Layout(node.inputs[0].schema)
         rows = self.scope.add(combines, read, width=layout.width, layout=layout)
-        self.scope.call(rows, node.fingerprint, kind(node), emits=False)
+        self.scope.call(rows, node.fingerprint, node.kind, emits=False)
         digits = {f"\0digit{at}": INT64 for at in range(combines[0].reduce.digits)}
         added = Layout({name: node.schema[name] for name in node.by} | digits)
         sums = self.scope.add([CombinedSums(each) for each in combines], read, width=added.width, layout=added)
@@ -418,7 +417,7 @@ class _Assembly:
         out = [Layout(node.bodies[which].schema) for which in left]
         place = Handle(len(around.places))
         ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
-        self.called(node, place, kind(node))
+        self.called(node, place, node.kind)
         for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port
 

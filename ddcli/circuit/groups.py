@@ -22,7 +22,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     Gathered,
     LaneRun,
     Number,
-    TopK,
+    TopRows,
     maximum,
     minimum,
 )
@@ -177,7 +177,7 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
     hashed = Layout({name: kind for name, kind in values.schema.items() if kind.kind in POOLED})
     if ranked:
         lanes = tuple(values.take(hashed.names)) if pool.secret != PUBLIC else ()
-        return TopK(
+        return TopRows(
             node.k, tuple(values.take(ranked)), take, hashed=lanes, ranks=lambda rows: ranks(rows, hashed, pool)
         )
 

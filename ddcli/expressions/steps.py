@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.tree import Column
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class FilterStep:
     """Keep the rows where the condition is true (not null)."""
 
+    kind: ClassVar[str] = "filter"
     condition: Expression
 
 
@@ -32,11 +34,17 @@ class MapStep:
 
     columns: tuple[tuple[str, Expression], ...]
 
+    @property
+    def kind(self) -> str:
+        """The word for it: "project" where it computes nothing."""
+        return "project" if all(isinstance(expression, Column) for _, expression in self.columns) else "map"
+
 
 @dataclass(frozen=True)
 class UnnestStep:
     """Add (or replace) a column, one row for each element of a table function's value. No element, no row."""
 
+    kind: ClassVar[str] = "flat_map"
     name: str
     call: TableCall
 
@@ -45,6 +53,7 @@ class UnnestStep:
 class ExplodeStep:
     """Multiply the diff by an integer. The columns stay."""
 
+    kind: ClassVar[str] = "explode"
     weight: Expression
 
 
@@ -56,6 +65,7 @@ class PythonStep:
     must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats batches as it needs.
     """
 
+    kind: ClassVar[str] = "flat_map"
     function: str
     batch: bool
     output: tuple[tuple[str, Type], ...]

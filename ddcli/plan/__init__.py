@@ -9,7 +9,6 @@
 * delta: joins of a collection with itself that keep no intermediate results
 * descriptions: names and short descriptions of physical nodes
 * node: nodes, and graphs of them
-* node_kinds: the word for what a physical node does
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
 * estimates: how many rows operators are expected to put out

@@ -12,7 +12,7 @@ different loops share no node that depends on a round.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.plan.node import LoopName, Node, below, digest, inherited
 
@@ -39,6 +39,7 @@ class OfLoop(Node):
 class LoopVariable(OfLoop):
     """The loop's `index`-th variable at the current round. A leaf: its definition is an input of the `Iterate`."""
 
+    kind: ClassVar[str] = "variable"
     index: int
 
 
@@ -60,6 +61,7 @@ class Iterate(OfLoop):
     repetitions without settling it is an error. Names and guard change no collection, so they are no part of `says`.
     """
 
+    kind: ClassVar[str] = "loop"
     variables: int
     names: tuple[Text, ...]
     bound: int | None
@@ -87,6 +89,7 @@ class Iterate(OfLoop):
 class Leave(Node):
     """The `which`-th of the bodies of the input, an `Iterate`, after its last round."""
 
+    kind: ClassVar[str] = "leave"
     which: int
 
 

@@ -122,6 +122,11 @@ class Node:
         return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
 
     @property
+    def kind(self) -> str:
+        """The word for what a physical node does: a run names its operators so, plans and pictures, too."""
+        raise NotImplementedError
+
+    @property
     def says(self) -> tuple[Any, ...]:
         """Return the fields that distinguish the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
         kind: Any = type(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class Scan(Node):
     """The columns of an input that anything reads."""
 
+    kind: ClassVar[str] = "input"
     name: str
     nt: int
     meaning: str = ""
@@ -45,6 +46,7 @@ class UpsertTable(Node):
     where the key has nothing; the input has `SEQUENCE` behind these columns.
     """
 
+    kind: ClassVar[str] = "upserts"
     key: tuple[str, ...]
     name: str
     lasting: bool = False
@@ -57,6 +59,7 @@ class UpsertTable(Node):
 class SnapshotTable(Node):
     """The current table, the columns of its key first; without a key the records are whole."""
 
+    kind: ClassVar[str] = "snapshots"
     key: tuple[str, ...]
     name: str
 
@@ -64,6 +67,7 @@ class SnapshotTable(Node):
 class WatchedRecords(Node):
     """An input whose records are watched for negative multiplicities."""
 
+    kind: ClassVar[str] = "watch"
     name: str
 
 
@@ -75,6 +79,12 @@ class Linear(Node):
     @property
     def says(self) -> tuple[Any, ...]:
         return (stage.FusedSteps(self.inputs[0].schema, self.steps).text(),)
+
+    @property
+    def kind(self) -> str:
+        """The words for its steps; "project" only where there is no other."""
+        words = [step.kind for step in self.steps]
+        return " + ".join(dict.fromkeys(word for word in words if word != "project")) or "project"
 
 
 class Pick(Linear):
@@ -100,24 +110,35 @@ class SignedSum(Node):
 
     signs: tuple[int, ...]
 
+    @property
+    def kind(self) -> str:
+        """The word for it by its signs."""
+        return "negate" if self.signs == (-1,) else "subtract" if -1 in self.signs else "concat"
+
 
 class StandingRecord(Node):
     """The input's record from the first time on at which it is there, for good."""
+
+    kind: ClassVar[str] = "once"
 
 
 class Consolidated(Node):
     """At most one update for a record and time."""
 
+    kind: ClassVar[str] = "consolidate"
+
 
 class Show(Node):
     """Updates shown to a person on their way."""
 
+    kind: ClassVar[str] = "inspect"
     label: str
 
 
 class Arrangement(Node):
     """The input indexed by `key`. Its schema is the key columns, then the values. Kept as state under its fingerprint."""
 
+    kind: ClassVar[str] = "arrange"
     key: tuple[str, ...]
 
     @property
@@ -150,6 +171,7 @@ class KeptArrangement(Arrangement):
 class StateContents(Scan):
     """A collection that a state holds as it is, instead of the node `identity` that computes it."""
 
+    kind: ClassVar[str] = "contents"
     identity: str = ""
 
     @cached_property
@@ -161,12 +183,14 @@ class StateContents(Scan):
 class Filtered(Arrangement):
     """The input, an arrangement, less the rows for which some condition is not true. It is asked as they are read: no state."""
 
+    kind: ClassVar[str] = "filter on read"
     conditions: tuple[Expression, ...]
 
 
 class EquiJoin(Node):
     """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
+    kind: ClassVar[str] = "join"
     columns: tuple[tuple[str, str, str], ...]
 
 
@@ -191,16 +215,20 @@ class RowLookup(Node):
 class HalfJoin(RowLookup):
     """The updates with the rows that they find; `columns` is as of an `EquiJoin`, the updates at the left."""
 
+    kind: ClassVar[str] = "half join"
     columns: tuple[tuple[str, str, str], ...]
 
 
 class RowCount(RowLookup):
     """The updates that find rows: those columns first by which they are looked up, and a last one with the number of rows."""
 
+    kind: ClassVar[str] = "count matches"
+
 
 class FewerRows(Node):
     """The updates, of two consecutive `RowCount`s, for which the second finds `fewer` rows than the first, or the others; without both counts."""
 
+    kind: ClassVar[str] = "choose"
     fewer: bool
 
 
@@ -211,6 +239,8 @@ ROWS = "$rows"
 class DeltaJoin(Node):
     """The join of several collections, of which nothing is kept: its inputs are what the updates of each give (see `plan.delta`)."""
 
+    kind: ClassVar[str] = "delta join"
+
 
 class AsofGroup(Node):
     """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
@@ -219,6 +249,7 @@ class AsofGroup(Node):
     a left one is its nearest; then the left's columns, and `rights` of the right. `condition` is what people read of it.
     """
 
+    kind: ClassVar[str] = "asof_join"
     lanes: int
     rights: tuple[str, ...]
     inner: bool
@@ -238,6 +269,7 @@ class Accumulate(Node):
     The input is `by` then one column for each call's argument; the schema is what `accumulators` names. State.
     """
 
+    kind: ClassVar[str] = "reduce"
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
 
@@ -245,6 +277,7 @@ class Accumulate(Node):
 class Group(Node):
     """A reduction that reads the rows of its groups: `Arrangement` input, one value a call, kept beside it. State."""
 
+    kind: ClassVar[str] = "reduce"
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
 
@@ -252,6 +285,7 @@ class Group(Node):
 class PythonGroup(Node):
     """A reduction by a Python function over an `Arrangement` input. State."""
 
+    kind: ClassVar[str] = "reduce"
     by: tuple[str, ...]
     values: tuple[str, ...]
     function: str
@@ -262,10 +296,16 @@ class Multiplicity(Node):
 
     function: Expression | None
 
+    @property
+    def kind(self) -> str:
+        """The word for it by its function."""
+        return "threshold" if self.function else "distinct"
+
 
 class Top(Node):
     """The first `k` rows of each group of an `Arrangement` input, in the order of `order_by`. State."""
 
+    kind: ClassVar[str] = "top_k"
     k: int
     order_by: tuple[tuple[str, bool], ...]
 
@@ -273,6 +313,7 @@ class Top(Node):
 class WindowedGroup(Node):
     """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
 
+    kind: ClassVar[str] = "window"
     order_by: tuple[tuple[str, bool], ...]
     calls: tuple[WindowCall, ...]
 
@@ -308,11 +349,14 @@ class OrderLanes(Node):
     Inverting reverses the order of integers, so that a descending order is an ascending one of lanes.
     """
 
+    kind: ClassVar[str] = "order"
     lanes: tuple[tuple[str, str, bool], ...]
 
 
 class EnterAt(OfLoop):
     """Each record of the input from the loop's round on that its last column, "$round", says; without that column."""
+
+    kind: ClassVar[str] = "enter"
 
 
 class Shift(Node):
@@ -321,6 +365,7 @@ class Shift(Node):
     `lower` and `upper` say which of the two exist. Its updates may lie at future times, so a `Delay` reads it.
     """
 
+    kind: ClassVar[str] = "temporal_filter"
     lower: bool
     upper: bool
 
@@ -328,6 +373,7 @@ class Shift(Node):
 class PythonShift(Node):
     """The updates that a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
 
+    kind: ClassVar[str] = "join_function"
     function: str
     batch: bool
 
@@ -338,6 +384,8 @@ WAITING = "-waiting"
 
 class Delay(Node):
     """The input, whose updates at times that are not reached yet are kept until then. State."""
+
+    kind: ClassVar[str] = "delay"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import frozen
-from ddcli.plan.node_kinds import kind
 from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
 
@@ -58,7 +57,7 @@ def places_of(bound: BoundPipeline, graph: Graph, lowered: Mapping[str, Node]) -
         while left:
             each = left.pop()
             if place and each.fingerprint not in found:
-                found[each.fingerprint] = OperatorPlace(*place, kind(each))
+                found[each.fingerprint] = OperatorPlace(*place, each.kind)
                 left += each.inputs
     return found
 

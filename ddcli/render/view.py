@@ -16,7 +16,6 @@ from ddcli.plan.changes import keeps_state
 from ddcli.plan.descriptions import columns, says
 from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.logical import EXPORT
-from ddcli.plan.node_kinds import kind
 from ddcli.plan.physical import WAITING
 from ddcli.plan.work import work
 
@@ -183,7 +182,7 @@ def view_of(
     operators = [
         OperatorView(
             id=node.fingerprint,
-            kind=kind(node),
+            kind=node.kind,
             names=tuple(called.get(node.fingerprint, ())),
             says=(*says(node), *exported[node.fingerprint], *_bound(node)),
             work=work(node),

@@ -17,7 +17,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     FloatMean,
     FloatSum,
     Gather,
-    TopK,
+    TopRows,
 )
 from tests.reference.model import accumulate
 
@@ -157,7 +157,7 @@ def want(reduction, group):
         return {sum(lanes, ()): 1}
     if not group:
         return {}
-    if isinstance(reduction.aggregates[0], TopK):
+    if isinstance(reduction.aggregates[0], TopRows):
         aggregate, out = reduction.aggregates[0], Counter()
         room = aggregate.k
         for value in in_order(aggregate, group):

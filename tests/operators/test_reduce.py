@@ -22,7 +22,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     FloatSum,
     Gather,
     LaneRun,
-    TopK,
+    TopRows,
     maximum,
     minimum,
 )
@@ -65,11 +65,13 @@ AGGREGATES = {
     "first": [First((0,), (1, 2))],
     "last": [First((1, 2), (0,), skip=Y, nothing=(NULL,), last=True)],
     "required min": [First((0,), (0,))],
-    "top": [TopK(2, (0,), (0, 1, 2))],
-    "top, last, of the second": [TopK(3, (1, 2), (0,), last=True)],
-    "top, ties by ranks": [TopK(2, (0,), (0, 1, 2), hashed=(2,), ranks=lambda lanes: ~lanes)],
-    "top, last, ties by equal ranks": [TopK(2, (1,), (0, 2), last=True, hashed=(0, 2), ranks=lambda lanes: lanes & 1)],
-    "top, ties of all": [TopK(3, (), (0, 1, 2), hashed=(0,), ranks=lambda lanes: ~lanes)],
+    "top": [TopRows(2, (0,), (0, 1, 2))],
+    "top, last, of the second": [TopRows(3, (1, 2), (0,), last=True)],
+    "top, ties by ranks": [TopRows(2, (0,), (0, 1, 2), hashed=(2,), ranks=lambda lanes: ~lanes)],
+    "top, last, ties by equal ranks": [
+        TopRows(2, (1,), (0, 2), last=True, hashed=(0, 2), ranks=lambda lanes: lanes & 1)
+    ],
+    "top, ties of all": [TopRows(3, (), (0, 1, 2), hashed=(0,), ranks=lambda lanes: ~lanes)],
     "distinct": [CountDistinct(X), CountDistinct(Y)],
     "float": [FloatSum(X), Count(X), FloatMean(X)],
     "gather": [Gather(1, twos)],

@@ -23,7 +23,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     FloatMean,
     FloatSum,
     LaneRun,
-    TopK,
+    TopRows,
     minimum,
 )
 from ddcli.engine.operators.reduce_replay import SumOverflow
@@ -102,7 +102,7 @@ def test_float_sums_take_large_diffs(value, diff):
 def test_accumulated_multiplicity_overflow():
     """A record counted more often than 64 bits hold is an error wherever the count matters."""
     more = [((1, 5), (0,), 2**62), ((1, 5), (1,), 2**62)]
-    for aggregate in (TopK(2**62 + 1, (0,), (0,)), CountDistinct(LaneRun(0)), FloatSum(LaneRun(0))):
+    for aggregate in (TopRows(2**62 + 1, (0,), (0,)), CountDistinct(LaneRun(0)), FloatSum(LaneRun(0))):
         with pytest.raises(DiffOverflow):
             run(Reduce(1, 1, 1, [aggregate]), [more])
     less = [((1, 5), (0,), -(2**63)), ((1, 5), (1,), -1)]

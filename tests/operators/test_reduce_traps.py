@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine.operators.reduce import Reduce
-from ddcli.engine.operators.reduce_aggregates import Count, CountDistinct, ExactSum, LaneRun, TopK, maximum, minimum
+from ddcli.engine.operators.reduce_aggregates import Count, CountDistinct, ExactSum, LaneRun, TopRows, maximum, minimum
 from tests.operators.support import FakeTrace, matrix, run, updates_of
 
 
@@ -123,7 +123,9 @@ def test_many_changes_of_one_group():
     assert updates.tolist() == sorted(comes + goes)
 
 
-@pytest.mark.parametrize("aggregate", [minimum(LaneRun(0)), maximum(LaneRun(0, null="in_band")), TopK(3, (0,), (0,))])
+@pytest.mark.parametrize(
+    "aggregate", [minimum(LaneRun(0)), maximum(LaneRun(0, null="in_band")), TopRows(3, (0,), (0,))]
+)
 def test_a_change_in_a_large_group_reads_little_of_it(aggregate):
     """300 000 rows in a group: replacing its first costs microseconds, where reading all of it would cost milliseconds."""
     n = 300_000

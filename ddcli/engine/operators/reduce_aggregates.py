@@ -157,7 +157,7 @@ def maximum(column: LaneRun) -> First:
 
 
 @frozen
-class TopK:
+class TopRows:
     """The first `k` records by their `order` lanes, counting multiplicities; ties by their other lanes.
 
     `last` takes them from the end. Lanes that are `hashed`
@@ -207,7 +207,7 @@ class Gather:
         return not self.single
 
 
-Ordered = First | TopK
+Ordered = First | TopRows
 """Aggregates that are the first records of a group in an order."""
 Aggregate = Count | ExactSum | FloatSum | FloatMean | CountDistinct | Ordered | Gather
 """One that returns `several` rows a group is the only one of its reduction."""

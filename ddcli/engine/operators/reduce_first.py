@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.kernels import ordered_values
-from ddcli.engine.operators.reduce_aggregates import NullTest, TopK, null_test
+from ddcli.engine.operators.reduce_aggregates import NullTest, TopRows, null_test
 from ddcli.engine.operators.reduce_difference import Single
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.operators.reduce_replay import Replay, checked
@@ -89,7 +89,7 @@ def top_rows(search: Search, sources: Sources) -> tuple[Lanes, NDArray[np.bool_]
 
 def break_ties(aggregate: Ordered, rows: Replay) -> Lanes:
     """Return the rows [instance | lanes | count] of the first records of groups whose ties are broken by ranks instead of hashes."""
-    assert isinstance(aggregate, TopK)
+    assert isinstance(aggregate, TopRows)
     assert aggregate.ranks is not None, "without ranks every lane decides"
     values = rows.rows[:, 1 : 1 + rows.nv]
     hashed = list(aggregate.hashed)
@@ -98,7 +98,7 @@ def break_ties(aggregate: Ordered, rows: Replay) -> Lanes:
     beside = np.concatenate([rows.rows[:, :1], ranked, values[:, hashed], rows.rows[:, -2:]], axis=1)
     moved = {lane: rows.nv + at for at, lane in enumerate(hashed)}
     take = tuple(moved.get(lane, lane) for lane in aggregate.take)
-    found, _ = top_rows(*ordered_search(TopK(aggregate.k, aggregate.order, take, aggregate.last), rows.of(beside)))
+    found, _ = top_rows(*ordered_search(TopRows(aggregate.k, aggregate.order, take, aggregate.last), rows.of(beside)))
     return found
 
 
