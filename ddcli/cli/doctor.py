@@ -107,7 +107,7 @@ def _look_at_spark(
     options, spec = SparkOptions.of(*where), load_spec(pipeline) if pipeline else None
     place = Path.cwd()
     if spec is not None and pipeline is not None:
-        options, place = spark_of(spec, options), state_of(spec, pipeline.absolute().parent)
+        options, place = options.before(spark_of(spec)), state_of(spec, pipeline.absolute().parent)
     found = []
     for check in checks(options, locate(Path.cwd(), state) if state else place, cache_dir()):
         found.append(check)

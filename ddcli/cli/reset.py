@@ -50,7 +50,7 @@ def command(
     from ddcli.store.state.shared_arrangements import forget
 
     place = None if state is None else locate(Path.cwd(), state)
-    request = read_request(pipeline, place, None, lambda _line: None)
+    request = read_request(pipeline, place)
 
     def find() -> Removal:
         try:

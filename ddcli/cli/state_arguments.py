@@ -42,7 +42,7 @@ def places_of(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path
     if pipeline is not None:
         from ddcli.job.request import read_request
 
-        request = read_request(pipeline, given, None, lambda _line: None)
+        request = read_request(pipeline, given)
         return request.state, request.written
     if given is None:
         raise UsageError("no state is named", hint="name the pipeline file, or the state's directory with --state")

@@ -32,7 +32,7 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
     try:
         if file is None or not file.is_file():
             return {}
-        bound = remembered(read_request(file, directory, None, lambda _line: None), manifest)
+        bound = remembered(read_request(file, directory), manifest)
         plan = bound.plan(manifest.cache["plan"])
     except (DdError, KeyError):  # a file that is gone, broken, or has other inputs by now
         return {}

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.driver.execute import execute
-from ddcli.engine.workers import processors
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.paths import problems_of
 from ddcli.job.request import Request
-from ddcli.job.sizes import default_memory
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
 from ddcli.spec import load_spec, parse_spec
@@ -163,8 +161,6 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
             {name: directory},
             until,
             lambda _line: None,
-            memory=default_memory(),
-            workers=processors(),
             engine="local",
             clock=RunClock(spec.clock == "arrival", time_now(None)),
         )

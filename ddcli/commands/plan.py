@@ -135,7 +135,7 @@ def _because(why: tuple[str, ...]) -> str:
 
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
     """Return the work that a run of the pipeline file at `path` would do; raise the error with which it would refuse. Changes nothing, takes no lock."""
-    request = read_request(path, state, until, lambda _line: None)
+    request = read_request(path, state, until)
     return looked(request, lambda: _looked(request))
 
 

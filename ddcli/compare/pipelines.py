@@ -82,7 +82,7 @@ def compare_pipelines(
     """
     for path in (a, b):
         read_spec(path)  # notes the variables of both, before either is refused for one that it doesn't have
-    requests = [read_request(path, None, None, lambda _line: None, memory=memory, engine="local") for path in (a, b)]
+    requests = [read_request(path) for path in (a, b)]
     left, right = (request.spec for request in requests)
     for request in requests:
         _refuse_imports(request)
@@ -128,7 +128,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
     from ddcli.driver.tables import mirrored
 
     folder.mkdir()
-    request = read_request(path, folder / "state", None, lambda _line: None, memory=memory, engine="local")
+    request = read_request(path, folder / "state")
     spec = request.spec
     inputs = {name: replace(given, quarantine=None) for name, given in spec.inputs.items()}
     errors = replace(spec.errors, path=None) if spec.errors else None
@@ -137,6 +137,8 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         spec=replace(spec, inputs=inputs, errors=errors),
         outputs={name: real(_output(folder, name)) for name in spec.outputs},
         earlier=earlier,
+        memory=memory or request.memory,
+        engine="local",
     )
     with State.open(request.state, request.outputs) as opened:
         execute(mirrored(request, opened), opened.manifest, opened)

@@ -56,8 +56,14 @@ def forget(
     started = clock.perf_counter()
     say = say or (lambda _line: None)
     set_announce(say)
-    plain = read_request(
-        path, state, None, say, refresh=frozenset(), memory=memory, workers=workers, engine="local", runs=True
+    plain = read_request(path, state, say=say, runs=True)
+    plain = replace(
+        plain,
+        apply=True,
+        refresh=frozenset(),
+        memory=memory or plain.memory,
+        workers=workers or plain.workers,
+        engine="local",
     )
     refuse_code(plain.spec, no_code=no_code)
     known = newest_of(plain)

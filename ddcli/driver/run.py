@@ -23,7 +23,7 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.idle import is_idle, nothing_new
 from ddcli.job.inputs import find_inputs
 from ddcli.job.options import SparkOptions
-from ddcli.job.request import imports, newest_of, read_request
+from ddcli.job.request import check_outputs, imports, newest_of, read_request
 from ddcli.screen import near
 from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
@@ -104,24 +104,23 @@ def run(
     set_announce(say)
     if cache_dir is not None:
         set_cache_dir(cache_dir)
-    request = read_request(
-        path,
-        state,
-        until,
-        say,
-        apply=apply,
+    place = SparkOptions.of(master, remote, conf, spark)
+    request = read_request(path, state, until, say, runs=True, now=now)
+    check_outputs(request.spec, rewrite | (refresh or frozenset()))
+    request = replace(
+        request,
+        apply=apply or refresh is not None,
         refresh=refresh,
         rewrite=rewrite,
-        memory=memory,
-        workers=workers,
+        memory=memory or request.memory,
+        workers=workers or request.workers,
         engine="spark" if spark is not None and engine == "auto" else engine,
-        spark=SparkOptions.of(master, remote, conf, spark),
-        runs=True,
-        now=now,
+        spark=place.before(request.spark),
+        ready=ready,
     )
     Allowed.threads = request.workers
     refuse_code(request.spec, no_code=no_code)
-    request = _bounded(replace(request, ready=ready), budget)
+    request = _bounded(request, budget)
     if standby is not None:
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)

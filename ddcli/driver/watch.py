@@ -107,7 +107,7 @@ class Standing:
 
     def _request(self) -> Request:
         """Return the model of the pipeline file."""
-        return read_request(self.pipeline, self.state, None, lambda _line: None, runs=True)
+        return read_request(self.pipeline, self.state, runs=True)
 
     def _again(self, before: Request) -> Request:
         """Return the request by the pipeline file of now; of a broken one, which the round reports, the request before. A file that looks as before is not read."""

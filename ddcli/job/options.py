@@ -37,6 +37,10 @@ class SparkOptions:
             raise UsageError("this is not an address of Spark Connect", place=remote, hint=hint)
         return cls(master or remote, conf or {}, session)
 
+    def before(self, other: SparkOptions) -> SparkOptions:
+        """Return these options, and where they are silent those of another."""
+        return SparkOptions(self.master or other.master, {**other.conf, **self.conf}, self.session or other.session)
+
     @property
     def ready(self) -> bool:
         """Return whether Spark's address is known, and pyspark is installed."""

@@ -59,9 +59,9 @@ class Request:
     """The outputs to compute anew; none: all, with the inputs read again."""
     rewrite: frozenset[str] = frozenset()
     """The outputs to write from the beginning, in place of the files that they have."""
-    memory: int = 0
+    memory: int = field(default_factory=default_memory)
     """Bytes that the process may have resident."""
-    workers: int = 1
+    workers: int = field(default_factory=processors)
     """Threads that shards are stepped in."""
     engine: Engine = "auto"
     """Where to compute; `auto`: on Spark, if its address is known, the stages that exceed this machine's memory."""
@@ -123,21 +123,14 @@ class Request:
 
 def read_request(
     path: Path,
-    state: Path | None,
-    until: str | None,
-    say: Callable[[str], None],
+    state: Path | None = None,
+    until: str | None = None,
+    say: Callable[[str], None] = lambda _line: None,
     *,
-    apply: bool = False,
-    refresh: frozenset[str] | None = None,
-    rewrite: frozenset[str] = frozenset(),
-    memory: int | None = None,
-    workers: int | None = None,
-    engine: Engine = "auto",
-    spark: SparkOptions | None = None,
     runs: bool = False,
     now: str | None = None,
 ) -> Request:
-    """Read the pipeline file and return what is asked for, or refuse the file and the paths in it.
+    """Read the pipeline file and return what it asks for, or refuse the file and the paths in it.
 
     Who `runs` the pipeline is given what an earlier run kept of the file, if there is such: all but the file's tests.
     """
@@ -161,7 +154,6 @@ def read_request(
         from ddcli.job.tables import at_mirrors
 
         spec = at_mirrors(spec, base, real(state))
-    _check_named(spec, rewrite | (refresh or frozenset()))
     return Request(
         spec,
         _digest(text, spec),
@@ -170,13 +162,7 @@ def read_request(
         outputs,
         until,
         say,
-        apply or refresh is not None,
-        refresh,
-        rewrite,
-        memory or default_memory(),
-        workers or processors(),
-        engine,
-        spark_of(spec, spark or SparkOptions()),
+        spark=spark_of(spec),
         kept=kept,
         clock=RunClock(spec.clock == "arrival", time_now(now), now is not None),
         included=tuple(type(path)(file).absolute() for file, _ in spec.fragments),
@@ -203,19 +189,19 @@ def late_directory(request: Request, name: str) -> Path:
     return real(locate(request.base, given.quarantine.value)) if given.quarantine else request.state / "late" / name
 
 
-def spark_of(spec: Spec, given: SparkOptions) -> SparkOptions:
-    """Return Spark's place and settings: those of the call before those of the file."""
+def spark_of(spec: Spec) -> SparkOptions:
+    """Return Spark's place and settings as the file has them."""
     declared = spec.spark
     if declared is None:
-        return given
+        return SparkOptions()
     if declared.master and declared.remote:
         hint = "leave out `master`: a server has its own"
         raise SpecError("Spark is in one place: `master` or `remote`", span=declared.remote.span, hint=hint)
-    conf, place = {name.value: value.value for name, value in declared.conf}, declared.master or declared.remote
-    return replace(given, master=given.master or (place.value if place else None), conf=conf | {**given.conf})
+    place = declared.master or declared.remote
+    return SparkOptions(place.value if place else None, {name.value: value.value for name, value in declared.conf})
 
 
-def _check_named(spec: Spec, names: frozenset[str]) -> None:
+def check_outputs(spec: Spec, names: frozenset[str]) -> None:
     """Refuse names that no output has."""
     for name in sorted(names):
         if name not in spec.outputs:

@@ -80,7 +80,7 @@ def run_tests(path: Path, *, state: Path | None = None, only: str | None = None,
 
     Raises a DdError where the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError where there is no test.
     """
-    request = read_request(path, state, None, lambda _line: None)
+    request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)
     subject = Subject.of(request)
     tests = [test for test in subject.tests if only is None or only.casefold() in test.name.casefold()]

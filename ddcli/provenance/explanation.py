@@ -90,7 +90,7 @@ def explain(
     changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
     many shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
     """
-    request = read_request(path, state, None, lambda _line: None)
+    request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)
 
     def look() -> Answer:

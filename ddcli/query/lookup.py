@@ -58,7 +58,7 @@ class Lookup:
     @classmethod
     def open(cls, pipeline: Path, name: str, *, state: Path | None = None, no_code: bool = False) -> Lookup:
         """Open the state of a pipeline to read the collection, input or output `name`; `no_code` refuses pipelines with Python functions. Raises UsageError, StateError."""
-        request = read_request(pipeline, state, None, lambda _line: None)
+        request = read_request(pipeline, state)
         refuse_code(request.spec, no_code=no_code)
         spec = request.spec
         known = [*spec.outputs, *spec.inputs, *(given for one in spec.collections.values() for given in one.names)]

@@ -71,7 +71,7 @@ def answer(
     As of the last commit of its state; or of `as_of`, an earlier time, or "latest": what a run would find now, as is without a state.
     Raises SpecError at the place of a mistake in the query, UsageError for a table that is not there and a time that is not closed.
     """
-    request = read_request(pipeline, state, None, lambda _line: None)
+    request = read_request(pipeline, state)
     refuse_code(request.spec, no_code=no_code)
     text = query_text(query)
     spec = request.spec

@@ -94,7 +94,7 @@ def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
     """Return the state of what is to be summed up, the directories that are written to, and the names of the outputs."""
     path = locate(base, target)
     if path.suffix in (".yaml", ".yml"):
-        request = read_request(Path(path), None, None, lambda _: None)
+        request = read_request(Path(path))
         manifest = manifest_of(request.state)
         return request.state, request.written, [*same_outputs(request.state, manifest, request.outputs).values()]
     path = real(path)
