@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import SpecError, SpecErrors
-from ddcli.expressions.types import UNITS
 from ddcli.plan.physical import physical_graph
 
 if TYPE_CHECKING:
@@ -141,5 +140,4 @@ def _length(text: Text, kinds: Sequence[Type], key: str = "history") -> int | No
     seconds = count * SECONDS[unit]
     if kind[0] == "date":
         return -(-seconds // SECONDS["day"])
-    assert kind[1] is not None, "a datetime has a unit"
-    return int(seconds * 10 ** (3 * (1 + UNITS.index(kind[1]))))
+    return int(seconds * kinds[0].per_second)

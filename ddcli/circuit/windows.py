@@ -229,7 +229,7 @@ def _units(offset: Literal, kind: Type) -> int:
             return micros // (86400 * 10**6)
         if kind.kind == "time":
             return micros * 1000
-        return {"ms": micros // 1000, "us": micros, "ns": micros * 1000}[kind.unit or "us"]
+        return micros * kind.per_second // 10**6
     if isinstance(value, Decimal):
         return int(value.scaleb(kind.scale))
     return int(value)

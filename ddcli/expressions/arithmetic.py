@@ -22,7 +22,7 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.tree import Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, UNITS, Type
+from ddcli.expressions.types import MAX_PRECISION, Type
 
 Resolved = tuple[list[Expression], Type, str]
 """Converted arguments, the type of the result, and the name of the function to call."""
@@ -149,7 +149,7 @@ def temporal_arithmetic(
     if operator in "+-" and one.kind == "date" and other.kind == "duration":
         return sides, nullable_if_any(one, sides), name
     if operator in "+-" and one.kind == "datetime" and other.kind == "duration":
-        finer = max(one.unit or "us", other.unit or "us", key=UNITS.index)
+        finer = max(one, other, key=lambda each: each.second_digits).unit
         sides = [convert(left, replace(one, unit=finer)), convert(right, replace(other, unit=finer))]
         return sides, nullable_if_any(replace(one, unit=finer), sides), name
     if operator in "*/" and one.kind == "duration" and other.is_integer:

@@ -9,13 +9,13 @@ timestamp. Nothing else converts by itself, with one convenience: a *literal* ta
 from __future__ import annotations
 
 import datetime as dt
-import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING
 
+from ddcli.expressions.nanoseconds import fraction_of
 from ddcli.expressions.tree import Cast, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, Type
+from ddcli.expressions.types import MAX_PRECISION, SECOND_DIGITS, SIGNED, Type
 from ddcli.expressions.years import within
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 INT64, FLOAT64, BOOL, STRING, DATE, TIME = (Type(k) for k in ("int64", "float64", "bool", "string", "date", "time"))
 TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
 MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
-BEYOND_MICROSECONDS = re.compile(r"\.\d{6}\d*[1-9]")
 DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
 
 
@@ -71,7 +70,7 @@ def meet(a: Type, b: Type) -> Type | None:
         found = one if one.kind == "datetime" else other
         return None if found.zone else replace(found, nullable=nullable)
     if one.kind == other.kind and one.kind in ("datetime", "duration") and one.zone == other.zone:
-        finer = max(one, other, key=lambda t: UNITS.index(t.unit or "us"))
+        finer = max(one, other, key=lambda each: each.second_digits)
         return replace(finer, nullable=nullable)
     if one.kind == other.kind == "list" and one.inner and other.inner:
         inner = meet(one.inner, other.inner)
@@ -191,9 +190,9 @@ def convert_literal(literal: Literal, target: Type) -> Literal:
 
 def has_nanoseconds(literal: Literal, type_: Type) -> bool:
     """Return whether a constant text has digits that the type keeps, and that Python, which has microseconds, would cut."""
-    if not isinstance(literal.value, str) or (type_.kind != "time" and type_.unit != "ns"):
+    if not isinstance(literal.value, str) or type_.second_digits < SECOND_DIGITS["ns"]:
         return False
-    return BEYOND_MICROSECONDS.search(literal.value) is not None
+    return fraction_of(literal.value)[6:].strip("0") != ""
 
 
 def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.time:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.checks import Checks
     from ddcli.expressions.tree import Cast
 
-PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 INTEGER = r"^[+-]?[0-9]+$"
 DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infinity|nan)$"
@@ -209,15 +208,15 @@ def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     dtype = target.to_polars()
     if source.kind == "date":
-        most = integer_range("int64")[1] // (86400 * PER_SECOND[target.unit or "us"])
+        most = integer_range("int64")[1] // (86400 * target.per_second)
         days = value.to_physical()
         _fail(low, cast, (days > most) | (days < -most))
-        return (days.cast(pl.Int64) * (86400 * PER_SECOND[target.unit or "us"])).cast(dtype)
+        return (days.cast(pl.Int64) * (86400 * target.per_second)).cast(dtype)
     if target.kind == "date":
-        return (value.to_physical() // (86400 * PER_SECOND[source.unit or "us"])).cast(pl.Int32).cast(pl.Date)
+        return (value.to_physical() // (86400 * source.per_second)).cast(pl.Int32).cast(pl.Date)
     if target.kind == "time":
         return value.dt.time()
-    before, after = PER_SECOND[source.unit or "us"], PER_SECOND[target.unit or "us"]
+    before, after = source.per_second, target.per_second
     number = value.to_physical()
     if after > before:
         factor = after // before

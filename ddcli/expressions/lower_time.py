@@ -10,7 +10,7 @@ import polars as pl
 from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.casts import DIFF_UNITS, MONTHS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
-from ddcli.expressions.lower_cast import PER_SECOND, moment_in
+from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, integer
 from ddcli.expressions.moment_format import iso
 from ddcli.expressions.tree import Call, Literal
@@ -46,9 +46,9 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
         return moved.cast(pl.Int32).cast(pl.Date)
     if one.kind == "date":
         days_between = a.to_physical().cast(pl.Int64) - b.to_physical().cast(pl.Int64)
-        most = integer_range("int64")[1] // (86400 * PER_SECOND["us"])
+        most = integer_range("int64")[1] // (86400 * 10**6)
         low.fail(call, (days_between > most) | (days_between < -most), "interval out of range")
-        return (days_between * (86400 * PER_SECOND["us"])).cast(call.type.to_polars())
+        return (days_between * (86400 * 10**6)).cast(call.type.to_polars())
     right = b if other.is_integer else b.to_physical()
     if call.type.kind == "datetime" and call.type.unit != "ns":
         # The sum of a moment in these years and any interval wraps, if it does, to what is far outside.
@@ -130,7 +130,7 @@ def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, n = args
     kind = call.args[0].type
     near = n.clip(-MOST_DAYS, MOST_DAYS)
-    by = 1 if kind.kind == "date" else 86400 * PER_SECOND[kind.unit or "us"]
+    by = 1 if kind.kind == "date" else 86400 * kind.per_second
     if kind.unit != "ns":
         moved = dated(low, call, moment.to_physical().cast(pl.Int64) + near * by)
     else:
@@ -142,7 +142,7 @@ def _add_days(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _time_bucket(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     width = call.args[0]
     assert isinstance(width, Literal)
-    per = PER_SECOND[call.type.unit or "us"]
+    per = call.type.per_second
     size = width.value // timedelta(microseconds=1) * per // 10**6  # type: ignore[operator]
     origin = 10959 * 86400 * per
     start = (args[1].to_physical() - origin) // size * size + origin
@@ -180,7 +180,7 @@ def _of_second(name: str, per: int) -> Lower:
 
 
 def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].to_physical() / PER_SECOND[call.args[0].type.unit or "us"]
+    return args[0].to_physical() / call.args[0].type.per_second
 
 
 PARTS = (

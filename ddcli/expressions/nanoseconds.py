@@ -7,6 +7,7 @@ and written by all their digits. Arithmetic and `replace` are Python's: what the
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 PER_MICROSECOND = 1000
 MICROSECOND = dt.timedelta(microseconds=1)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+FRACTION = re.compile(r"[.,](\d+)")
+"""The digits of a second behind its point, in a time of day, a timestamp or a length of time."""
 
 
 class Fine:
@@ -147,6 +150,25 @@ def finer(value: Any, nanosecond: int) -> Any:
     found = CLASSES[type(value)].of(value)
     found.nanosecond = nanosecond
     return found
+
+
+def fraction_of(text: str) -> str:
+    """Return the digits of a second behind its point in a text.
+
+    >>> fraction_of("06:30:00.125"), fraction_of("06:30:00,5"), fraction_of("06:30")
+    ('125', '5', '')
+    """
+    found = FRACTION.search(text)
+    return found[1] if found else ""
+
+
+def beyond_microseconds(digits: str) -> int:
+    """Return the nanoseconds of a second's fraction beyond its microseconds, which Python cuts.
+
+    >>> beyond_microseconds("12345678"), beyond_microseconds("5")
+    (780, 0)
+    """
+    return int(digits[6:9].ljust(3, "0"))
 
 
 def counted(value: Any) -> int:

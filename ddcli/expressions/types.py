@@ -20,7 +20,9 @@ UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS = (*SIGNED, *UNSIGNED)
 FLOATS = ("float32", "float64")
 SIMPLE = (*INTEGERS, *FLOATS, "bool", "date", "time", "string", "binary", "null")
-UNITS = ("ms", "us", "ns")
+SECOND_DIGITS = {"ms": 3, "us": 6, "ns": 9}
+"""Digits of a second behind its point, by the units of times."""
+UNITS = (*SECOND_DIGITS,)
 ALIASES = {
     "int": "int64",
     "bigint": "int64",
@@ -107,6 +109,16 @@ class Type:
     def lanes(self) -> int:
         """Return the number of 64-bit lanes that a value takes: two where 64 bits leave no room for its digits or its null."""
         return 2 if self.is_wide or (self.nullable and self.kind in FLAGGED) else 1
+
+    @property
+    def second_digits(self) -> int:
+        """How many digits of a second behind its point a value has."""
+        return SECOND_DIGITS["ns" if self.kind == "time" else self.unit or "us"]
+
+    @property
+    def per_second(self) -> int:
+        """How many of its units a second has."""
+        return int(10**self.second_digits)
 
     @property
     def depth(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from ddcli.expressions.nanoseconds import EPOCH
 from ddcli.expressions.types import from_polars
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, counted from 1970-01-01."""
-PER_DAY = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 RANGE = "dates and timestamps lie in the years 1 to 9999"
 
 
@@ -32,7 +31,7 @@ def limits(type_: Type) -> tuple[int, int]:
     """
     if type_.kind == "date":
         return FIRST_DAY, LAST_DAY
-    per_day = PER_DAY[type_.unit or "us"]
+    per_day = 86_400 * type_.per_second
     # Nanoseconds reach from 1677 to 2262 only.
     return max(FIRST_DAY * per_day, -(2**63)), min((LAST_DAY + 1) * per_day, 2**63) - 1
 
@@ -55,7 +54,7 @@ def counted(length: dt.timedelta, type_: Type) -> int:
     >>> counted(dt.timedelta(seconds=1.5), Type("duration", unit="ns"))
     1500000000
     """
-    return length // dt.timedelta(microseconds=1) * PER_DAY[type_.unit or "us"] // PER_DAY["us"]
+    return length // dt.timedelta(microseconds=1) * type_.per_second // 10**6
 
 
 def outside(physical: pl.Expr, type_: Type) -> pl.Expr:
@@ -83,7 +82,7 @@ def year_of(series: pl.Series) -> int:
     """
     type_, value = _type_of(series), int(series.to_physical().item())
     assert type_ is not None
-    days = value if type_.kind == "date" else value // PER_DAY[type_.unit or "us"]
+    days = value if type_.kind == "date" else value // (86_400 * type_.per_second)
     # The calendar repeats every 400 years.
     cycles, rest = divmod(days - FIRST_DAY, 146_097)
     return 400 * cycles + dt.date.fromordinal(rest + 1).year

@@ -171,11 +171,11 @@ class DatabaseFeed:
         """Give the texts of times that an older version wrote as many digits as those of now have: equal times are equal texts."""
         for name, kind in kinds.items():
             if kind.kind == "datetime":
-                column, digits = delimited(name), {"ms": 3, "us": 6, "ns": 9}[kind.unit or "us"]
+                column = delimited(name)
                 fraction, zone = f"substr({column}, 20)", "''"
                 if kind.zone:
                     fraction, zone = f"substr({column}, 20, length({column}) - 25)", f"substr({column}, -6)"
-                whole = f"substr(coalesce(nullif({fraction}, ''), '.') || '000000000', 1, {digits + 1})"
+                whole = f"substr(coalesce(nullif({fraction}, ''), '.') || '000000000', 1, {kind.second_digits + 1})"
                 text = f"substr({column}, 1, 19) || {whole} || {zone}"
                 connection.execute(f"update {full_name(self._parts)} set {column} = {text}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -12,7 +11,8 @@ from zoneinfo import ZoneInfo
 from ddcli.errors import SpecError
 from ddcli.expressions.casts import FLOAT32_END
 from ddcli.expressions.coerce import fits_decimal, rescaled
-from ddcli.expressions.nanoseconds import finer
+from ddcli.expressions.nanoseconds import FRACTION, beyond_microseconds, finer, fraction_of
+from ddcli.expressions.types import SECOND_DIGITS
 from ddcli.expressions.years import counted, within
 from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Mapping, Node, Scalar, Sequence
@@ -32,10 +32,6 @@ WRITTEN = {
     "string": "a text",
 }
 NUMBERS = ("int", "float")
-FRACTION = re.compile(r"[.,](\d+)")
-"""The digits of a second behind its point, in a time of day, a timestamp or a length of time."""
-DIGITS = {"ms": 3, "us": 6, "ns": 9}
-"""Digits of a second behind its point."""
 INFINITE = ("NaN", "Infinity", "-Infinity")
 """Floats that every command writes as these texts."""
 
@@ -142,7 +138,7 @@ def _read_text(node: Scalar, kind: Type) -> Any:
             clock = dt.time.fromisoformat(text)
             if clock.tzinfo is not None:
                 raise ValueError(text)
-            return finer(clock, _nanoseconds(text, "ns"))
+            return finer(clock, _nanoseconds(text, kind))
         case "datetime":
             return _moment(text, kind)
         case "duration":
@@ -150,19 +146,17 @@ def _read_text(node: Scalar, kind: Type) -> Any:
     raise ValueError(text)
 
 
-def _nanoseconds(text: str, unit: str) -> int:
+def _nanoseconds(text: str, kind: Type) -> int:
     """Return the nanoseconds of a second beyond its microseconds, which Python cuts. Raises ValueError if it has digits that the column lacks."""
-    fraction = FRACTION.search(text)
-    if fraction is None:
-        return 0
-    if fraction[1][DIGITS[unit] :].strip("0"):
+    digits = fraction_of(text)
+    if digits[kind.second_digits :].strip("0"):
         raise ValueError(text)
-    return int(fraction[1][6:9].ljust(3, "0"))
+    return beyond_microseconds(digits)
 
 
 def _moment(text: str, kind: Type) -> Any:
     """Return a timestamp. One with a zone is in UTC unless it has an offset, as `--until` reads it."""
-    more = _nanoseconds(text, kind.unit or "us")
+    more = _nanoseconds(text, kind)
     moment = dt.datetime.fromisoformat(text)
     instant = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
     if not within(instant, kind):
@@ -172,10 +166,10 @@ def _moment(text: str, kind: Type) -> Any:
 
 def _duration(text: str, kind: Type) -> Any:
     """Return a length of time, [days ]hours:minutes:seconds."""
-    more = _nanoseconds(text, kind.unit or "us")
+    more = _nanoseconds(text, kind)
     days, _, clock = text.rpartition(" ")
     hours, minutes, seconds = clock.split(":")
-    cut = float(FRACTION.sub(lambda found: found[0][: 1 + DIGITS["us"]], seconds))
+    cut = float(FRACTION.sub(lambda found: found[0][: 1 + SECOND_DIGITS["us"]], seconds))
     length = dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=cut)
     if not -(2**63) <= counted(length, kind) < 2**63 - more:
         raise ValueError(text)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Cast
-from ddcli.expressions.types import UNITS, Type
 
 if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Type
 
 FORMS = {
     "int64": "an integer, as time is",
@@ -30,7 +30,7 @@ def bound(expression: Expression, text: Text, time: Type) -> Expression:
     if time.kind == "datetime" and given.kind == "date" and not time.zone:
         return Cast(expression, wanted, span=expression.span)
     if time.kind == given.kind == "datetime" and bool(time.zone) == bool(given.zone):
-        finer = UNITS.index(given.unit or "us") > UNITS.index(time.unit or "us")
+        finer = given.second_digits > time.second_digits
         return _rounded_up(expression, wanted, text.span) if finer else Cast(expression, wanted, span=expression.span)
     problem = f"a bound is of the type of the pipeline's time, {time}, not {given}"
     raise SpecError(problem, span=text.span, hint=f"give {FORMS[time.kind]}")

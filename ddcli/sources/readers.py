@@ -17,7 +17,7 @@ from ddcli.store.log.lineage import read_versions
 from ddcli.store.log.newest_tables import Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.time_text import PER_SECOND, format_time
+from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,7 +214,7 @@ def ahead_limits(given: InputSpec, time: Schema, now: int) -> tuple[int | None, 
     return tuple(
         end // (86_400 * SECOND)
         if kind.kind == "date"
-        else end * PER_SECOND[kind.unit or "us"] // SECOND
+        else end * kind.per_second // SECOND
         if kind.kind == "datetime"
         else None
         for kind in time.values()

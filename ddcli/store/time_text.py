@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import BEYOND, box
 from ddcli.errors import UsageError
+from ddcli.expressions.nanoseconds import EPOCH, beyond_microseconds, fraction_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,14 +17,10 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier, Time
     from ddcli.expressions.types import Schema, Type
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 LARGEST = 2**63 - 1
 WORDS = {"now": None, "today": 0, "yesterday": 1}
 """Moments that have a name: the present one, and days ago the beginning of a day of UTC."""
 AGO = re.compile(r"-(\d{1,6})\s*(s|m|h|d|w)")
-FINER = re.compile(r"[.,]\d{6}(\d{1,3})")
-"""The digits of a second behind its microseconds."""
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 EXAMPLES = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}
 
@@ -82,10 +79,9 @@ def _physical(text: str, kind: Type) -> int:
         moment = dt.datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
         microseconds = (moment - EPOCH) // dt.timedelta(microseconds=1)
-        # Python cuts digits beyond microseconds; in them, times differ where they are nanoseconds.
-        finer = FINER.search(text)
-        nanoseconds = microseconds * 1000 + (int(f"{finer[1]:0<3}") if finer else 0)
-        return nanoseconds * PER_SECOND[kind.unit or "us"] // 10**9
+        # Times that are nanoseconds differ in the digits that Python cuts.
+        nanoseconds = microseconds * 1000 + beyond_microseconds(fraction_of(text))
+        return nanoseconds * kind.per_second // 10**9
     return int(text)
 
 
@@ -128,10 +124,9 @@ def _format(value: int, kind: Type) -> str:
         if kind.kind == "date":
             return (EPOCH.date() + dt.timedelta(days=value)).isoformat()
         if kind.kind == "datetime":
-            per_second = PER_SECOND[kind.unit or "us"]
-            seconds, rest = divmod(value, per_second)
+            seconds, rest = divmod(value, kind.per_second)
             text = (EPOCH + dt.timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(" ")
-            return f"{text}.{rest:0{len(str(per_second)) - 1}d}" if rest else text
+            return f"{text}.{rest:0{kind.second_digits}d}" if rest else text
     except OverflowError:
         pass
     return str(value)

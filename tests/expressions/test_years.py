@@ -140,6 +140,9 @@ def test_constants_have_nanoseconds(kind: str) -> None:
     assert values(f"{column} >= '{more}'", {"x": "string"}, x=[text, less, more]) == [False, False, True]
     with pytest.raises(SpecError, match="is no t"):
         values(f"{column} = '{text}x'", {"x": "string"}, x=[text])
+    comma = text.replace(".", ",")  # casts read none, so the constant is refused where it would lose digits
+    with pytest.raises(InputError, match="a value is no"):
+        values(f"{column} = '{comma}'", {"x": "string"}, x=[text])
 
 
 def test_an_offset_of_a_time_of_day_is_refused() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, LEAST, Frontier
-from ddcli.expressions.types import UNITS
+from ddcli.expressions.nanoseconds import EPOCH
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import relative
 from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?\.parquet", re.ASCII)
 """A file's name: from when to when, and a suffix that makes it unique: after how many reopenings it was written, or by which."""
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
@@ -174,10 +173,8 @@ def _coordinate(value: int, kind: Type) -> str:
     if kind.kind == "date" and FIRST_DAY <= value <= LAST_DAY:
         return (EPOCH + timedelta(value)).date().isoformat().replace("-", "")
     if kind.kind == "datetime":
-        assert kind.unit is not None
-        digits = 3 * (1 + UNITS.index(kind.unit))
-        seconds, fraction = divmod(value, 10**digits)
+        seconds, fraction = divmod(value, kind.per_second)
         if FIRST_DAY <= seconds // 86_400 < LAST_DAY:
             moment = (EPOCH + timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
-            return f"{moment}f{fraction:0{digits}}" if fraction else moment
+            return f"{moment}f{fraction:0{kind.second_digits}}" if fraction else moment
     return str(value).replace("-", "m")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 WRITTEN = "written "
 """What is put before a column's name for its text as a cast reads it."""
-FRACTION = {"ms": 3, "us": 6, "ns": 9}
-"""Digits of a second that timestamps of a unit have."""
 
 
 class TextKind:
@@ -49,9 +47,7 @@ class TextKind:
         """Return a column as a cast of its text; where it has to be `exact`, null for digits that the cast would cut."""
         text = WRITTEN + name if name in self._written else name
         value = Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
-        digits = (
-            kind.scale if kind.kind == "decimal" else FRACTION[kind.unit or "us"] if kind.kind == "datetime" else None
-        )
+        digits = kind.scale if kind.kind == "decimal" else kind.second_digits if kind.kind == "datetime" else None
         if not self.exact or digits is None:
             return value
         return pl.when(~pl.col(text).str.contains(rf"\.[0-9]{{{digits}}}[0-9]*[1-9]")).then(value)

@@ -10,6 +10,7 @@ import polars as pl
 
 from ddcli.errors import EngineError
 from ddcli.expressions.tree import delimited
+from ddcli.expressions.types import SECOND_DIGITS
 from ddcli.store.targets.database import Database, committed
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
 
-DIGITS = {"ms": 3, "us": 6, "ns": 9}
-"""Digits of the seconds' fraction, by a timestamp's unit: as many each time, so that equal times are equal texts, in their order."""
 WAIT = 30.0
 """Seconds to wait for another program that writes."""
 
@@ -87,7 +86,8 @@ def _plain(values: pl.Series) -> pl.Series:
     if dtype == pl.Boolean():
         return values.cast(pl.Int64)
     if isinstance(dtype, pl.Datetime):
-        return values.dt.strftime(f"%Y-%m-%d %H:%M:%S%.{DIGITS[dtype.time_unit]}f{'%:z' if dtype.time_zone else ''}")
+        digits = SECOND_DIGITS[dtype.time_unit]  # as many each time: equal times are equal texts, in their order
+        return values.dt.strftime(f"%Y-%m-%d %H:%M:%S%.{digits}f{'%:z' if dtype.time_zone else ''}")
     if dtype == pl.Date():
         return values.dt.strftime("%Y-%m-%d")
     return values.cast(pl.String) if dtype.is_decimal() else values
