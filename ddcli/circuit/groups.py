@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.pool import Pool
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
 
-    Lanes = np.ndarray
     Record = tuple[Any, ...]
 
 MOST_COPIES = 2**30

@@ -21,7 +21,8 @@ from ddcli.plan.physical import lane_column, lane_columns
 from ddcli.plan.windows import cells
 
 if TYPE_CHECKING:
-    from ddcli.circuit.windows import Lanes, Mask
+    from ddcli.circuit.windows import Mask
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.frames import Partitions
     from ddcli.engine.operators.reduce_aggregates import Gathered
     from ddcli.engine.operators.running_windows import Carry

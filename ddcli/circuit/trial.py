@@ -23,14 +23,12 @@ from ddcli.engine.workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.input_format import InputFacts
-
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
-    """Updates, `[data lanes | time lanes | diff]`."""
 
 
 @frozen

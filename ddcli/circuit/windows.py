@@ -19,6 +19,7 @@ from ddcli.plan.reductions import UNORDERED_LANES, is_gathered
 from ddcli.plan.windows import cells
 
 if TYPE_CHECKING:
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.frames import Partitions
     from ddcli.engine.operators.reduce_aggregates import Aggregate, LaneRun
     from ddcli.engine.pool import Pool
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.windows import FrameBound, WindowCall
     from ddcli.plan import physical
 
-    Lanes = np.ndarray[Any, np.dtype[np.int64]]
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 LARGEST = 2**63 - 1

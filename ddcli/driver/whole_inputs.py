@@ -20,8 +20,8 @@ from ddcli.sources.input_format import InputFacts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.circuit.trial import Matrix
     from ddcli.driver.prepare import Prepared
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
     Lanes = NDArray[np.int64]
+    Matrix = Lanes
+    """Rows of lanes, C-contiguous."""
 
 NULL = 2**63 - 1
 SIGN = np.int64(-(2**63))

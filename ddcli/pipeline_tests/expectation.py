@@ -27,7 +27,7 @@ from ddcli.store.time_text import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Frontier
     from ddcli.errors import Span

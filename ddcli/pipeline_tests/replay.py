@@ -23,7 +23,7 @@ from ddcli.plan import physical
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.pipeline_tests.rows import Material
     from ddcli.plan.physical import PhysicalGraph

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.errors import Span
     from ddcli.pipeline_tests.sources import Subject

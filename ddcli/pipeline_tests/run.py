@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.errors import Span
     from ddcli.pipeline_tests.step_cost import StepMeter
     from ddcli.plan.physical import PhysicalGraph

@@ -27,7 +27,8 @@ from ddcli.store.log.writer import output_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.circuit.trial import Kept, Matrix, Trial
+    from ddcli.circuit.trial import Kept, Trial
+    from ddcli.engine.columns import Matrix
     from ddcli.errors import Span
     from ddcli.pipeline_tests.sources import Subject
     from ddcli.plan.node import Graph

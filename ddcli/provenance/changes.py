@@ -35,7 +35,7 @@ from ddcli.store.time_text import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.steps import StageResult, Step
     from ddcli.expressions.types import Schema

@@ -20,7 +20,7 @@ from ddcli.sources.arrangement_input import SharedReader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Frontier, Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan import logical

@@ -26,7 +26,7 @@ from ddcli.sources.input_format import InputFacts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Record

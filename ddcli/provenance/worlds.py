@@ -30,7 +30,7 @@ from ddcli.provenance.contents import Contents
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.plan.node import Node
     from ddcli.provenance.contents import Numbers, Record, Values
     from ddcli.sources.input_format import InputFacts

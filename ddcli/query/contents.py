@@ -35,7 +35,7 @@ from ddcli.query.ways import Ways
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.times import Time
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline

@@ -20,9 +20,9 @@ from ddcli.engine.operators.reduce_replay import checked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import Gathered
-    from ddcli.engine.operators.reduce_instances import Lanes
 
 
 class AsofJoin:

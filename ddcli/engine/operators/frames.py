@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate
 
-    Lanes = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
 

@@ -19,9 +19,9 @@ from ddcli.engine.operators.reduce_replay import checked
 from ddcli.engine.trace.key_ranges import nearby
 
 if TYPE_CHECKING:
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import Gather
-    from ddcli.engine.operators.reduce_instances import Lanes
 
 
 class Neighbours:

@@ -40,9 +40,9 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.reduce_first import Search
-    from ddcli.engine.operators.reduce_instances import Lanes
 
 CHUNK = 4_000_000
 """Rows of a group evaluated together, at most: what a step needs beside its input and output is bounded by a few times this."""

@@ -15,7 +15,7 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.engine.operators.reduce_instances import Lanes
+    from ddcli.engine.columns import Lanes
 
 Number = Literal["signed", "unsigned", "wide"]
 """The number in a lane: an int64; a uint64 with its sign bit flipped; 128 bits in two lanes."""

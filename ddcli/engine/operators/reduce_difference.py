@@ -13,7 +13,8 @@ from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from ddcli.engine.operators.reduce_instances import Instances, Lanes
+    from ddcli.engine.columns import Lanes
+    from ddcli.engine.operators.reduce_instances import Instances
 
 
 class Single(NamedTuple):

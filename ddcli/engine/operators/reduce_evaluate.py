@@ -31,8 +31,9 @@ from ddcli.engine.operators.reduce_replay import Replay, SumOverflow, checked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate, Ordered
-    from ddcli.engine.operators.reduce_instances import Instances, Lanes
+    from ddcli.engine.operators.reduce_instances import Instances
 
 LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
 SCALE = 128

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Ordered
-    from ddcli.engine.operators.reduce_instances import Lanes
 
 ALL = 1 << 62
 """More lanes than a value has."""

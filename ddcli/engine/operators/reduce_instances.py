@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Lanes = NDArray[np.int64]
+    from ddcli.engine.columns import Lanes
 
 
 FEW = 64

@@ -14,7 +14,7 @@ from ddcli.engine.operators.reduce_instances import Instances, sizes
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from ddcli.engine.operators.reduce_instances import Lanes
+    from ddcli.engine.columns import Lanes
 
 
 class SumOverflow(EngineError):

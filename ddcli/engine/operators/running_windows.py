@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.groups import Indexed
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_aggregates import Gathered
-    from ddcli.engine.operators.reduce_instances import Lanes
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
 

@@ -25,8 +25,8 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce import Reader
-    from ddcli.engine.operators.reduce_instances import Lanes
 
 
 def positive(counts: Lanes) -> Lanes:

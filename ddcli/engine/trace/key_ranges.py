@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Lanes = NDArray[np.int64]
+    from ddcli.engine.columns import Lanes
+
 
 LEAST, MOST = -(2**63), 2**63 - 1
 

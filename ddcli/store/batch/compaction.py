@@ -35,12 +35,12 @@ from ddcli.store.batch.writers import append, writer_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ddcli.engine.columns import Matrix
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.transaction import Adding
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 RATIO = 4
 """Each run is to be this many times the size of the next. With 2 as many rows would be written, and twice as many runs looked into."""

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Type
     from ddcli.store.files.gate import Bytes
     from ddcli.store.state.entries import FileEntry
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]
 
 GROUP = 1 << 15

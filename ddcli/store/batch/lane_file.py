@@ -28,9 +28,9 @@ from ddcli.store.parquet.row_groups import MAGIC
 from ddcli.store.parquet.thrift import number_bytes
 
 if TYPE_CHECKING:
+    from ddcli.engine.columns import Matrix
     from ddcli.store.batch.layout import BatchLayout
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 FEW_SLOTS = 1 << 10
 """Slots of the table in which values are numbered at first: clearing a large one takes longer than to number a few values."""

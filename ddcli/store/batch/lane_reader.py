@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from ddcli.store.batch.row_group_file import column_of, stored_order
 from ddcli.store.parquet.row_groups import MAGIC
 
 if TYPE_CHECKING:
+    from ddcli.engine.columns import Matrix
     from ddcli.store.batch.layout import BatchLayout
-
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def read_lanes(data: bytes, layout: BatchLayout, rows: int) -> Matrix | None:

@@ -10,7 +10,7 @@ knows the numbers of hidden columns that have just one, too, which are then not 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -24,11 +24,11 @@ from ddcli.store.batch.file import footer_checksum
 from ddcli.store.state.entries import FileEntry
 
 if TYPE_CHECKING:
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.store.state.transaction import Adding
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 COUNT = Type("int64")
 KEY, DIFF = "_key", "_diff"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ddcli.engine.columns import Matrix
     from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.batch.stored_batch import Matrix
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.verify import OpenBundles
 

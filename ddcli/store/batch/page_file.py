@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from ddcli.store.batch.page_index import Data, Matrix, Pages
+    from ddcli.engine.columns import Matrix
+    from ddcli.store.batch.page_index import Data, Pages
 
 PHYSICAL = {"BOOLEAN": 0, "INT32": 1, "INT64": 2, "INT96": 3, "FLOAT": 4, "DOUBLE": 5, "BYTE_ARRAY": 6}
 PHYSICAL["FIXED_LEN_BYTE_ARRAY"] = 7

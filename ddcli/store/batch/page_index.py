@@ -40,9 +40,9 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Type
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Data = np.ndarray[Any, np.dtype[np.uint8]]
 
 JSON = json.JSONEncoder(ensure_ascii=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.store.batch.file import BatchFile
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.page_index import Data, PageColumn, PageIndex
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 LOOKED_INTO = 1 << 12
 """Pages that are looked into together."""

@@ -52,11 +52,11 @@ from ddcli.store.parquet.thrift import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.store.batch.layout import BatchLayout
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 LENGTH = Struct("<I")

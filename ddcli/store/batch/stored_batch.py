@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from ddcli.engine.columns import Matrix
     from ddcli.store.batch.file import Strings
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.state.entries import FileEntry
     from ddcli.store.state.verify import OpenBundles
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 PART = 1 << 17
 """Rows of a part of a batch."""

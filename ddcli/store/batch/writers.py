@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddcli.store.batch.file import GROUP, BatchWriter
 from ddcli.store.batch.lane_file import LaneWriter, is_packed
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.store.batch.layout import BatchLayout
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 Writer = BatchWriter | LaneWriter
 BLOCK = 4 * GROUP

@@ -13,9 +13,10 @@ from ddcli.engine.lanes import Columns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
-    from ddcli.store.log.rows import Matrix, Rows
+    from ddcli.store.log.rows import Rows
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.log.unparsed_rows import UnparsedRows
     from ddcli.store.state.entries import InputFile, Times

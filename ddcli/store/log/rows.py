@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Type
     from ddcli.store.formats.base import Format, Turned, Upserted
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.tables.files import Tables
     from ddcli.store.tables.kinds import Footer
-
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
 NULL = "a null, where none may be"

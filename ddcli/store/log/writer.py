@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.engine.columns import Matrix
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.row_order import RowOrder
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import Times
     from ddcli.store.state.transaction import Transaction
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?\.parquet", re.ASCII)
 """A file's name: from when to when, and a suffix that makes it unique: after how many reopenings it was written, or by which."""
