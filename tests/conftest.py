@@ -10,7 +10,6 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
@@ -19,7 +18,7 @@ from ddcli.cli.process import YOUNG
 from ddcli.engine import secret
 from ddcli.store.files import gate
 from tests.draws import SEED, chance, many
-from tests.harness import ORDERS, ROOT, Folder
+from tests.harness import ORDER_COLUMNS, ORDERS, ROOT, Folder
 
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
 for name in [name for name in os.environ if name.startswith("GITHUB_")]:  # on GitHub commands say more
@@ -154,10 +153,7 @@ def orders(shop):
     shop.log(
         "orders/1.parquet",
         [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)],
-        region=pl.String,
-        amount=pl.Int64,
-        time=pl.Int64,
-        diff=pl.Int64,
+        **ORDER_COLUMNS,
     )
     return shop
 

@@ -45,6 +45,8 @@ outputs:
   totals: out/totals/
 """
 """A pipeline over the log of the fixture `orders`."""
+ORDER_COLUMNS = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+"""The columns of that log."""
 QUOTED = re.compile(r"""'[^']*'|"[^"$`\\]*\"""")
 SHELL = re.compile(r"[|&;<>$`*?(){}~#\\\n=]|^cd ")
 

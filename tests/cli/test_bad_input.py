@@ -51,6 +51,15 @@ def place(shop):
     return run
 
 
+def refusal(shop, text, code=2):
+    """Return what a run of a pipeline over good input says, which refuses it."""
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", text)
+    result = shop("run", "p.yaml")
+    assert result.code == code
+    return result.err
+
+
 def rows(*given, name="in/2.parquet"):
     """Return a way to spoil: one more file with these rows."""
     return lambda shop: shop.log(name, list(given), **LOG)
@@ -531,11 +540,8 @@ PATHS = {
 @pytest.mark.parametrize("case", PATHS)
 def test_an_output_has_a_directory_of_its_own(shop, case):
     outputs, said = PATHS[case]
-    shop.log("in/1.parquet", GOOD, **LOG)
-    shop.write("p.yaml", f"{HEAD}outputs: {outputs}\n".replace("    apply:\n", ""))
-    result = shop("run", "p.yaml")
-    assert result.code == 2
-    assert result.err.startswith(f"p.yaml:{said}")
+    error = refusal(shop, f"{HEAD}outputs: {outputs}\n".replace("    apply:\n", ""))
+    assert error.startswith(f"p.yaml:{said}")
     assert not (shop.folder / ".dd").exists()
 
 
@@ -560,11 +566,8 @@ def test_a_state_does_not_lie_in_an_output(shop):
 
 
 def test_a_state_has_a_directory_outside_of_the_inputs(shop):
-    shop.log("in/1.parquet", GOOD, **LOG)
-    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\nstate: in/state\noutputs: {t: out/}\n")
-    result = shop("run", "p.yaml")
-    assert result.code == 2
-    assert result.err.startswith("p.yaml:4:8: error: state: writes into 'in/', where the input 't' reads")
+    error = refusal(shop, "dd: 1\nname: p\ninputs: {t: in/}\nstate: in/state\noutputs: {t: out/}\n")
+    assert error.startswith("p.yaml:4:8: error: state: writes into 'in/', where the input 't' reads")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -575,33 +578,22 @@ def test_an_output_that_cannot_be_written(place, shop):
 
 
 def test_an_output_whose_parent_is_a_file(shop):
-    shop.log("in/1.parquet", GOOD, **LOG)
-    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: p.yaml/out}\n")
-    result = shop("run", "p.yaml")
-    assert result.code == 5
-    assert result.err.startswith("p.yaml")
-    assert "error: cannot make the file" in result.err
+    error = refusal(shop, "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: p.yaml/out}\n", code=5)
+    assert error.startswith("p.yaml")
+    assert "error: cannot make the file" in error
 
 
 @pytest.mark.parametrize("name", ["time", "diff"])
 def test_an_output_cannot_have_a_column_that_the_log_has_itself(shop, name):
-    shop.log("in/1.parquet", GOOD, **LOG)
-    shop.write("p.yaml", f"{HEAD}      - rename: {{v: {name}}}\noutputs: {{out: {{from: c, path: out/}}}}\n")
-    result = shop("run", "p.yaml")
-    assert result.code == 2
-    assert result.err.startswith(
-        f"p.yaml:10:23: error: outputs.out: 'c' has a column '{name}', as the log itself has\n"
-    )
-    assert f"hint: rename it: `- rename: {{{name}: {name}_1}}` at the end of 'c'" in result.err
+    error = refusal(shop, f"{HEAD}      - rename: {{v: {name}}}\noutputs: {{out: {{from: c, path: out/}}}}\n")
+    assert error.startswith(f"p.yaml:10:23: error: outputs.out: 'c' has a column '{name}', as the log itself has\n")
+    assert f"hint: rename it: `- rename: {{{name}: {name}_1}}` at the end of 'c'" in error
 
 
 def test_inputs_share_one_type_of_time(shop):
-    shop.log("in/1.parquet", GOOD, **LOG)
     pl.DataFrame({"k": ["a"], "time": [dt.date(2013, 1, 1)]}).write_parquet(shop.folder / "days.parquet")
-    shop.write("p.yaml", "dd: 1\nname: p\ninputs:\n  t: in/\n  days: days.parquet\noutputs: {t: out/, days: out2/}\n")
-    result = shop("run", "p.yaml")
-    assert result.code == 2
-    assert result.err.startswith("p.yaml:5:3: error: the time of input 'days' is date, that of 't' is int64\n")
+    text = "dd: 1\nname: p\ninputs:\n  t: in/\n  days: days.parquet\noutputs: {t: out/, days: out2/}\n"
+    assert refusal(shop, text).startswith("p.yaml:5:3: error: the time of input 'days' is date, that of 't' is int64\n")
 
 
 @pytest.mark.parametrize("how", ["errors: {quarantine: out/totals/}", "inputs.late"])

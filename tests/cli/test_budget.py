@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 
-import polars as pl
 import pytest
 
 from ddcli.driver.run import run
 from ddcli.errors import BudgetError
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
-from tests.harness import files
+from tests.harness import ORDER_COLUMNS, files
 from tests.spark.support import Here, started
 
-TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 PIPELINE = """\
 dd: 1
 name: p
@@ -42,7 +40,7 @@ def pairs(shop):
     def write(budget=""):
         return shop.write("p.yaml", PIPELINE + (f"budget: {budget}\n" if budget else ""))
 
-    shop.log("in/0.parquet", ROWS, **TYPES)
+    shop.log("in/0.parquet", ROWS, **ORDER_COLUMNS)
     shop.pipeline = write
     write()
     return shop
@@ -68,7 +66,7 @@ def test_rows_of_a_run(pairs):
     refused(pairs, "--dry-run")
     assert pairs("run", "p.yaml", "--budget", f"rows={TAKEN}").code == 0
     before = files(pairs.folder / "out")
-    pairs.log("in/1.parquet", [("north", 9, 1, 1)], **TYPES)
+    pairs.log("in/1.parquet", [("north", 9, 1, 1)], **ORDER_COLUMNS)
     refused(pairs, "--budget", "rows=3")
     assert pairs("run", "p.yaml").code == 0
     assert files(pairs.folder / "out") != before

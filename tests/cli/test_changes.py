@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import BEFORE, manifest_path, read_newest
-from tests.harness import contents, files
+from tests.harness import ORDER_COLUMNS, contents, files
 from tests.store.test_manifest import rewrite
 
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 REGIONS = """\
   regions:
     from: orders
@@ -85,7 +84,7 @@ def test_with_nothing_to_do_the_exit_code_is_0(orders):
     before = files(orders.folder)
     result = orders("plan", "orders.yaml", "--exit-code")
     assert (result.code, result.out) == (0, "orders: nothing to do (times before 3 are closed)\n")
-    orders.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 1, 9, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 1, 9, 1)], **ORDER_COLUMNS)
     result = orders("plan", "orders.yaml", "--exit-code", "--until", "5")
     assert result.code == 10
     assert result.out == "orders: times from 3 to before 5\n  read    orders: 1 new file, 1 update\n" or (
@@ -130,7 +129,7 @@ def test_a_difference_appears_at_the_frontier_and_nowhere_else(orders):
     assert found["file"] == str(orders.folder / "out/totals/updates-3-3-change2.parquet")
     assert contents(orders.folder / "out/totals", until=3) == before
     assert contents(orders.folder / "out/totals") == {("north", 1, 10): 1, ("south", 1, 14): 1}
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     ran(orders)
     assert contents(orders.folder / "out/totals") == {("north", 1, 10): 1, ("south", 2, 16): 1}
 
@@ -150,7 +149,7 @@ def test_a_second_change_at_the_same_frontier_takes_the_first_back(orders):
 def test_a_change_and_new_files_in_one_run(orders):
     ran(orders)
     edit(orders, ("sum(amount)", "sum(amount * 2)"))
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     done = ran(orders, "--apply")
     assert (done["lower"], done["upper"]) == ("3", "4")
     assert done["rebuilt"]["totals"]["rows"] == 4
@@ -193,7 +192,7 @@ def test_an_output_that_needs_other_columns_rebuilds_nothing_either(orders):
     ran(orders)
     now = arrangements(orders)
     assert {name: now.get(name) for name in kept} == kept
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     ran(orders)
     assert contents(orders.folder / "out/pairs") == {
         ("north", 5, 5): 1, ("south", 7, 7): 1, ("south", 1, 1): 1, ("south", 1, 7): 1, ("south", 7, 1): 1,
@@ -249,7 +248,7 @@ def test_other_columns_need_another_place(orders):
 
 def test_an_input_more_is_taken_in_up_to_the_frontier(orders):
     ran(orders)
-    orders.log("staff/1.parquet", [("south", 1, 0, 1), ("east", 2, 2, 1), ("east", 3, 7, 1)], **LOG)
+    orders.log("staff/1.parquet", [("south", 1, 0, 1), ("east", 2, 2, 1), ("east", 3, 7, 1)], **ORDER_COLUMNS)
     edit(
         orders,
         ("  orders: orders/\n", "  orders: orders/\n  staff: staff/\n"),
@@ -266,7 +265,7 @@ def test_an_input_more_is_taken_in_up_to_the_frontier(orders):
 def test_a_consumed_file_that_a_rebuild_needs_is_gone(orders):
     ran(orders)
     (orders.folder / "orders/1.parquet").unlink()
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     edit(orders, ("sum(amount)", "max(amount)"))
     before = files(*orders.kept)
     result = orders("run", "orders.yaml", "--apply")
@@ -289,7 +288,7 @@ def test_a_dry_run_of_a_change(orders):
 def test_a_full_refresh_reads_the_inputs_as_they_are_now(orders):
     """Also where files were replaced that had been taken in, which a run refuses."""
     ran(orders)
-    orders.log("orders/1.parquet", [("north", 1, 0, 1)], **LOG)
+    orders.log("orders/1.parquet", [("north", 1, 0, 1)], **ORDER_COLUMNS)
     assert orders("run", "orders.yaml").code == 3
     done = ran(orders, "--full-refresh", "all")
     assert done["rebuilt"]["totals"]["rows"] == 3
@@ -311,9 +310,9 @@ def test_another_body_of_a_function_is_another_pipeline(orders):
     script = "import sys; from ddcli.cli.main import main; main(sys.argv[1:])"
     assert orders.process("run", "orders.yaml", script=script).code == 0
     orders.write("prices.py", "# the same\ndef price(record):\n    return {'amount': record['amount']}\n")
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     assert orders.process("run", "orders.yaml", script=script).code == 0
-    orders.log("orders/3.parquet", [("south", 1, 4, 1)], **LOG)
+    orders.log("orders/3.parquet", [("south", 1, 4, 1)], **ORDER_COLUMNS)
     for new in ("record['amount'] * 2", "record['amount'] + 0"):
         orders.write("prices.py", f"def price(record):\n    return {{'amount': {new}}}\n")
         result = orders.process("run", "orders.yaml", script=script)
@@ -364,7 +363,7 @@ def test_who_only_looks_changes_no_output(orders):
     assert not planned(orders)["needs_apply"]
     ran(orders)
     assert files(orders.folder / "out") == before
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     assert "seen: {'region': 'south', 'amount': 1} @ 3 +1" in orders("run", "orders.yaml").err
     assert contents(orders.folder / "out/totals")["south", 2, 8] == 1
 
@@ -419,7 +418,7 @@ def test_a_file_that_is_planned_otherwise_by_a_newer_version_needs_no_apply(orde
         ran(orders)
     before = contents(orders.folder / "out/less")
     assert len(before) == 2
-    orders.log("orders/2.parquet", [("east", 3, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("east", 3, 3, 1)], **ORDER_COLUMNS)
     found = planned(orders)
     assert found["outputs"]["less"]["change"] == "changed"
     assert not found["needs_apply"]

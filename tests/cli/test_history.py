@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import read_newest
-
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+from tests.harness import ORDER_COLUMNS
 
 
 def since(shop):
@@ -37,7 +36,7 @@ def run(shop):
 def test_times_stay_apart_as_far_back_as_is_asked_for(orders, whole, output, wanted):
     say(orders, whole, output)
     run(orders)
-    orders.log("orders/2.parquet", [("south", 1, 7, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 7, 1)], **ORDER_COLUMNS)
     run(orders)
     assert since(orders) == ({(wanted,)} if wanted else {((-(2**63),),)})
 
@@ -47,7 +46,7 @@ def test_what_is_gone_does_not_come_back(orders):
     run(orders)
     text = (orders.folder / "orders.yaml").read_text()
     orders.write("orders.yaml", text.replace("history: 1", "history: 100"))
-    orders.log("orders/2.parquet", [("south", 1, 7, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 7, 1)], **ORDER_COLUMNS)
     run(orders)
     assert since(orders) == {((2,),)}
 

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import manifest_path, read_newest
-from tests.harness import ORDERS, contents, files
+from tests.harness import ORDER_COLUMNS, ORDERS, contents, files
 
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 TOTALS = {("north", 1, 5): 1, ("south", 1, 7): 1}
 
 
@@ -38,7 +37,7 @@ def test_a_copy_of_a_pipeline_file_does_not_get_its_state(ran, command):
 
 def test_a_file_that_was_moved_keeps_its_state(ran):
     (ran.folder / "orders.yaml").rename(ran.folder / "moved.yaml")
-    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **LOG)
+    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **ORDER_COLUMNS)
     assert ran("run", "moved.yaml").code == 0
     assert contents(ran.folder / "out/totals") == TOTALS | {("east", 1, 1): 1}
     shutil.copy(ran.folder / "moved.yaml", ran.folder / "orders.yaml")
@@ -62,7 +61,7 @@ def test_the_file_of_a_state_that_remembers_none_is_remembered(ran):
     tree = json.loads(manifest.to_bytes())
     assert tree["file"] == "../../orders.yaml"
     path.write_bytes(replace(manifest, file="").to_bytes())
-    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **LOG)
+    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **ORDER_COLUMNS)
     shutil.copy(ran.folder / "orders.yaml", ran.folder / "copy.yaml")
     assert ran("run", "copy.yaml").code == 0
     assert ran("run", "orders.yaml").code == 4
@@ -74,7 +73,7 @@ def test_adopt(ran):
     assert result.code == 0, result.err
     assert json.loads(result.out)["before"] == str(ran.folder / "orders.yaml")
     assert ran("run", "orders.yaml").code == 4
-    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **LOG)
+    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **ORDER_COLUMNS)
     assert ran("run", "copy.yaml").code == 0
     assert contents(ran.folder / "out/totals") == TOTALS | {("east", 1, 1): 1}
     assert "no pipeline is named" in ran("state", "adopt", "--state", ".dd/orders").err
@@ -142,7 +141,7 @@ def test_the_output_of_another_state_is_not_removed(ran):
 
 @pytest.mark.parametrize("gone", ["all", "directory", "one", "none"])
 def test_rewrite(ran, gone):
-    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **LOG)
+    ran.log("orders/2.parquet", [("east", 1, 4, 1)], **ORDER_COLUMNS)
     assert ran("run", "orders.yaml").code == 0
     found = sorted((ran.folder / "out/totals").glob("*.parquet"))
     assert len(found) == 2
@@ -158,7 +157,7 @@ def test_rewrite(ran, gone):
     assert new not in found
     assert contents(ran.folder / "out/totals") == TOTALS | {("east", 1, 1): 1}
     assert pl.read_parquet(new)["diff"].to_list() == [1, 1, 1]
-    ran.log("orders/3.parquet", [("east", 1, 6, -1)], **LOG)
+    ran.log("orders/3.parquet", [("east", 1, 6, -1)], **ORDER_COLUMNS)
     assert ran("run", "orders.yaml").code == 0
     assert contents(ran.folder / "out/totals") == TOTALS
     assert ran("state", "verify", "orders.yaml").code == 0

@@ -12,9 +12,8 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.engine.operators.groups import Group
 from ddcli.engine.workers import Allowed, processors
-from tests.harness import ORDERS, assert_no_time, contents, files, read_log, snapshot
+from tests.harness import ORDER_COLUMNS, ORDERS, assert_no_time, contents, files, read_log, snapshot
 
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")
 
 QUIET = {"late": 0, "aside": None, "negative": 0, "example": None, "unparsed": 0, "unparsed_in": None, "passed": {}}
@@ -99,7 +98,7 @@ def test_a_second_run_reads_the_new_file_only(orders):
     stat = first.stat()
     first.write_bytes(b"x" * stat.st_size)  # of the same size and age: whoever looks into it fails
     os.utime(first, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     done = summary(orders("run", "orders.yaml", "-o", "json"))
     assert done["inputs"] == {"orders": {"rows": 1, "files": 1, "waiting": 0} | QUIET}
     assert (done["lower"], done["upper"]) == ("3", "4")
@@ -164,7 +163,7 @@ finally:
 """
     compiled = {"DDCLI_KERNELS": ""}
     assert orders.process(script=script, env=compiled).code == 0
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     assert orders.process(script=script, env=compiled).out == "False False True\n"
     assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 2, 8): 1}
 
@@ -180,7 +179,7 @@ def test_a_dry_run_writes_nothing_at_all(orders):
 
 def test_a_dry_run_on_a_state_writes_nothing_and_says_what_the_run_would(orders):
     orders("run", "orders.yaml")
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     before = snapshot(orders.folder)
     dry = summary(orders("run", "orders.yaml", "-n", "-o", "json"))
     assert snapshot(orders.folder) == before
@@ -307,7 +306,7 @@ collections:
   per_region: {from: orders, apply: [{reduce: {by: [region], orders: "count( * )", amount: "SUM(amount)"}}]}
 """,
     )
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     done = summary(orders("run", "orders.yaml", "-o", "json"))
     assert done["inputs"]["orders"]["rows"] == 1
     assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 2, 8): 1}
@@ -317,7 +316,7 @@ def test_a_changed_pipeline_stops_before_it_spoils_its_outputs(orders):
     orders("run", "orders.yaml")
     text = (orders.folder / "orders.yaml").read_text()
     orders.write("orders.yaml", text.replace("sum(amount)", "max(amount)"))
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     before = files(*orders.kept)
     result = orders("run", "orders.yaml")
     assert result.code == 4
@@ -381,7 +380,7 @@ def test_the_file_says_into_how_many_shards_arrangements_are_cut(orders):
     (newest,) = (orders.folder / ".dd/orders/manifest").iterdir()
     kept = json.loads(newest.read_bytes())["arrangements"]
     assert {len(entry["shards"]) for entry in kept.values()} == {3}
-    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     assert "totals: 2 updates" in orders("run", "orders.yaml").err
 
 

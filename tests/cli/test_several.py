@@ -2,13 +2,11 @@
 
 import json
 
-import polars as pl
 import pytest
 
 from ddcli.commands.pipelines import find_pipelines
-from tests.harness import contents
+from tests.harness import ORDER_COLUMNS, contents
 
-TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 FILES = {
     "z-first": """\
 inputs: {orders: ../orders/}
@@ -39,8 +37,8 @@ def four(shop):
     for name, text in FILES.items():
         shop.write(f"flows/{name}.yaml", text)
     shop.write("flows/shared.yml", "x: 1\n")
-    shop.log("orders/1.parquet", [("north", 10, 1, 1), ("south", -7, 1, 1)], **TYPES)
-    shop.log("others/1.parquet", [("east", 1, 1, 1)], **TYPES)
+    shop.log("orders/1.parquet", [("north", 10, 1, 1), ("south", -7, 1, 1)], **ORDER_COLUMNS)
+    shop.log("others/1.parquet", [("east", 1, 1, 1)], **ORDER_COLUMNS)
     return shop
 
 
@@ -92,7 +90,7 @@ def test_a_directory_runs_in_the_order_of_its_dependencies(four):
     ]
     assert contents(four.folder / "out/totals") == {("north", 10): 1}
     assert contents(four.folder / "out/regions") == {("north",): 1}
-    four.log("orders/2.parquet", [("west", 1, 2, 1)], **TYPES)
+    four.log("orders/2.parquet", [("west", 1, 2, 1)], **ORDER_COLUMNS)
     found = ran(four, "flows/b-second.yaml", "flows/m-alone.yaml", "flows/z-first.yaml", "flows/b-second.yaml")
     assert list(found.items()) == [("m-alone.yaml", "idle"), ("z-first.yaml", "new"), ("b-second.yaml", "new")]
     result = four("run", "flows")

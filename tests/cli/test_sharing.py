@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import polars as pl
 import pytest
 
 from ddcli.store.files.gate import Files
@@ -12,9 +11,8 @@ from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import read_holds, write_hold
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.state.shared_arrangements import reading
-from tests.harness import contents, files
+from tests.harness import ORDER_COLUMNS, contents, files
 
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 EXPORTER = """\
 dd: 1
 name: orders
@@ -44,7 +42,9 @@ def both(shop):
     shop.write("orders.yaml", EXPORTER)
     shop.write("pairs.yaml", IMPORTER)
     shop.log(
-        "orders/1.parquet", [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)], **LOG
+        "orders/1.parquet",
+        [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)],
+        **ORDER_COLUMNS,
     )
     ran(shop, "orders.yaml")
     return shop
@@ -69,7 +69,7 @@ def test_an_import_begins_with_what_there_is_and_goes_on_with_what_is_new(both):
     assert done["upper"] == "3"
     assert contents(both.folder / "out/pairs") == {("north", 5, 5): 1, ("south", 7, 7): 1}
     assert ran(both, "pairs.yaml")["changed"] is False
-    both.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 2, 5, 1)], **LOG)
+    both.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 2, 5, 1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     done = ran(both, "pairs.yaml")
     assert (done["lower"], done["upper"], done["inputs"]["shared"]["rows"]) == ("3", "6", 2)
@@ -88,7 +88,11 @@ def test_the_importer_keeps_no_copy(both):
 def test_runs_of_the_exporter_between_are_taken_all_at_once_each_at_its_time(both):
     ran(both, "pairs.yaml")
     for time in range(3, 8):
-        both.log(f"orders/{time}.parquet", [("south", time, time, 1), ("north", 5, time, 1 if time % 2 else -1)], **LOG)
+        both.log(
+            f"orders/{time}.parquet",
+            [("south", time, time, 1), ("north", 5, time, 1 if time % 2 else -1)],
+            **ORDER_COLUMNS,
+        )
         ran(both, "orders.yaml")
     ran(both, "pairs.yaml")
     assert contents(both.folder / "out/pairs", until=4)["south", 3, 7] == 1
@@ -103,7 +107,7 @@ def test_a_hold_keeps_the_exporters_past_until_it_moves_on(both):
     (hold,) = holds(both)
     assert hold.reader.startswith("pairs-")
     assert hold.since == ((3,),)
-    both.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 2, 5, 1)], **LOG)
+    both.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 2, 5, 1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     manifest = read_newest(both.folder / ".dd/orders")
     entry = manifest.arrangements[manifest.exports["by_region"]]
@@ -129,7 +133,7 @@ def test_a_released_hold_is_noticed_and_a_full_refresh_begins_anew(both):
     result = both("state", "release", "orders.yaml", "--reader", hold.reader)
     assert result.code == 0, result.err
     assert holds(both) == ()
-    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     assert both("state", "compact", "orders.yaml").code == 0
     for _ in range(2):
@@ -151,7 +155,7 @@ def test_holds_are_listed(both):
 
 def test_an_export_more_rebuilds_nothing_else(shop):
     shop.write("orders.yaml", EXPORTER.replace(", export: by_region", ""))
-    shop.log("orders/1.parquet", [("north", 10, 0, 1), ("north", 5, 1, 1)], **LOG)
+    shop.log("orders/1.parquet", [("north", 10, 0, 1), ("north", 5, 1, 1)], **ORDER_COLUMNS)
     ran(shop, "orders.yaml")
     kept = {*read_newest(shop.folder / ".dd/orders").arrangements}
     shop.write("orders.yaml", EXPORTER)
@@ -170,14 +174,14 @@ def test_no_file_vanishes_under_a_reader_while_the_exporter_runs_and_compacts(bo
     with reading("pairs", both.folder / ".dd/pairs", wanted, "fail") as shared:
         there = [path for path, _ in batch_files(state, shared["shared"].manifest)]
         for time in (3, 4, 5):
-            both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **LOG)
+            both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **ORDER_COLUMNS)
             ran(both, "orders.yaml")
             assert both("state", "compact", "orders.yaml").code == 0
         assert all(path.exists() for path in there)
         assert manifest_numbers(state)[0] == shared["shared"].manifest.number
     ran(both, "pairs.yaml")
     for time in (6, 7):
-        both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **LOG)
+        both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **ORDER_COLUMNS)
         ran(both, "orders.yaml")
     assert len(manifest_numbers(state)) == 1
     assert both("state", "compact", "orders.yaml").code == 0
@@ -198,12 +202,12 @@ def test_an_importer_whose_first_run_meets_one_of_the_exporter_is_told_to_wait(b
 def test_a_run_that_fails_leaves_its_hold_where_it_was(both):
     both.write("pairs.yaml", IMPORTER.replace("on: [region]}}]", "on: [region]}}, {filter: 8 / (amount - 1) > 0}]"))
     ran(both, "pairs.yaml")
-    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     assert both("run", "pairs.yaml").code == 3
     (hold,) = holds(both)
     assert (hold.since, hold.manifest) == (((3,),), None)
-    both.log("orders/3.parquet", [("south", 1, 4, -1)], **LOG)
+    both.log("orders/3.parquet", [("south", 1, 4, -1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     assert both("run", "pairs.yaml").code == 3
     both.write("pairs.yaml", IMPORTER)
@@ -218,7 +222,7 @@ def test_a_first_run_that_fails_holds_nothing(both):
     for _ in range(2):
         assert both("run", "pairs.yaml").code == 3
         assert holds(both) == ()
-    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     assert both("state", "compact", "orders.yaml").code == 0
     both.write("pairs.yaml", IMPORTER)
@@ -228,7 +232,7 @@ def test_a_first_run_that_fails_holds_nothing(both):
 
 
 def test_an_import_more_that_fails_first_is_held_no_longer(both):
-    both.log("more/1.parquet", [("east", 1, 0, 1)], **LOG)
+    both.log("more/1.parquet", [("east", 1, 0, 1)], **ORDER_COLUMNS)
     own = IMPORTER.replace("shared: {import: {state: .dd/orders/, arrangement: by_region}}", "shared: more/")
     both.write("pairs.yaml", own)
     ran(both, "pairs.yaml")
@@ -284,7 +288,7 @@ def test_a_plan_and_a_dry_run_hold_nothing(both):
     assert holds(both) == ()
     assert not (both.folder / ".dd/pairs").exists()
     ran(both, "pairs.yaml")
-    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **ORDER_COLUMNS)
     ran(both, "orders.yaml")
     found = json.loads(both("plan", "pairs.yaml", "-o", "json").out)
     assert (found["lower"], found["upper"], found["inputs"]["shared"]["rows"]) == ("3", "4", 1)

@@ -17,7 +17,7 @@ from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
 from ddcli.store.state.manifest import manifest_path, read_newest
 from ddcli.store.state.upkeep import compact_state, files_of, verify
-from tests.harness import contents, files, write_log
+from tests.harness import ORDER_COLUMNS, contents, files, write_log
 from tests.store.support import LOCKS
 
 NEEDED = {
@@ -28,16 +28,17 @@ NEEDED = {
     "reopen": ["--from", 2],
 }
 """What commands can't do without."""
-TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 
 
 @pytest.fixture
 def ran(orders):
     """Return a shop whose pipeline has run three times, with little that is new after the first."""
-    orders.log("orders/2.parquet", [(f"region {at}", at, 2, 1) for at in range(40)], **TYPES)
+    orders.log("orders/2.parquet", [(f"region {at}", at, 2, 1) for at in range(40)], **ORDER_COLUMNS)
     assert orders("run", "orders.yaml").code == 0
     for at in (3, 4):
-        orders.log(f"orders/{at}.parquet", [("east", at, at, 1), ("south", 7, at, 1 if at == 3 else -1)], **TYPES)
+        orders.log(
+            f"orders/{at}.parquet", [("east", at, at, 1), ("south", 7, at, 1 if at == 3 else -1)], **ORDER_COLUMNS
+        )
         assert orders("run", "orders.yaml").code == 0
     return orders
 
@@ -185,7 +186,7 @@ def test_compact_leaves_one_batch_a_shard_that_says_the_same(ran):
     again = ran("state", "compact", "orders.yaml")
     assert again.out.endswith(": nothing to compact\n")
     assert files(*ran.kept) == kept
-    ran.log("orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], **TYPES)
+    ran.log("orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], **ORDER_COLUMNS)
     assert ran("run", "orders.yaml").code == 0
     expected = {(f"region {at}", 1, at): 1 for at in range(40)}
     expected |= {("east", 2, 7): 1, ("south", 1, 7): 1, ("west", 1, 1): 1}
@@ -206,12 +207,12 @@ def test_reshard_deals_what_is_kept_to_more_shards_or_fewer(ran):
     kept = files(*ran.kept)
     assert ran("state", "reshard", "orders.yaml", "--shards", 3).out.endswith(": nothing to reshard\n")
     assert files(*ran.kept) == kept
-    ran.log("orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], **TYPES)
+    ran.log("orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], **ORDER_COLUMNS)
     assert ran("run", "orders.yaml").code == 0
     text = ran("state", "reshard", "orders.yaml", "--shards", 1)
     assert "resharding " in text.err
     assert " -> " in text.out
-    ran.log("orders/6.parquet", [("west", 2, 6, 1)], **TYPES)
+    ran.log("orders/6.parquet", [("west", 2, 6, 1)], **ORDER_COLUMNS)
     assert ran("run", "orders.yaml").code == 0
     expected = {(f"region {at}", 1, at): 1 for at in range(40)}
     expected |= {("east", 2, 7): 1, ("south", 1, 7): 1, ("west", 2, 3): 1}
@@ -289,7 +290,7 @@ def test_an_export_is_a_state_that_a_run_goes_on_from(ran):
     # Both go on, each with the outputs of its own folder.
     other = shutil.copytree(ran.folder, ran.folder.with_name("other"), ignore=shutil.ignore_patterns(".dd"))
     for folder in (ran.folder, other):
-        write_log(folder / "orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], TYPES)
+        write_log(folder / "orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], ORDER_COLUMNS)
     assert ran("run", "orders.yaml").code == 0
     assert ran("run", other / "orders.yaml", "--state", other / "copy/of/it").code == 0
     assert contents(other / "out/totals") == contents(ran.folder / "out/totals")
@@ -338,7 +339,7 @@ def test_an_export_goes_on_by_the_newer_manifest_when_a_commit_drops_what_it_cop
             if operation == "write" and path.suffix == ".parquet":
                 copied.append(path)
                 if len(copied) == (1, len(older))[at]:
-                    ran.log("orders/5.parquet", [("south", 8, 5, 1), ("east", 8, 5, 1)], **TYPES)
+                    ran.log("orders/5.parquet", [("south", 8, 5, 1), ("east", 8, 5, 1)], **ORDER_COLUMNS)
                     assert ran("run", "orders.yaml").code == 0
                     compact_state(directory)
             return super().do(operation, path, action)
@@ -409,7 +410,7 @@ def test_what_is_kept_stays_in_proportion_to_what_is_live(orders):
         name = f"region {at % 20}"
         changes = [(name, rows[name], at, -1)] if name in rows else []
         rows[name] = at
-        orders.log(f"orders/{at + 1}.parquet", [*changes, (name, at, at, 1)], **TYPES)
+        orders.log(f"orders/{at + 1}.parquet", [*changes, (name, at, at, 1)], **ORDER_COLUMNS)
         assert orders("run", "orders.yaml", "-q").code == 0
     facts = asked(orders, "ls", "orders.yaml")
     assert all(one["rows"] <= 2 * 20 for one in facts["arrangements"])
@@ -418,7 +419,7 @@ def test_what_is_kept_stays_in_proportion_to_what_is_live(orders):
 
 
 def test_a_run_on_a_damaged_state_names_the_file_or_does_what_it_should(ran):
-    ran.log("orders/5.parquet", [("east", 3, 5, -1), ("region 7", 7, 5, -1)], **TYPES)
+    ran.log("orders/5.parquet", [("east", 3, 5, -1), ("region 7", 7, 5, -1)], **ORDER_COLUMNS)
     whole = {path: path.read_bytes() for path in batches(ran)}
     before, named = files(*ran.kept), set()
     for path, data in whole.items():

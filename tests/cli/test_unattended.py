@@ -6,16 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import polars as pl
 import pytest
 import yaml
 
 from ddcli.cli.main import cli
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from tests.harness import ROOT, contents
-
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+from tests.harness import ORDER_COLUMNS, ROOT, contents
 
 
 def objects(text):
@@ -45,7 +42,7 @@ def test_a_log_of_objects(orders):
         (orders.folder / "orders.yaml").read_text().replace("orders: orders/", "orders: {path: orders/, late: advance}")
     )
     orders.write("orders.yaml", with_late)
-    orders.log("orders/2.parquet", [("north", 1, 0, 1), ("north", 1, 4, 1)], **LOG)
+    orders.log("orders/2.parquet", [("north", 1, 0, 1), ("north", 1, 4, 1)], **ORDER_COLUMNS)
     done, warned = objects(orders("run", "orders.yaml", "--log-format", "json").err)
     assert (warned["level"], warned["message"]) == ("warning", "late   orders: 1 row moved up to the first open time")
     orders.write("orders/3.parquet", "no parquet")
@@ -55,7 +52,7 @@ def test_a_log_of_objects(orders):
     assert error["error"]["place"].endswith("3.parquet")
     assert {"problem", "place", "hint", "exit_code"} == set(error["error"])
     (orders.folder / "orders/3.parquet").unlink()
-    orders.log("orders/3.parquet", [("north", 1, 9, 1)], **LOG)
+    orders.log("orders/3.parquet", [("north", 1, 9, 1)], **ORDER_COLUMNS)
     lock = Lock(orders.folder / ".dd/orders", Files(), "fail")
     skipped = orders("run", "orders.yaml", "--log-format", "json", "--if-locked", "skip")
     (said,) = objects(skipped.err)

@@ -10,7 +10,6 @@ import threading
 import time
 from dataclasses import replace
 
-import polars as pl
 import pytest
 
 from ddcli.driver.run import run
@@ -21,9 +20,8 @@ from ddcli.job.standby import Standby
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.log.progress import progress_bytes
-from tests.harness import ROOT, contents, write_log
+from tests.harness import ORDER_COLUMNS, ROOT, contents, write_log
 
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 SLOW = """\
 import pathlib, time
 def wait(record):
@@ -90,7 +88,7 @@ def amounts(shop):
 
 def arrive(shop, name, *rows):
     """Write a file beside and rename it, as who writes for others should."""
-    write_log(shop.folder / "arriving", rows, LOG)
+    write_log(shop.folder / "arriving", rows, ORDER_COLUMNS)
     (shop.folder / "arriving").replace(shop.folder / name)
 
 
@@ -115,7 +113,7 @@ def test_a_round_follows_each_change_whatever_comes_between(orders, watch):
     watching.run()
     assert amounts(orders) == {"north": (2, 6), "south": (1, 7), "west": (2, 5)}
 
-    write_log(orders.folder / "whole", [("west", 9, 7, 1)], LOG)
+    write_log(orders.folder / "whole", [("west", 9, 7, 1)], ORDER_COLUMNS)
     data = (orders.folder / "whole").read_bytes()
     with (orders.folder / "orders/5.parquet").open("wb") as file:
         file.write(data[: len(data) // 2])
@@ -235,7 +233,7 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
 def test_a_round_lists_no_input_again_that_was_just_looked_at(orders):
     """But one whose progress speaks of files that came since; and nobody else lists what is not there any more."""
     pipeline, standby = orders.folder / "orders.yaml", Standby()
-    request = replace(read_request(pipeline, None, None, lambda _line: None), standby=standby)
+    request = replace(read_request(pipeline), standby=standby)
 
     def listed():
         return {file.path for file in find_inputs(request, None)["orders"].listing.new}
@@ -259,7 +257,7 @@ def test_a_round_lists_no_input_again_that_was_just_looked_at(orders):
 def test_whole_files_are_taken_in_at_once_others_when_nothing_changes(orders):
     """Files of several inputs may belong together: if none says how far it is, they are waited for."""
     pipeline = orders.folder / "orders.yaml"
-    request = read_request(pipeline, None, None, lambda _line: None)
+    request = read_request(pipeline)
     before = look(pipeline, request)
     assert not is_whole(request, before, before)
 
@@ -286,10 +284,10 @@ def test_whole_files_are_taken_in_at_once_others_when_nothing_changes(orders):
 
     other = "  more: {path: more/, columns: {region: string, amount: int64}}\n"
     pipeline.write_text(text.replace("inputs:\n", f"inputs:\n{other}"))
-    request = read_request(pipeline, None, None, lambda _line: None)
+    request = read_request(pipeline)
     before = look(pipeline, request)
     assert not after(lambda: arrive(orders, "orders/4.parquet", ("north", 1, 4, 1))), "more/ has no progress"
-    write_log(orders.folder / "more/1.parquet", [("north", 1, 4, 1)], LOG)
+    write_log(orders.folder / "more/1.parquet", [("north", 1, 4, 1)], ORDER_COLUMNS)
     (orders.folder / "more/_progress.json").write_bytes(progress_bytes(((4,),)))
     before = look(pipeline, request)
     assert after(lambda: arrive(orders, "orders/5.parquet", ("north", 1, 4, 1)))
@@ -306,13 +304,13 @@ def test_a_directory_renamed_into_place_has_all_files_of_its_time(orders):
         path = text.replace("orders: orders/", f"orders: in/{folder}/{name}")
         assert path != text
         pipeline.write_text(path.replace("inputs:\n", inputs.format(folder)))
-        request = read_request(pipeline, None, None, lambda _line: None)
+        request = read_request(pipeline)
         (orders.folder / into).mkdir(parents=True, exist_ok=True)
         before = look(pipeline, request)
         new = orders.folder / "new"
         new.mkdir()
         for each in names:
-            write_log(new / each, [("north", 1, 4, 1)], LOG)
+            write_log(new / each, [("north", 1, 4, 1)], ORDER_COLUMNS)
         time.sleep(0.05)  # the times of files have ticks
         target = orders.folder / into / f"{len([*orders.folder.rglob('*')])}"
         new.rename(target)

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from tests.harness import ORDERS, files
+from tests.harness import ORDER_COLUMNS, ORDERS, files
 
 BEFORE = (
     ORDERS.replace("outputs:\n", "  large:\n    from: orders\n    apply: [filter: amount > 6]\noutputs:\n")
@@ -68,14 +68,13 @@ def test_a_log_of_the_change_of_one_output(pipelines):
 
 def test_files_in_two_folders(pipelines):
     """Each reads its own inputs, which is said, and each its own function, though both modules have one name."""
-    types = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
     for folder, factor in (("one", 1), ("two", 2)):
         function = "apply: [{map: {function: 'helpers:scaled', columns: {amount: int64}}}]"
         pipelines.write(f"{folder}/orders.yaml", BEFORE.replace("apply: [filter: amount > 6]", function))
         pipelines.write(
             f"{folder}/helpers.py", f"def scaled(row):\n    return {{'amount': row['amount'] * {factor}}}\n"
         )
-        pipelines.log(f"{folder}/orders/1.parquet", [("north", 5, 0, 1), ("south", 7, 0, 1)], **types)
+        pipelines.log(f"{folder}/orders/1.parquet", [("north", 5, 0, 1), ("south", 7, 0, 1)], **ORDER_COLUMNS)
     result = pipelines("diff", "one/orders.yaml", "two/orders.yaml", "--select", "large", "-o", "json")
     assert result.code == 1, result.err
     tree = json.loads(result.out)

@@ -5,7 +5,6 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
-import polars as pl
 import pytest
 
 from ddcli.errors import LockedError, StateError, UsageError
@@ -13,16 +12,15 @@ from ddcli.feed.delivery import OutputFeed
 from ddcli.store.state.consumers import Consumer, read_consumers
 from ddcli.store.state.contents import UPDATES
 from ddcli.store.state.directory import State
-from tests.harness import snapshot
+from tests.harness import ORDER_COLUMNS, snapshot
 
-LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 FEED = ("feed", "out/totals", "--consumer", "mail")
 
 
 def more(shop, *rows):
     """Have rows come at the next time, and run."""
     time = 3 + len([*(shop.folder / "orders").iterdir()])
-    shop.log(f"orders/{time}.parquet", [(region, amount, time, 1) for region, amount in rows], **LOG)
+    shop.log(f"orders/{time}.parquet", [(region, amount, time, 1) for region, amount in rows], **ORDER_COLUMNS)
     assert shop("run", "orders.yaml", "--quiet").code == 0
 
 
@@ -61,7 +59,7 @@ def test_what_cancels_out_is_not_delivered_and_moves_the_consumer_all_the_same(f
     fed(*FEED, "--ack")
     more(fed, ("south", 1))
     more(fed, ("south", -1), ("south", 0))
-    fed.log("orders/x.parquet", [("south", 1, 9, -1), ("south", -1, 9, -1), ("south", 0, 9, -1)], **LOG)
+    fed.log("orders/x.parquet", [("south", 1, 9, -1), ("south", -1, 9, -1), ("south", 0, 9, -1)], **ORDER_COLUMNS)
     fed("run", "orders.yaml", "--quiet")
     assert csv(fed)[0] == []
     assert fed(*FEED, "--ack").err == "consumer 'mail' is at 4\n"
@@ -170,7 +168,7 @@ def test_a_consumer_that_nobody_knows_acknowledges_nothing(fed):
 
 
 def test_an_output_that_has_nothing_yet_can_be_acknowledged(shop):
-    shop.log("in/0.parquet", [("a", 1, 0, 1), ("a", 1, 0, -1)], **LOG)
+    shop.log("in/0.parquet", [("a", 1, 0, 1), ("a", 1, 0, -1)], **ORDER_COLUMNS)
     shop.write("p.yaml", "name: p\ninputs: {given: in/}\noutputs: {given: out/}\n")
     assert shop("run", "p.yaml", "-q").code == 0
     feed = ("feed", "out", "--consumer", "mail")

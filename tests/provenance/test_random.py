@@ -49,7 +49,7 @@ def opened(case, folder):
             write_file(case, file, Path(folder) / "in" / file.input / f"{number}-{at}.parquet")
     for name in case.tree["inputs"]:
         (Path(folder) / "in" / name).mkdir(parents=True, exist_ok=True)
-    return Inputs.of(read_request(path, None, None, lambda _: None))
+    return Inputs.of(read_request(path))
 
 
 def explanations(case, inputs, name, time, *, keyed, most=3):
@@ -318,7 +318,7 @@ collections:
     rows = [(*edge, time) for edge in sorted(edges) for time in range(2)]
     (shop.folder / "in/edges").mkdir(parents=True)
     pl.DataFrame(rows, schema=["src", "dst", "time"], orient="row").write_parquet(shop.folder / "in/edges/1.parquet")
-    inputs = Inputs.of(read_request(path, None, None, lambda _: None))
+    inputs = Inputs.of(read_request(path))
     node = inputs.relations["reach"].node
     question = Question(inputs, node, {}, (1,), 3)
     pairs = question.world.contents(node).records()

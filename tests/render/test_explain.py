@@ -10,8 +10,8 @@ import pytest
 
 from ddcli.commands.explain import explain
 from ddcli.render.units import amount
+from tests.harness import ORDER_COLUMNS
 
-TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 SHARING = """\
 dd: 1
 name: sharing
@@ -71,7 +71,7 @@ def test_after_runs(orders):
 def test_json(orders):
     """As the help says."""
     orders("run", "orders.yaml")
-    orders.log("orders/2.parquet", [("north", 1, 9, 1)], **TYPES)
+    orders.log("orders/2.parquet", [("north", 1, 9, 1)], **ORDER_COLUMNS)
     orders("run", "orders.yaml")
     tree = json.loads(orders("explain", "orders.yaml", "-o", "json").out)
     assert list(tree) == ["name", "operators", "loops", "outputs", "runs"]

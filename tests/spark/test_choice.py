@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -67,7 +68,7 @@ def test_what_is_much_goes_to_a_spark_that_is_said(path, monkeypatch):
 
 
 def test_what_is_more_than_the_memory_holds_is_much(path):
-    rule = Choosing(read_request(path, None, None, print, memory=1 << 20)).rule
+    rule = Choosing(replace(read_request(path), memory=1 << 20)).rule
     assert not rule.wants_spark((), 50_000)
     assert rule.wants_spark((), 150_000)
 

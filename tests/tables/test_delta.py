@@ -424,7 +424,7 @@ def test_the_refusal_of_its_files_names_the_line_that_reads_it(shop):
 
 def test_a_watch_sees_a_new_version(shop):
     table, file = made(shop.folder), pipeline(shop.folder)
-    request = read_request(file, None, None, print)
+    request = read_request(file)
     seen = look(file, request)
     write_deltalake(table, pl.DataFrame({"k": [4], "v": ["d"]}), mode="append")
     now = look(file, request)
