@@ -129,6 +129,15 @@ def count_copies(
     return 0
 
 
+@inline
+def put_value(m: np.ndarray, r: int, nk: int, nv: int, earlier: int, until: int, out: np.ndarray, o: int) -> None:
+    """Write the value of a row, and its counts before a time and up to it; not the first lane."""
+    for lane in range(nv):
+        out[o, 1 + lane] = m[r, nk + lane]
+    out[o, 1 + nv] = earlier
+    out[o, 2 + nv] = until
+
+
 @kernel("LMMiiiiVVMVM")
 def rows_around(
     sources: list[np.ndarray],
@@ -215,10 +224,7 @@ def rows_around(
             if earlier > 0 or until > 0:
                 if o == out.shape[0]:
                     return NO_ROOM
-                for lane in range(nv):
-                    out[o, 1 + lane] = model[row, nk + lane]
-                out[o, 1 + nv] = max(earlier, 0)
-                out[o, 2 + nv] = max(until, 0)
+                put_value(model, row, nk, nv, max(earlier, 0), max(until, 0), out, o)
                 o += 1
                 before = min(before + max(earlier, 0), reach)
                 after = min(after + max(until, 0), reach)
@@ -283,10 +289,7 @@ def rows_around(
             if earlier > 0 or until > 0:
                 if o == out.shape[0]:
                     return NO_ROOM
-                for lane in range(nv):
-                    out[o, 1 + lane] = model[row, nk + lane]
-                out[o, 1 + nv] = max(earlier, 0)
-                out[o, 2 + nv] = max(until, 0)
+                put_value(model, row, nk, nv, max(earlier, 0), max(until, 0), out, o)
                 o += 1
                 if changed == 0:
                     before = min(before + max(earlier, 0), reach)

@@ -114,8 +114,10 @@ def put_old(
 ) -> int:
     """Retract the group's output so far, at its first instance or, if that is later, at its own time; return the row after, or OVERFLOW.
 
-    An output's diff is in the last lane; between its time and its diff there may be rounds.
+    Without an instance it stays. An output's diff is in the last lane; between its time and its diff there may be rounds.
     """
+    if low == high:
+        return o
     d = out.shape[1] - 1
     for s in range(len(outputs)):
         m = matrix_of(outputs, s)
@@ -175,8 +177,6 @@ def take_turns(
         start = o
         low = first[g]
         high = first[g + 1]
-        if low == high:
-            continue
         o = put_old(outputs, bounds, g, low, high, times, out, o)
         if o < 0:
             return OVERFLOW
@@ -216,8 +216,6 @@ def take_turns_several(
         start = o
         low = first[g]
         high = first[g + 1]
-        if low == high:
-            continue
         o = put_old(outputs, bounds, g, low, high, times, out, o)
         if o < 0:
             return OVERFLOW
