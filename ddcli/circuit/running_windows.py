@@ -150,9 +150,8 @@ class ContinuedCalls(WindowCalls):
 
     def aggregated_on(self, at: int, aggregate: AggregateCall, block: _Block, own: Lanes, enters: Lanes) -> Lanes:
         """Return an aggregate's lanes over all rows up to each: a row's value enters where `enters` says, what was before at the first."""
-        names = [name for name in self.values.names if name in aggregate.columns()]
-        layout = Layout({name: self.values.schema[name] for name in names})
-        given = np.ascontiguousarray(block.values[:, self.values.take(names)])
+        layout = self.read_by(aggregate)
+        given = np.ascontiguousarray(block.values[:, self.values.take(layout.names)])
         instances = Instances(block.keys, block.rows.first, block.rows.position[:, None])
         past = np.concatenate([own, block.known[:, None].astype(np.int64)], axis=1)
         lane, found = 0, []
@@ -172,6 +171,6 @@ class ContinuedCalls(WindowCalls):
             events[:, 1:-2] = np.concatenate([given, before[some, :-1]])
             events[:, -2] = np.concatenate([enters, instances.first[some]])
             replay = Replay(instances, events[:0], instances.first.copy(), instances.first).of(events)
-            nothing = column_of(layout, names[0]).nothing
+            nothing = column_of(layout, layout.names[0]).nothing
             found.append(frames.over_frames(each, replay, nothing, np.ones(len(given), np.int64), at))
         return np.concatenate(found, axis=1)

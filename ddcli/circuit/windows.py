@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.frames import Partitions
     from ddcli.engine.operators.reduce_aggregates import Aggregate, LaneRun
     from ddcli.engine.pool import Pool
+    from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Literal
     from ddcli.expressions.types import Type
     from ddcli.expressions.windows import FrameBound, WindowCall
@@ -167,15 +168,19 @@ class WindowCalls:
             out[missing] = value.nothing
         return out
 
+    def read_by(self, aggregate: AggregateCall) -> Layout:
+        """Return the layout of the columns that an aggregate reads."""
+        wanted = aggregate.columns()
+        return Layout({name: kind for name, kind in self.values.schema.items() if name in wanted})
+
     def aggregated(
         self, at: int, call: WindowCall, rows: Partitions, ends: frames.Ends, size: Lanes, values: Lanes, keys: Lanes
     ) -> Lanes:
         aggregate = call.aggregate
         assert aggregate is not None
         assert call.frame is not None
-        names = [name for name in self.values.names if name in aggregate.columns()]
-        layout = Layout({name: self.values.schema[name] for name in names})
-        replay = frames.replayed(rows, ends, call.frame.exclude, values[:, self.values.take(names)], keys)
+        layout = self.read_by(aggregate)
+        replay = frames.replayed(rows, ends, call.frame.exclude, values[:, self.values.take(layout.names)], keys)
         position = at
         kernels: list[Aggregate]
         if is_gathered(aggregate):

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +125,10 @@ def _look_at_spark(
 def _facts(pipeline: Path | None) -> dict[str, Any]:
     from ddcli.engine.workers import processors
     from ddcli.job.sizes import default_memory, machine_memory
+    from ddcli.store.extras import package_version
     from ddcli.version import __version__
 
-    packages = {name: _version(name) for name in (*NEEDED, *EXTRAS)}
+    packages = {name: package_version(name) for name in (*NEEDED, *EXTRAS)}
     facts: dict[str, Any] = {
         "dd": __version__,
         "python": {"version": platform.python_version(), "executable": sys.executable},
@@ -144,13 +144,6 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
         "state": _disk(pipeline),
     }
     return facts | {"problems": _problems(facts)}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _kernels() -> dict[str, Any]:

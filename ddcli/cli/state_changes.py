@@ -14,7 +14,7 @@ from ddcli.screen import json_text, near, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.state.upkeep import Size
+    from ddcli.store.state.entries import Size
 
 
 @click.command("compact", short_help="Merge each shard's batches into one.")

@@ -229,6 +229,7 @@ def _state_work(
     from ddcli.plan.changes import describe, keeps_state
     from ddcli.plan.logical import EXPORT
     from ddcli.plan.physical import WAITING
+    from ddcli.store.state.entries import Size
 
     if manifest is None:
         times = next((node.nt for node in wanted.graph.scans().values()), 1)
@@ -245,8 +246,8 @@ def _state_work(
         return {}
 
     def held(entries: list[ArrangementEntry]) -> tuple[int, int]:
-        files = [file for entry in entries for shard in entry.shards for file in shard]
-        return sum(file.rows for file in files), sum(file.size for file in files)
+        size = Size.of([file for entry in entries for file in entry.files])
+        return size.rows, size.bytes
 
     def entries(fingerprint: str) -> list[ArrangementEntry]:
         names = (fingerprint, fingerprint + WAITING)

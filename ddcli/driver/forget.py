@@ -17,11 +17,11 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.request import imports, newest_of, read_request
 from ddcli.store.log.condition import RowCondition
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.state.entries import Size
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import check_aside
 from ddcli.store.state.runs import forget_examples
 from ddcli.store.state.shared_arrangements import advance_holds, reading, taken_of
-from ddcli.store.state.upkeep import Size, files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,8 +100,8 @@ def forget(
         found.rewritten,
         len(found.kept),
         sum(file.size for file in found.kept),
-        Size.of(files_of(before)).bytes,
-        Size.of(files_of(after)).bytes,
+        Size.of(before.files).bytes,
+        Size.of(after.files).bytes,
         found.still_in,
         [
             name

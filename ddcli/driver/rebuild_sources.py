@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.engine.lanes import Layout
 from ddcli.errors import StateError
-from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
 from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
@@ -131,10 +129,7 @@ def sources_of(
 def _contents(rebuild: Rebuild, identity: str) -> Fed:
     """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
     entry = rebuild.manifest.arrangements[identity]
-    schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
-    key = Layout({name: schema[name] for name in entry.key})
-    value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
-    layout, place = BatchLayout(key, value, rebuild.nt), rebuild.request.state
+    layout, place = BatchLayout.of(entry, rebuild.nt), rebuild.request.state
     files = [(at, file) for at, each in enumerate(entry.shards) for file in each]
     slices = [
         _settled(rebuild, ArrangementFile(batch_path(place, identity, at, file), file, layout)) for at, file in files

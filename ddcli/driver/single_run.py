@@ -37,7 +37,7 @@ from ddcli.sources.readers import (
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import again
-from ddcli.store.state.entries import InputEntry, OutputEntry, Times
+from ddcli.store.state.entries import InputEntry, OutputEntry, Size, Times
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.pipeline_file import relative_file
@@ -61,9 +61,8 @@ if TYPE_CHECKING:
 
 def state_size(manifest: Manifest | None) -> tuple[int, int]:
     """Return the number of rows and bytes in a state."""
-    entries = manifest.arrangements.values() if manifest else ()
-    files = [file for entry in entries for shard in entry.shards for file in shard]
-    return sum(file.rows for file in files), sum(file.size for file in files)
+    size = Size.of(manifest.files if manifest else ())
+    return size.rows, size.bytes
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING
 
+from ddcli.errors import SpecError
 from ddcli.expressions.nanoseconds import fraction_of
 from ddcli.expressions.tree import Cast, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, SECOND_DIGITS, SIGNED, Type
@@ -20,6 +21,8 @@ from ddcli.expressions.years import within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ddcli.errors import Span
 
 INT64, FLOAT64, BOOL, STRING, DATE, TIME = (Type(k) for k in ("int64", "float64", "bool", "string", "date", "time"))
 TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
@@ -33,6 +36,11 @@ class Mismatch(Exception):
     def __init__(self, problem: str, argument: Expression | None = None, hint: str | None = None):
         super().__init__(problem)
         self.problem, self.argument, self.hint = problem, argument, hint
+
+    def at(self, whole: Span) -> SpecError:
+        """Return it as an error of the file: at the argument, or where the whole stands."""
+        span = self.argument.span if self.argument is not None else None
+        return SpecError(self.problem, span=span or whole, hint=self.hint)
 
 
 def integer_range(kind: str) -> tuple[int, int]:
@@ -112,20 +120,21 @@ def unify(args: Sequence[Expression], what: str) -> tuple[list[Expression], Type
     leading = [arg for arg in args if not isinstance(arg, Literal)] or list(args)
     common = leading[0].type
     for arg in leading[1:]:
-        found = meet(common, arg.type)
-        if found is None:
-            problem = f"{what} needs arguments of one type, got {common.required()} and {arg.type.required()}"
-            raise Mismatch(problem, arg, "cast one of them")
-        common = found
+        common = _met(common, arg, what)
     for arg in args:
         if isinstance(arg, Literal) and not adapts(arg, common):
-            found = meet(common, arg.type)
-            if found is None:
-                problem = f"{what} needs arguments of one type, got {common.required()} and {arg.type.required()}"
-                raise Mismatch(problem, arg, "cast one of them")
-            common = found
+            common = _met(common, arg, what)
     nullable = any(arg.type.nullable for arg in args)
     return [convert(arg, common) for arg in args], replace(common, nullable=nullable or common.kind == "null")
+
+
+def _met(common: Type, arg: Expression, what: str) -> Type:
+    """Return the type that has the values of both. Raises Mismatch."""
+    found = meet(common, arg.type)
+    if found is None:
+        problem = f"{what} needs arguments of one type, got {common.required()} and {arg.type.required()}"
+        raise Mismatch(problem, arg, "cast one of them")
+    return found
 
 
 def adapts(literal: Literal, type_: Type) -> bool:

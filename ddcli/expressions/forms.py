@@ -207,7 +207,6 @@ class FormReader(ABC):
         try:
             values, common = unify([*(value for _, value in branches), default], "`case`")
         except Mismatch as mismatch:
-            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else self.place(node)
-            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+            raise mismatch.at(self.place(node)) from None
         pairs = tuple(zip(conditions, values[:-1], strict=True))
         return Case(pairs, values[-1], common, span=self.place(node))

@@ -233,12 +233,18 @@ def two_lists(name: str, args: Sequence[Expression]) -> Resolved:
     return sides, nullable_if_any(BOOL, sides), name
 
 
-def of_numbers(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type a sum or a mean of the elements of a list."""
+def _element(name: str, args: Sequence[Expression]) -> Type:
+    """Return the type of the elements of a function's only argument, a list. Raises Mismatch."""
     if len(args) != 1 or args[0].type.kind != "list":
         raise Mismatch(f"{name} takes one list", args[0] if args else None)
     inner = args[0].type.inner
     assert inner is not None
+    return inner
+
+
+def of_numbers(name: str, args: Sequence[Expression]) -> Resolved:
+    """Type a sum or a mean of the elements of a list."""
+    inner = _element(name, args)
     if not inner.is_numeric and inner.kind != "null":
         raise Mismatch(f"{name} takes a list of numbers, got {args[0].type.required()}", args[0])
     element = FLOAT64 if inner.is_float else inner if inner.kind == "decimal" else INT64
@@ -250,10 +256,7 @@ def of_numbers(name: str, args: Sequence[Expression]) -> Resolved:
 
 def of_ordered(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a function of a list whose elements have an order."""
-    if len(args) != 1 or args[0].type.kind != "list":
-        raise Mismatch(f"{name} takes one list", args[0] if args else None)
-    inner = args[0].type.inner
-    assert inner is not None
+    inner = _element(name, args)
     if inner.kind in (ORDERLESS - {"null"}):
         raise Mismatch(f"{name} takes no list of {inner.required()}", args[0])
     return list(args), inner.or_null() if name in ("list_min", "list_max") else args[0].type, name

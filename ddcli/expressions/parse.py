@@ -255,8 +255,7 @@ class ExpressionReader(FormReader):
             converted, type_, canonical = function.resolve(args)
             casts.check_constants(canonical, converted)
         except Mismatch as mismatch:
-            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else span
-            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+            raise mismatch.at(span) from None
         return Call(canonical, tuple(converted), type_, span=span)
 
     def call(self, node: exp.Anonymous) -> Expression:

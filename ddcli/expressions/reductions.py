@@ -106,8 +106,7 @@ class ReductionReader(ExpressionReader):
         except Mismatch as mismatch:
             if written in ("any", "some") and args[0].type.kind == "list":
                 self.fail(node, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
-            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else self.place(node)
-            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+            raise mismatch.at(self.place(node)) from None
         # Repetition changes nothing for these, so the two spellings are one call.
         if aggregate.name in ("min", "max", "bool_and", "bool_or"):
             distinct = False

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import frozen
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import polars as pl
 
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -189,6 +191,13 @@ def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type |
         return Type("string", nullable)
     kind = {"boolean": "bool"}.get(str(dtype).lower(), str(dtype).lower())
     return Type(kind, nullable) if kind in SIMPLE else None
+
+
+def parse_schema(texts: Mapping[str, str]) -> Schema:
+    """Return the types of columns that a state holds as texts."""
+    found = {name: parse_type(text) for name, text in texts.items()}
+    assert None not in found.values(), f"the state holds {texts} for types"
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def parse_type(text: str, depth: int = 0) -> Type | None:

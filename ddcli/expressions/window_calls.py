@@ -120,8 +120,7 @@ class CallReader:
             try:
                 args, kind = unify([value, self._value(nodes[2])], f"`{name}`")
             except Mismatch as mismatch:
-                span = mismatch.argument.span if mismatch.argument is not None else None
-                raise SpecError(mismatch.problem, span=span or self.reader.place(node), hint=mismatch.hint) from None
+                raise mismatch.at(self.reader.place(node)) from None
             return WindowCall(name, tuple(args), kind, number)
         frame = frame or RUNNING
         number = self._number(nodes[1], name, 1) if name == "nth_value" else 0

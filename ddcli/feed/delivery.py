@@ -366,9 +366,9 @@ def _later(files: Sequence[FileEntry], since: int) -> list[FileEntry]:
 
 def _columns(output: OutputEntry) -> Schema:
     """Return the columns of an output's records."""
-    from ddcli.store.log.schema import parsed
+    from ddcli.expressions.types import parse_schema
 
-    return parsed(output.schema)
+    return parse_schema(output.schema)
 
 
 def _name(consumer: str) -> None:

@@ -224,6 +224,6 @@ def written_bytes(
     found = {OUTPUT + name: size for name, size in outputs.items()}
     for name, entry in arrangements.items():
         operator = name.removesuffix(WAITING)
-        size = sum(file.size for shard in entry.shards for file in shard if file.name.startswith(own))
+        size = sum(file.size for file in entry.files if file.name.startswith(own))
         found[operator] = found.get(operator, 0) + size
     return found

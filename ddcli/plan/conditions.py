@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.coerce import INT64, integer_range
 from ddcli.expressions.functions import FUNCTIONS
-from ddcli.expressions.steps import MapStep
+from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ddcli.expressions.steps import Step
 
 
 def call(name: str, *args: Expression) -> Expression:
@@ -66,6 +68,13 @@ STRICT_AND_CERTAIN |= {"upper", "lower", "length", "year", "quarter", "month", "
 """Functions that fail on no record, and are null where an argument is."""
 CERTAIN = STRICT_AND_CERTAIN | {"is distinct from", "is not distinct from", "is null", "in", "and", "or", "coalesce"}
 CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "list_min", "list_max", "list_count"}
+
+
+def is_certain_step(step: Step) -> bool:
+    """Return whether a step is a filter or a projection that fails on no record."""
+    if isinstance(step, FilterStep):
+        return is_certain(step.condition)
+    return isinstance(step, MapStep) and all(is_certain(each) for _, each in step.columns)
 
 
 def is_certain(expression: Expression) -> bool:

@@ -387,10 +387,8 @@ def with_delta_joins(outputs: Mapping[str, Node], found: Mapping[str, Node]) -> 
     done: dict[str, Node] = {}
 
     def over(node: Node) -> Node:
-        inputs = tuple(done[child.fingerprint] for child in node.inputs)
-        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        other = node if same else replace(node, inputs=inputs)
-        return other if same or not isinstance(other, loops.Iterate) else loops.identified(other)
+        other = node.over(tuple(done[child.fingerprint] for child in node.inputs))
+        return other if other is node or not isinstance(other, loops.Iterate) else loops.identified(other)
 
     for node in Graph({**outputs}).nodes():
         for each in below(found.get(node.fingerprint, node), lambda known: known.fingerprint in done):

@@ -168,9 +168,7 @@ def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) ->
     for node in Graph(outputs).nodes():
         found = other(node.fingerprint)
         if found is None:
-            inputs = tuple(done[child.fingerprint] for child in node.inputs)
-            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-            found = node if same else replace(node, inputs=inputs)
+            found = node.over(tuple(done[child.fingerprint] for child in node.inputs))
         done[node.fingerprint] = found
     return {name: done[node.fingerprint] for name, node in outputs.items()}
 
@@ -181,5 +179,5 @@ def unobserved(outputs: dict[str, Node]) -> dict[str, Node]:
     for node in Graph(outputs).nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)
         observes = isinstance(node, logical.Inspect | logical.Watched)
-        done[node.fingerprint] = inputs[0] if observes else replace(node, inputs=inputs)
+        done[node.fingerprint] = inputs[0] if observes else node.over(inputs)
     return {name: done[node.fingerprint] for name, node in outputs.items()}

@@ -6,7 +6,6 @@ arranged once less, and all that look up the same share it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
@@ -40,8 +39,7 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
     wishes: Engines = {}
     for node in graph.nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)
-        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        found = node if same else replace(node, inputs=inputs)
+        found = node.over(inputs)
         if isinstance(node, logical.Join) and isinstance(found, logical.Join):
             first = inputs[0]
             if isinstance(first, logical.Join) and (other := _turned(found, first)) and wanted(node, first):

@@ -10,7 +10,6 @@ Only of inner joins, outside of loops, and by conditions that fail on no record:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -163,8 +162,7 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
     joins: list[tuple[str, Node]] = []
     for node in graph.nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)
-        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        found = node if same else replace(node, inputs=inputs)
+        found = node.over(inputs)
         if isinstance(found, logical.Join) and found.how == "inner" and not found.free:
             keys = [*zip(*found.on, strict=True)]
             sides = [side_of(child, key) for child, key in zip(inputs, keys, strict=True)]

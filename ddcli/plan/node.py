@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overload
 
@@ -142,6 +142,11 @@ class Node:
     def free(self) -> frozenset[LoopName]:
         """The loops whose round the collection depends on; without any, it is the same in every round."""
         return frozenset().union(*(node.free for node in self.inputs))
+
+    def over(self, inputs: tuple[Node, ...]) -> Self:
+        """Return the node over other inputs: itself, where they are those that it has."""
+        same = all(new is old for new, old in zip(inputs, self.inputs, strict=True))
+        return self if same else replace(self, inputs=inputs)
 
     def reads(self, wanted: Columns) -> list[Columns]:
         """Return the columns that the node reads of each input to give its `wanted` columns; unless its class knows better, all."""

@@ -15,7 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import groupings, logical
-from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain
+from ddcli.plan.conditions import all_of, alternatives, any_of, conjuncts, is_certain, is_certain_step
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.padded_joins import typed, without_padding
 from ddcli.plan.prune import arranged, side_name, sides
@@ -99,8 +99,7 @@ class _Moving:
     def take(self, node: Node) -> None:
         """Take a node over, with its inputs as they are by now; if it is a filter, let its conditions sink."""
         inputs = tuple(self.done[child.fingerprint] for child in node.inputs)
-        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        found = node if same else replace(node, inputs=inputs)
+        found = node.over(inputs)
         parts = _movable(found)
         if not parts and type(found) is logical.Apply and isinstance(found.step, FilterStep):
             found = self.over(found, (self.narrowed(inputs[0], found.step.condition),))
@@ -155,7 +154,7 @@ class _Moving:
         """Return a node that is read once by a condition that may not sink: a left join as an inner one, if it drops what that pads."""
         if any(each in self.several for each in self.written.get(node.fingerprint, ())):
             return node
-        if isinstance(node, logical.Apply) and _is_certain_step(node):
+        if isinstance(node, logical.Apply) and _lets_through(node):
             (child,) = node.inputs
             given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
             return self.over(node, (self.narrowed(child, condition.substitute(given)),))
@@ -189,7 +188,7 @@ class _Moving:
 
     @below.register
     def _(self, node: logical.Apply, parts: Parts) -> tuple[Node, Parts]:
-        if not _is_certain_step(node):
+        if not _lets_through(node):
             return node, parts
         given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
         (child,) = node.inputs
@@ -303,13 +302,9 @@ def _movable(node: Node) -> Parts:
     return dict(enumerate(conjuncts(node.step.condition)))
 
 
-def _is_certain_step(node: logical.Apply) -> bool:
-    """Return whether a step is a filter or a projection that fails on no record."""
-    if isinstance(node, logical.FilterOnRead):
-        return False
-    if isinstance(node.step, FilterStep):
-        return is_certain(node.step.condition)
-    return isinstance(node.step, MapStep) and all(is_certain(each) for _, each in node.step.columns)
+def _lets_through(node: logical.Apply) -> bool:
+    """Return whether conditions may be asked before a step: of a filter or a projection that fails on no record."""
+    return not isinstance(node, logical.FilterOnRead) and is_certain_step(node.step)
 
 
 def _is_certain_call(call: WindowCall) -> bool:

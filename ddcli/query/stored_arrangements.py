@@ -13,7 +13,6 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.times import LEAST, Frontier, less_equal
 from ddcli.errors import UsageError
-from ddcli.expressions.types import parse_type
 from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
 from ddcli.plan.physical import latest_horizon
@@ -72,7 +71,7 @@ class StoredArrangements:
                 f"nothing is known of {describe(node)} from before {begin}: older updates in a log that it is made of were summed up as of then",
                 hint=f"ask as of {begin} or later",
             )
-        layout = self._layout(entry, len(self.kinds) + level(node))
+        layout = BatchLayout.of(entry, len(self.kinds) + level(node))
         found = [np.empty((0, layout.width), np.int64)]
         for shard, wanted in self._by_shard(entry, layout, prefix, keys):
             for file in entry.shards[shard]:
@@ -107,11 +106,6 @@ class StoredArrangements:
             return [(shard, wanted) for shard in every]
         shards = kernels.shard_of(wanted, layout.key.width, len(entry.shards))
         return [(shard, np.ascontiguousarray(wanted[shards == shard])) for shard in every if (shards == shard).any()]
-
-    def _layout(self, entry: ArrangementEntry, nt: int) -> BatchLayout:
-        schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
-        key = Layout({name: schema[name] for name in entry.key})
-        return BatchLayout(key, Layout({name: kind for name, kind in schema.items() if name not in entry.key}), nt)
 
     def _batch(self, identity: str, shard: int, name: str, entry: ArrangementEntry, layout: BatchLayout) -> StoredBatch:
         (file,) = [file for file in entry.shards[shard] if file.name == name]

@@ -18,6 +18,7 @@ from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
 from ddcli.plan.work import work
+from ddcli.store.state.entries import Size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -208,10 +209,7 @@ def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[Ru
     """Return the rows that each operator was expected to put out in the last run, by what was known before it."""
     if manifest is None or not runs or runs[-1].number != manifest.number:
         return {}
-    held = {
-        name: sum(file.rows for shard in entry.shards for file in shard)
-        for name, entry in manifest.arrangements.items()
-    }
+    held = {name: sum(file.rows for file in entry.files) for name, entry in manifest.arrangements.items()}
     past: list[PastRun] = []
     for run in reversed(runs):
         for name, count in run.operators.items():
@@ -285,5 +283,5 @@ def _held(fingerprint: str, manifest: Manifest | None) -> HeldState | None:
     found = [entries[name] for name in (fingerprint, fingerprint + WAITING) if name in entries]
     if not found:
         return None
-    files = [file for entry in found for shard in entry.shards for file in shard]
-    return HeldState(sum(file.rows for file in files), sum(file.size for file in files), len(files))
+    size = Size.of([file for entry in found for file in entry.files])
+    return HeldState(size.rows, size.bytes, size.batches)

@@ -31,12 +31,10 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
         notes.refuse(
             path, "an imported arrangement has the times of its pipeline, not those of runs", given.name.span, hint
         )
-    elif given.named is not None and given.table:
+    elif given.named is not None and (given.table or given.format not in LOGS):
         hint = "leave `time` out, or write `clock: event`"
-        problem = "under `clock: arrival` the time of a row is the run that takes it in"
-        notes.refuse(f"{path}.time", problem, given.named.span, hint)
-    elif given.named is not None and given.format not in LOGS:
-        hint = f"leave `time` out: '{given.named.value}' is a data column as any other; or write `clock: event`"
+        if not given.table:
+            hint = f"leave `time` out: '{given.named.value}' is a data column as any other; or write `clock: event`"
         problem = "under `clock: arrival` the time of a row is the run that takes it in"
         notes.refuse(f"{path}.time", problem, given.named.span, hint)
     elif given.max_ahead is not None:

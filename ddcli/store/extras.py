@@ -30,3 +30,13 @@ def package(name: str) -> Any:
     """Return a package, imported. Raises UsageError where it is not installed."""
     check_package(name)
     return importlib.import_module(name)
+
+
+def package_version(package: str) -> str | None:
+    """Return the version of a package, None where it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -16,7 +16,7 @@ from ddcli.store.files.lock import Lock
 from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
 from ddcli.store.state.manifest import manifest_path, read_newest
-from ddcli.store.state.upkeep import compact_state, files_of, verify
+from ddcli.store.state.upkeep import compact_state, verify
 from tests.harness import ORDER_COLUMNS, contents, files, write_log
 from tests.store.support import LOCKS
 
@@ -347,7 +347,7 @@ def test_an_export_goes_on_by_the_newer_manifest_when_a_commit_drops_what_it_cop
     manifest, size = export_state(directory, copy, files=Meanwhile())
     assert not set(older) & set(batches(ran))
     assert manifest.number == (5, 3)[at]
-    assert len(list(copy.rglob("*.parquet"))) == size.batches == len(files_of(manifest))
+    assert len(list(copy.rglob("*.parquet"))) == size.batches == len(manifest.files)
     assert [path.name for path in (copy / "manifest").iterdir()] == [f"{manifest.number:09d}.json"]
     assert not verify(copy)[2]
 

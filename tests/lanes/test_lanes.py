@@ -26,7 +26,7 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.nanoseconds import Fine
 from ddcli.expressions.types import INTEGERS, Type
-from ddcli.expressions.years import PER_DAY, limits
+from ddcli.expressions.years import limits
 from tests.draws import many
 from tests.secret import SECRET
 
@@ -87,7 +87,7 @@ def values(column: Type) -> st.SearchStrategy[Any]:
     if kind == "datetime":
         first, last = limits(column)
         if column.zone and column.unit != "ns":  # in its zone, too, it is in these years
-            first, last = first + PER_DAY[column.unit or "us"], last - PER_DAY[column.unit or "us"]
+            first, last = first + 86_400 * column.per_second, last - 86_400 * column.per_second
         return st.sampled_from([0, -1, 1, first, last]) | st.integers(first, last)
     if kind == "duration":
         return st.sampled_from([0, -1, 1, -(2**63), 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)

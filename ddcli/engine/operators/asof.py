@@ -13,8 +13,8 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels.asof import met, nearest
-from ddcli.engine.kernels.neighbours import NEAR
 from ddcli.engine.kernels.reduce_times import NO_ROOM
+from ddcli.engine.operators.neighbours import least_times
 from ddcli.engine.operators.reduce_replay import checked
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class AsofJoin:
                 bounds,
                 probes,
                 *sizes,
-                *self._least(sources),
+                *least_times(sources),
                 np.empty((2, max(len(sources), 2)), np.int64),
                 out,
             )
@@ -174,17 +174,10 @@ class AsofJoin:
             out = np.empty((room, self.nv + 2), np.int64)
             sizes = (self.nk, self.nv, self.lanes, int(self.strict))
             cursor = np.empty((2, max(len(sources), 2)), np.int64)
-            count = met(sources, rights, lefts, changes, *sizes, *self._least(sources), cursor, out)
+            count = met(sources, rights, lefts, changes, *sizes, *least_times(sources), cursor, out)
             if count != NO_ROOM:
                 return out[: checked(count)]
             room *= 4
-
-    @staticmethod
-    def _least(sources: list[Lanes]) -> tuple[Lanes, Lanes]:
-        """Return the least time of each NEAR, and of each NEAR * NEAR, rows of the last source."""
-        times = sources[-1][:, -2]
-        near, far = (np.minimum.reduceat(times, np.arange(0, len(times), each)) for each in (NEAR, NEAR * NEAR))
-        return near, far
 
     @staticmethod
     def _differ(found: Lanes, one: Lanes, other: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

@@ -86,8 +86,7 @@ class Neighbours:
         """Return rows [segment | value | count before | count after], and write the changes at which the partition ends."""
         room = len(changes) * (2 * min(self.reach, 8) + 2) + 64
         cursor = np.empty((3, max(len(sources), 2)), np.int64)
-        times = sources[-1][:, -2]
-        near, far = (np.minimum.reduceat(times, np.arange(0, len(times), each)) for each in (NEAR, NEAR * NEAR))
+        near, far = least_times(sources)
         while True:
             out = np.empty((room, self.nv + 3), np.int64)
             lanes = (self.nk, self.nv, self.deciding, self.reach)
@@ -96,3 +95,10 @@ class Neighbours:
                 return out[: checked(count)]
             edges[:] = 0
             room *= 4
+
+
+def least_times(sources: list[Lanes]) -> tuple[Lanes, Lanes]:
+    """Return the least time of each NEAR, and of each NEAR * NEAR, rows of the last source."""
+    times = sources[-1][:, -2]
+    near, far = (np.minimum.reduceat(times, np.arange(0, len(times), each)) for each in (NEAR, NEAR * NEAR))
+    return near, far

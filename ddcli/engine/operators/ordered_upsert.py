@@ -8,16 +8,17 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels.upsert import upsert_rows
-from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.upsert import KeyedTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
 
 
-class OrderedUpsert(Keeping):
+class OrderedUpsert(KeyedTable):
     """Turn rows `[key | value | present | order | moment | sequence | time | 1]` into the updates of a collection of one row a key.
 
     At each time a key's record is, of all its rows up to then, the one with the greatest `order`; of equal ones that with the
@@ -28,25 +29,17 @@ class OrderedUpsert(Keeping):
     is the only state.
     """
 
-    shared = True
-
     def __init__(
         self,
         trace: Trace,
         tied: Callable[[np.ndarray], Exception],
         truncations: Sequence[tuple[int, int]] = (),
     ):
-        assert trace.nt == 1, "upserts at times that are not ordered have no last one"
-        super().__init__(trace)
+        super().__init__(trace, truncations)
         self.tied = tied
-        self.truncations = truncations
         self._data = trace.nk + trace.nv
         self._newer = [self._data - 2, self._data - 1]
         self._by = [*range(trace.nk), self._data + 1, *self._newer, self._data, *range(trace.nk, self._data - 2)]
-
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the interval's only rounds where there are truncations: they change keys without new rows."""
-        return [interval.rounds] if any(interval.has((time,)) for time, _ in self.truncations) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         nk, nv = self.trace.nk, self.trace.nv
@@ -55,7 +48,7 @@ class OrderedUpsert(Keeping):
             updates = np.concatenate([updates, *(self._truncated(updates, *each) for each in truncations)])
         updates = kernels.sort_by(updates, self._by)
         self._refuse_ties(updates)
-        before = self._before(updates)
+        before = self.before(updates)
         rows = self._newest(updates, before)
         out = np.empty((2 * len(rows), nk + nv + 2), np.int64)
         count = upsert_rows(rows, before, nk, nv, out)
@@ -108,15 +101,6 @@ class OrderedUpsert(Keeping):
         rows[:, data - 3], rows[:, data - 2], rows[:, data - 1] = 0, order, time
         rows[:, data + 1], rows[:, -1] = time, 1
         return rows
-
-    def _before(self, updates: np.ndarray) -> np.ndarray:
-        """Return `[key | value | 1]` for each of the keys, as they are before the interval."""
-        keys = kernels.distinct_keys(updates, self.trace.nk)
-        sources = self.trace.batches_for(keys)
-        if not sources:
-            return np.empty((0, self._data + 1), np.int64)
-        found = kernels.gather_bounds(sources, kernels.locate(keys, sources)[0])
-        return kernels.consolidate(kernels.take(found, [*range(self._data), self._data + 1]))
 
 
 def _ranks(pairs: np.ndarray) -> np.ndarray:

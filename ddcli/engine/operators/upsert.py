@@ -18,7 +18,35 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
-class Upsert(Keeping):
+class KeyedTable(Keeping):
+    """A collection of one row a key, which is its only state. At each of the `truncations`, pairs of time and order, all keys change.
+
+    Time has one coordinate.
+    """
+
+    shared = True
+
+    def __init__(self, trace: Trace, truncations: Sequence[tuple[int, int]]):
+        assert trace.nt == 1, "upserts at times that are not ordered have no last one"
+        super().__init__(trace)
+        self.truncations = truncations
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Return the interval's only rounds where there are truncations: they change keys without new rows."""
+        return [interval.rounds] if any(interval.has((time,)) for time, _ in self.truncations) else []
+
+    def before(self, updates: np.ndarray) -> np.ndarray:
+        """Return `[key | value | 1]` for each of the keys, as they are before the interval."""
+        data = self.trace.nk + self.trace.nv
+        keys = kernels.distinct_keys(updates, self.trace.nk)
+        sources = self.trace.batches_for(keys)
+        if not sources:
+            return np.empty((0, data + 1), np.int64)
+        found = kernels.gather_bounds(sources, kernels.locate(keys, sources)[0])
+        return kernels.consolidate(kernels.take(found, [*range(data), data + 1]))
+
+
+class Upsert(KeyedTable):
     """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value a key.
 
     At each time the row of a key with the greatest `order` decides the key's value from then on: the row's value, or none where
@@ -28,27 +56,18 @@ class Upsert(Keeping):
     the interval is the sum of its updates there.
     """
 
-    shared = True
-
     def __init__(
         self,
         trace: Trace,
         tied: Callable[[np.ndarray], Exception] | None = None,
         truncations: Sequence[tuple[int, int]] = (),
     ):
-        assert trace.nt == 1, "upserts at times that are not ordered have no last one"
-        super().__init__(trace)
+        super().__init__(trace, truncations)
         self.tied = tied
-        self.truncations = truncations
         nk, data = trace.nk, trace.nk + trace.nv
         present, order, time = range(data, data + 3)
         # The content of rows of one order decides: the result must not depend on the order in which they came.
         self._by = [*range(nk), time, order, present, *range(nk, data)]
-        self._untimed = [*range(data), data + 1]
-
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the interval's only rounds where there are truncations: they change keys without new rows."""
-        return [interval.rounds] if any(interval.has((time,)) for time, _ in self.truncations) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates
@@ -58,7 +77,7 @@ class Upsert(Keeping):
         nk, nv = self.trace.nk, self.trace.nv
         if self.tied is not None:
             self._refuse_ties(updates, self.tied)
-        before = self._before(updates)
+        before = self.before(updates)
         out = np.empty((2 * len(updates), nk + nv + 2), np.int64)
         rows = upsert_rows(updates, before, nk, nv, out)
         if rows < 0:
@@ -94,12 +113,3 @@ class Upsert(Keeping):
             now, before = updates[row], updates[row - 1]
             if now[present] != before[present] or (now[present] and (now[nk:data] != before[nk:data]).any()):
                 raise tied(now)
-
-    def _before(self, updates: np.ndarray) -> np.ndarray:
-        """Return `[key | value | 1]` for each of the keys, as they are before the interval."""
-        keys = kernels.distinct_keys(updates, self.trace.nk)
-        sources = self.trace.batches_for(keys)
-        if not sources:
-            return np.empty((0, self.trace.nk + self.trace.nv + 1), np.int64)
-        found = kernels.gather_bounds(sources, kernels.locate(keys, sources)[0])
-        return kernels.consolidate(kernels.take(found, self._untimed))

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
-from ddcli.plan.conditions import all_of, call, is_certain
+from ddcli.plan.conditions import all_of, call, is_certain_step
 from ddcli.plan.node import Graph
 from ddcli.plan.sql import nodes
 
@@ -28,7 +27,7 @@ def decorrelated(found: Node, around: Node) -> Node | None:
     steps: list[Node] = []
     node = found
     while not (isinstance(node, logical.Join) and node.how == "inner" and node.left == around):
-        if not (_is_certain(node) if isinstance(node, logical.Apply) else _joins_more(node, around)):
+        if not (is_certain_step(node.step) if isinstance(node, logical.Apply) else _joins_more(node, around)):
             return None
         steps.append(node)
         node = node.inputs[0]
@@ -46,13 +45,6 @@ def decorrelated(found: Node, around: Node) -> Node | None:
     for step in reversed(steps):
         made = replace(step, inputs=(made, *step.inputs[1:]))
     return made
-
-
-def _is_certain(node: logical.Apply) -> bool:
-    """Return whether a step fails on no record."""
-    if isinstance(node.step, FilterStep):
-        return is_certain(node.step.condition)
-    return isinstance(node.step, MapStep) and all(is_certain(each) for _, each in node.step.columns)
 
 
 def _joins_more(node: Node, around: Node) -> bool:

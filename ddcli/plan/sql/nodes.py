@@ -57,7 +57,7 @@ def mapped(node: Node, columns: Mapping[str, Expression]) -> Node:
     renamed = renaming(node)
     if renamed is not None:
         (below,) = node.inputs
-        return mapped(below, {name: _over(each, renamed) for name, each in columns.items()})
+        return mapped(below, {name: over_renamed(each, renamed) for name, each in columns.items()})
     schema = {name: each.type for name, each in columns.items()}
     return logical.Apply((node,), schema, MapStep(tuple(columns.items())))
 
@@ -77,7 +77,7 @@ def renaming(node: Node) -> dict[str, str] | None:
     return found
 
 
-def _over(expression: Expression, renamed: Mapping[str, str]) -> Expression:
+def over_renamed(expression: Expression, renamed: Mapping[str, str]) -> Expression:
     """Return an expression over a node that renames columns as one over what is below it."""
     types = {each.name: each.type for each in expression.walk() if isinstance(each, Column)}
     return expression.substitute({name: Column(renamed[name], kind) for name, kind in types.items()})
@@ -89,7 +89,7 @@ def _below(node: Node, expressions: Sequence[Expression]) -> tuple[Node, dict[st
     if renamed is None:
         return node, {name: name for name in node.schema}, list(expressions)
     (below,) = node.inputs
-    return below, renamed, [_over(each, renamed) for each in expressions]
+    return below, renamed, [over_renamed(each, renamed) for each in expressions]
 
 
 def extended(node: Node, added: Mapping[str, Expression]) -> Node:

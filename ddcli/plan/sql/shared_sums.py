@@ -25,8 +25,6 @@ from ddcli.plan.sql.names import renamed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ddcli.expressions.tree import Expression
-
     Kept = dict[tuple[str, frozenset[str], frozenset[str]], groupings.Reduce]
     """Reductions by the rows that they are of, the columns that they group by, and their calls, over these columns."""
 
@@ -161,9 +159,4 @@ def _rows(node: Node) -> tuple[Node, dict[str, str]]:
 
 def _renamed(call: AggregateCall, names: Mapping[str, str]) -> AggregateCall:
     """Return a call over columns under other names."""
-    return replace(call, args=tuple(_bound(arg, names) for arg in call.args))
-
-
-def _bound(expression: Expression, names: Mapping[str, str]) -> Expression:
-    types = {each.name: each.type for each in expression.walk() if isinstance(each, Column)}
-    return expression.substitute({name: Column(names[name], kind) for name, kind in types.items()})
+    return replace(call, args=tuple(nodes.over_renamed(arg, names) for arg in call.args))

@@ -18,6 +18,7 @@ from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
 from ddcli.runtime.spark.java import java_home, version_of
 from ddcli.runtime.spark.start import check_installed, start
+from ddcli.store.extras import package_version
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.version import __version__
@@ -147,14 +148,7 @@ def _minor() -> str:
 
 def _versions() -> dict[str, str | None]:
     """Return the versions of the packages that must agree."""
-
-    def version(package: str) -> str | None:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
-
-    return {"ddcli": __version__, **{package: version(package) for package in PACKAGES}}
+    return {"ddcli": __version__, **{package: package_version(package) for package in PACKAGES}}
 
 
 def _same(name: str, hosts: dict[str, str], here: str, hint: str) -> Finding:

@@ -27,6 +27,7 @@ from ddcli.store.batch.page_index import (
     leaf_length,
     leaf_of,
     row_checksums,
+    still_constant,
 )
 from ddcli.store.files.access import reading
 from ddcli.store.files.gate import checksum
@@ -128,8 +129,7 @@ class BatchWriter:
         self._keys += [records[at:end:PAGE, : self._key].copy() for at, end in _page_ranges(self.rows, len(records))]
         self._last = records[-1:].copy()
         self.rows += len(records)
-        before = constants if self._constants is None else self._constants
-        self._constants = {name: value for name, value in before.items() if constants.get(name) == value}
+        self._constants = still_constant(self._constants, constants)
         if self._carried is not None:
             table = pa.concat_tables([self._carried, table])
         whole = len(table) - len(table) % GROUP

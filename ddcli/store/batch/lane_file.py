@@ -22,6 +22,7 @@ from ddcli.store.batch.page_index import (
     leaf_length,
     leaf_of,
     row_checksums,
+    still_constant,
 )
 from ddcli.store.batch.row_group_file import chunk_bytes, footer_bytes, group_bytes, is_plain, stored_order
 from ddcli.store.parquet.row_groups import MAGIC
@@ -134,8 +135,7 @@ class LaneWriter:
         self._columns = tuple(columns)
         end = self._sink.size
         self._groups.append(group_bytes(described, count, end - begin))
-        before = constants if self._constants is None else self._constants
-        self._constants = {name: value for name, value in before.items() if constants.get(name) == value}
+        self._constants = still_constant(self._constants, constants)
         self._records.append(rows[:1, : layout.record.width].copy())
         self._last = rows[-1:, : layout.record.width].copy()
         key = layout.key.width

@@ -19,14 +19,17 @@ from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.expressions.types import FLAGGED, INTEGERS, Type
+from ddcli.expressions.types import FLAGGED, INTEGERS, Type, parse_schema
 from ddcli.store.batch.file import footer_checksum
 from ddcli.store.state.entries import FileEntry
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ddcli.engine.columns import Matrix
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
+    from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.transaction import Adding
 
 
@@ -37,6 +40,13 @@ LARGEST = 2**63 - 1
 
 class BatchLayout:
     """The layout of an arrangement's updates in a matrix `[key | value | time | diff]` and in a file."""
+
+    @classmethod
+    def of(cls, entry: ArrangementEntry, nt: int) -> Self:
+        """Return the layout of an arrangement in a state."""
+        schema = parse_schema(entry.schema)
+        value = {name: kind for name, kind in schema.items() if name not in entry.key}
+        return cls(Layout({name: schema[name] for name in entry.key}), Layout(value), nt)
 
     def __init__(self, key: Layout, value: Layout, nt: int) -> None:
         assert not {*key.names} & {*value.names}, "a record has one column of a name"

@@ -38,7 +38,7 @@ from ddcli.expressions.types import INTEGERS
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Type
@@ -169,6 +169,11 @@ class PageIndex:
 def _columns(given: tuple[tuple[str, str, int], ...]) -> tuple[PageColumn, ...]:
     """Return the columns that an index lists: the batches of an arrangement have the same."""
     return tuple(PageColumn(*column) for column in given)
+
+
+def still_constant(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str, int]:
+    """Return the columns that hold just one number, in the rows up to here too, of which `before` has those (None: there were no rows)."""
+    return {name: value for name, value in now.items() if before is None or before.get(name) == value}
 
 
 def row_checksums(numbers: Matrix) -> Matrix:

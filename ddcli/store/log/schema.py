@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError, did_you_mean
-from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_type
+from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_schema
 from ddcli.store.parquet.footers import CSV, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.partitions import named_by, partition_of
 from ddcli.store.tables.wider_types import name_of, type_of, widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from ddcli.store.formats.base import Format
@@ -50,7 +50,7 @@ class LogSchema:
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> LogSchema:
         """Return the schema that `to_json` wrote."""
-        columns, time = (parsed(tree[part]) for part in ("columns", "time"))
+        columns, time = (parse_schema(tree[part]) for part in ("columns", "time"))
         return cls(columns, time, tree["diff"])
 
 
@@ -200,10 +200,3 @@ def _wrong_type(path: Path, name: str, actual: Type, wanted: Type, who: str) -> 
         place=str(path),
         hint="write the column in that type, or declare another one for it under the input's `columns`",
     )
-
-
-def parsed(texts: Mapping[str, str]) -> Schema:
-    """Return the types that a manifest holds as texts."""
-    found = {name: parse_type(text) for name, text in texts.items()}
-    assert None not in found.values(), f"the manifest holds {texts} for types"
-    return {name: kind for name, kind in found.items() if kind is not None}

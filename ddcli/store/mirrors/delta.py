@@ -260,9 +260,7 @@ class DeltaSource(TableSource):
             raise InputError(problem, place=self.place, hint=PLAIN)
 
     def _check_same(self, mark: Mark) -> None:
-        if mark.identity != self.identity:
-            problem = "this is another table than the one that earlier runs have read: its identity is another"
-            raise InputError(problem, place=self.place, hint=BEGIN)
+        self.check_identity(mark)
         if self.version < mark.version:
             problem = f"the table has the version {self.version}, and earlier runs have read {mark.version}"
             raise InputError(problem, place=self.place, hint=BEGIN)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, from_start
+from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, from_start, reading_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +56,10 @@ class DuckdbReader(QueryReader):
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         """Open the database to read it, and turn what goes wrong into errors of the input."""
-        if not self._file.is_file():
-            raise InputError("there is no such database", place=self.place, hint="check the input's `database`")
         import duckdb
 
-        try:
+        with reading_file(self._file, duckdb.Error, OSError, pa.ArrowException):  # errors of rows come through Arrow
             opened = duckdb.connect(self.place, read_only=True, config={"enable_external_access": False})
             with closing(opened):
                 opened.execute("set TimeZone = 'UTC'")
                 yield opened
-        except (duckdb.Error, OSError, pa.ArrowException) as error:  # errors of rows come through Arrow
-            raise InputError(f"the database can't be read: {first_line(error)}", place=self.place) from None

@@ -71,9 +71,7 @@ class IcebergSource(TableSource):
     def changes(
         self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
     ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
-        if mark.identity != self.identity:
-            problem = "this is another table than the one that earlier runs have read: its identity is another"
-            raise InputError(problem, place=self.place, hint=BEGIN)
+        self.check_identity(mark)
         self._check_columns(mark, [])
         now = {name: str(kind) for name, kind in self.columns.items()}
         if self.tip == mark.tip and now == mark.columns:

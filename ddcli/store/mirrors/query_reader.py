@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import polars as pl
 
@@ -37,6 +41,17 @@ class QueryReader(ABC):
         """Return the hint for a cursor of a type whose values the database orders otherwise than we do; None for other types."""
         plain = kind.is_integer or kind.kind in ("string", "date", "datetime", "decimal")
         return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
+
+
+@contextmanager
+def reading_file(file: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turn what goes wrong with the database in a file into errors of the input."""
+    if not file.is_file():
+        raise InputError("there is no such database", place=str(file), hint="check the input's `database`")
+    try:
+        yield
+    except errors as error:
+        raise InputError(f"the database can't be read: {first_line(error)}", place=str(file)) from None
 
 
 def from_start(column: str, ordered: str, sign: str, value: str) -> str:

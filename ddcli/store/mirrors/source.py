@@ -47,6 +47,12 @@ class TableSource(ABC):
         if taken := sorted(OWN.keys() & self.columns.keys()):
             raise InputError(f"the table has a column '{taken[0]}', a name that its mirror needs", place=place)
 
+    def check_identity(self, mark: Mark) -> None:
+        """Raise InputError where this is another table than the one that a mark is of."""
+        if mark.identity != self.identity:
+            problem = "this is another table than the one that earlier runs have read: its identity is another"
+            raise InputError(problem, place=self.place, hint=BEGIN)
+
     @abstractmethod
     def changes(
         self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool

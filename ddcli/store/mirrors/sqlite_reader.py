@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import polars as pl
 
-from ddcli.errors import InputError, first_line
+from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start, reading_file
 from ddcli.store.parquet.footers import TEXT
 
 if TYPE_CHECKING:
@@ -109,10 +109,8 @@ class SqliteReader(QueryReader):
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         """Open the database to read it, and turn what goes wrong into errors of the input."""
-        if not self._file.is_file():
-            raise InputError("there is no such database", place=self.place, hint="check the input's `database`")
-        try:
-            with closing(sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)) as opened:
-                yield opened
-        except sqlite3.Error as error:
-            raise InputError(f"the database can't be read: {first_line(error)}", place=self.place) from None
+        with (
+            reading_file(self._file, sqlite3.Error),
+            closing(sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)) as opened,
+        ):
+            yield opened

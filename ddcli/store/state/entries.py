@@ -30,7 +30,7 @@ from ddcli.store.state.register import Register, RegisterEntry
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
@@ -206,6 +206,20 @@ class InputEntry:
 
 
 @frozen
+class Size:
+    """How much there is in the batches of a state, or of a part of it."""
+
+    rows: int
+    bytes: int
+    batches: int
+
+    @classmethod
+    def of(cls, files: Collection[FileEntry]) -> Size:
+        """Return the size of some files together."""
+        return cls(sum(file.rows for file in files), sum(file.size for file in files), len(files))
+
+
+@frozen
 class ArrangementEntry:
     """An arrangement: what it is of (`fingerprint`), its frontiers, its columns with the key's first, its batch files by shard."""
 
@@ -226,6 +240,11 @@ class ArrangementEntry:
         if not shards or not set(found.key) <= columns_of(found.schema).keys():
             raise ValueError("no shards, or a key that is no column")
         return found
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """Its batch files, of all shards."""
+        return [file for shard in self.shards for file in shard]
 
 
 @frozen

@@ -13,9 +13,10 @@ from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.state.bundles import alone
 from ddcli.store.state.contents import batch_directory, batch_path, batches_of
+from ddcli.store.state.entries import Size
 from ddcli.store.state.manifest import Manifest, manifest_path
 from ddcli.store.state.outputs import output_paths
-from ddcli.store.state.upkeep import Size, manifest_of
+from ddcli.store.state.upkeep import manifest_of
 from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:

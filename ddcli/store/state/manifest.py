@@ -103,6 +103,11 @@ class Manifest:
     bundles: dict[str, int] = field(default_factory=dict)
 
     @property
+    def files(self) -> list[FileEntry]:
+        """The batch files of all arrangements."""
+        return [file for entry in self.arrangements.values() for file in entry.files]
+
+    @property
     def secret_bytes(self) -> bytes:
         """Return the secret as bytes."""
         return bytes.fromhex(self.secret)

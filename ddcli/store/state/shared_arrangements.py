@@ -61,9 +61,10 @@ class Shared:
 
     def schema(self, time: Sequence[str]) -> LogSchema:
         """Return its columns, those of the key first; its time is called as the reader's, if that has as many coordinates."""
-        from ddcli.store.log.schema import LogSchema, parsed
+        from ddcli.expressions.types import parse_schema
+        from ddcli.store.log.schema import LogSchema
 
-        columns, kinds = (parsed(texts) for texts in (self.entry.schema, self.manifest.cache["time"]))
+        columns, kinds = (parse_schema(texts) for texts in (self.entry.schema, self.manifest.cache["time"]))
         ordered = {name: columns[name] for name in self.entry.key} | columns
         named = dict(zip(time, kinds.values(), strict=True)) if len(time) == len(kinds) else kinds
         return LogSchema(ordered, named, diff=True)

@@ -10,7 +10,6 @@ import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ddcli.dataclass import frozen
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
@@ -21,6 +20,7 @@ from ddcli.store.state.claimants import is_passed, passed_by
 from ddcli.store.state.consumers import read_consumers
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
+from ddcli.store.state.entries import Size
 from ddcli.store.state.holds import read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.outputs import is_owned, output_paths
@@ -45,20 +45,6 @@ WAITING = "-waiting"
 HIDDEN_TIME = re.compile(r"_time\d*")
 
 
-@frozen
-class Size:
-    """The size of the batches of a state, or of a part of it."""
-
-    rows: int
-    bytes: int
-    batches: int
-
-    @classmethod
-    def of(cls, files: list[FileEntry]) -> Size:
-        """Return the size of some files together."""
-        return cls(sum(file.rows for file in files), sum(file.size for file in files), len(files))
-
-
 def manifest_of(directory: Path) -> Manifest:
     """Return the newest manifest of a state, or refuse a directory that has none (StateError)."""
     manifest = read_newest(directory)
@@ -66,11 +52,6 @@ def manifest_of(directory: Path) -> Manifest:
         hint = "name the pipeline whose state it is, or the directory with --state; the first `dd run` makes it"
         raise StateError("there is no state here", place=str(directory), hint=hint)
     return manifest
-
-
-def files_of(manifest: Manifest) -> list[FileEntry]:
-    """Return the batch files of a state."""
-    return [file for entry in manifest.arrangements.values() for shard in entry.shards for file in shard]
 
 
 def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> dict[str, Any]:
@@ -81,7 +62,7 @@ def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> d
         | {"rows": sum(file.rows for file in entry.files), "bytes": sum(file.size for file in entry.files)}
         for name, entry in manifest.outputs.items()
     ]
-    size = Size.of(files_of(manifest))
+    size = Size.of(manifest.files)
     firsts = {each.log: next(iter(each.files), None) for each in manifest.outputs.values()}
     return {
         "name": manifest.name,
@@ -169,7 +150,7 @@ def verify(directory: Path) -> tuple[int, Size, list[StateError]]:
         manifest = manifest_of(directory)
         wrong = list(verify_state(directory, manifest))
         if not wrong or manifest_of(directory).number == manifest.number:
-            files = [*files_of(manifest), *(file for output in manifest.outputs.values() for file in output.files)]
+            files = [*manifest.files, *(file for output in manifest.outputs.values() for file in output.files)]
             return manifest.number, Size.of(files), wrong
 
 
@@ -208,7 +189,7 @@ def compact_state(
             if arrangements != manifest.arrangements:
                 transaction.commit(replace(manifest, arrangements=arrangements))
         assert state.manifest is not None
-        return Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
+        return Size.of(manifest.files), Size.of(state.manifest.files)
 
 
 def reshard_state(
@@ -248,7 +229,7 @@ def reshard_state(
             if arrangements:
                 transaction.commit(replace(manifest, arrangements=manifest.arrangements | arrangements))
         assert state.manifest is not None
-        return len(arrangements), Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
+        return len(arrangements), Size.of(manifest.files), Size.of(state.manifest.files)
 
 
 def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: None) -> Manifest:
@@ -347,7 +328,7 @@ def _stored(
 
 
 def _facts(manifest: Manifest, name: str, entry: ArrangementEntry, of: str | None) -> dict[str, Any]:
-    size = Size.of([file for shard in entry.shards for file in shard])
+    size = Size.of(entry.files)
     return {
         "name": name,
         "of": of,
