@@ -10,7 +10,7 @@ from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.forms import BINARY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 OWNED = "owned"
 """The key of what is known of an aggregate's syntax node if it belongs to a query around its own."""
@@ -48,29 +48,34 @@ def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
     def called(node: exp.Expr) -> exp.Expr:
         return called(node.this) if isinstance(node, exp.Filter | exp.WithinGroup) else node
 
-    return _found(nodes, lambda node: is_aggregate(called(node)))
+    return outermost(nodes, lambda node: is_aggregate(called(node)), _read_of_groups)
 
 
 def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
     """Return the calls of `grouping` in expressions, but for those of subqueries."""
-    return _found(nodes, is_grouping)
+    return outermost(nodes, is_grouping, _read_of_groups)
 
 
-def _found(nodes: list[exp.Expr], wanted: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
-    """Return the outermost nodes in expressions that are wanted, but for those of subqueries."""
+def outermost(
+    nodes: Sequence[exp.Expr],
+    wanted: Callable[[exp.Expr], bool],
+    parts: Callable[[exp.Expr], Iterable[exp.Expr]] = exp.Expr.iter_expressions,
+) -> list[exp.Expr]:
+    """Return the outermost nodes in expressions that are wanted, but for those of subqueries; `parts` returns those of a node."""
     found, left = [], list(reversed(nodes))
     while left:
         node = left.pop()
         if wanted(node):
             found.append(node)
-            continue
-        parts = list(node.iter_expressions())
-        if isinstance(
-            node, exp.Window
-        ):  # its own aggregate is over rows: what it reads of these may be aggregates of groups
-            called = node.this.this if isinstance(node.this, exp.Filter) else node.this
-            parts = [part for part in parts if part is not node.this] + list(called.iter_expressions())
-            parts += [node.this.expression] if isinstance(node.this, exp.Filter) else []
-        if not isinstance(node, exp.Query):
-            left += reversed(parts)
+        elif not isinstance(node, exp.Query):
+            left += reversed(list(parts(node)))
     return found
+
+
+def _read_of_groups(node: exp.Expr) -> Iterable[exp.Expr]:
+    """Return the parts of a node. A window's own aggregate is over rows: what it reads of these may be aggregates of groups."""
+    if not isinstance(node, exp.Window):
+        return node.iter_expressions()
+    called = node.this.this if isinstance(node.this, exp.Filter) else node.this
+    parts = [part for part in node.iter_expressions() if part is not node.this] + list(called.iter_expressions())
+    return parts + ([node.this.expression] if isinstance(node.this, exp.Filter) else [])

@@ -19,6 +19,7 @@ from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
 from ddcli.plan.conditions import call
 from ddcli.plan.sql import nodes
+from ddcli.plan.sql.calls import outermost
 from ddcli.plan.sql.names import renamed
 
 if TYPE_CHECKING:
@@ -112,15 +113,7 @@ def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -
 
 def find_unnested(written: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the calls of `unnest` in expressions, but for those of subqueries."""
-    found: list[exp.Expr] = []
-    left = list(reversed(written))
-    while left:
-        node = left.pop()
-        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "unnest":
-            found.append(node)
-        elif not isinstance(node, exp.Query):
-            left += reversed(list(node.iter_expressions()))
-    return found
+    return outermost(written, lambda node: isinstance(node, exp.Anonymous) and str(node.this).lower() == "unnest")
 
 
 def spread_list(block: Block, call: exp.Expr) -> None:

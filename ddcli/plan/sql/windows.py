@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions.window_calls import CallReader, OrderedBy
+from ddcli.plan.sql.calls import outermost
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import column
 from ddcli.plan.sql.reader import AggregateCalls
@@ -24,16 +25,9 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.entries import Entry
 
 
-def find_windows(nodes: Sequence[exp.Expr]) -> list[exp.Window]:
+def find_windows(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Return the window calls in expressions, but for those of subqueries and those inside of others."""
-    found, left = [], list(reversed(nodes))
-    while left:
-        node = left.pop()
-        if isinstance(node, exp.Window):
-            found.append(node)
-        elif not isinstance(node, exp.Query):
-            left += reversed(list(node.iter_expressions()))
-    return found
+    return outermost(nodes, lambda node: isinstance(node, exp.Window))
 
 
 def window_clauses(node: exp.Select) -> list[exp.Expr]:
@@ -105,7 +99,7 @@ def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Wi
 
 
 def _resolved(
-    statement: QueryLowering, node: exp.Window, definitions: Mapping[str, exp.Window], depth: int = 0
+    statement: QueryLowering, node: exp.Expr, definitions: Mapping[str, exp.Window], depth: int = 0
 ) -> tuple[exp.Expr, list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
     """Return a window's call, or its name, with its partition, order and frame, those of a named window that it begins with among them."""
     tree = statement.tree

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError
@@ -19,6 +19,7 @@ from ddcli.store.files.lock_holder import in_use, signature
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
@@ -45,6 +46,17 @@ def take_lock(
 
         return ObjectLock(directory / lock_name(writer), files, if_locked, writer)
     return Lock(directory, files, if_locked, writer)
+
+
+@contextmanager
+def locked(directory: Path, files: Files) -> Iterator[None]:
+    """Hold the lock of a directory for a moment, and make the directory; whoever else wants it waits."""
+    files.make_directory(directory)
+    lock = take_lock(directory, files, "wait")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def lock_name(writer: Path | None) -> str:

@@ -91,36 +91,33 @@ class FileTimes:
 
     def first_before(self, frontier: Times) -> tuple[int, Time]:
         """Return the first row that is not at or after a frontier, and its time; there must be one, or none at all."""
-        if not self.rows and self.least is not None:
-            return 0, self.least
-        for first, frame in self._frames():
-            mask = frame.select(~at_or_after(self.schema, frontier)).to_series()
-            if mask.any():
-                row = mask.arg_max() or 0
-                return first + row, frame.row(row)
-        raise AssertionError("no row is before the frontier")
+        return self._sure(self.before_from(0, frontier))
 
     def before_from(self, start: int, frontier: Times) -> tuple[int, Time] | None:
         """Return the first row, from the row `start` on, that is not at or after a frontier, and its time; None where there is none."""
+        return self._first(~at_or_after(self.schema, frontier), start)
+
+    def first_after(self, limits: Sequence[int | None]) -> tuple[int, Time]:
+        """Return the first row with a coordinate after its limit, and its time; there must be one, or none at all."""
+        bounded = [pl.col(name) > limit for name, limit in zip(self.schema, limits, strict=True) if limit is not None]
+        return self._sure(self._first(reduce(or_, bounded)))
+
+    def _sure(self, found: tuple[int, Time] | None) -> tuple[int, Time]:
+        """Return the row that was looked for, which must be there; of a file without rows, whose path says a time, that one."""
+        if not self.rows and self.least is not None:
+            return 0, self.least
+        assert found is not None, "no row is outside"
+        return found
+
+    def _first(self, condition: pl.Expr, start: int = 0) -> tuple[int, Time] | None:
+        """Return the first row, from the row `start` on, that meets a condition, and its time."""
         for first, frame in self._frames():
             rest = frame.slice(max(0, start - first))
-            mask = rest.select(~at_or_after(self.schema, frontier)).to_series()
+            mask = rest.select(condition).to_series()
             if mask.any():
                 row = mask.arg_max() or 0
                 return max(first, start) + row, rest.row(row)
         return None
-
-    def first_after(self, limits: Sequence[int | None]) -> tuple[int, Time]:
-        """Return the first row with a coordinate after its limit, and its time; there must be one, or none at all."""
-        if not self.rows and self.least is not None:
-            return 0, self.least
-        bounded = [(name, limit) for name, limit in zip(self.schema, limits, strict=True) if limit is not None]
-        for first, frame in self._frames():
-            mask = frame.select(reduce(or_, [pl.col(name) > limit for name, limit in bounded])).to_series()
-            if mask.any():
-                row = mask.arg_max() or 0
-                return first + row, frame.row(row)
-        raise AssertionError("no row is after the limit")
 
     def bounds(self, condition: pl.Expr) -> tuple[int, int]:
         """Return first row and number of rows around all that meet a condition: of kept times just these, else the whole."""

@@ -74,9 +74,7 @@ class FileExchange:
 
     def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
         """Return the updates sent to an address, None if there are none. They stay: the attempt may fail, and another read them."""
-        by_file: dict[str, list[Sent]] = defaultdict(list)
-        for sent in self.incoming.get(at, ()):
-            by_file[sent.file].append(sent)
+        by_file = self._sent(at)
         if not by_file:
             return None
         matrix, row = room_for([sent.part for group in by_file.values() for sent in group]), 0
@@ -87,14 +85,18 @@ class FileExchange:
 
     def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
         """Return the updates sent to an address, each part as it was sent."""
-        by_file: dict[str, list[Sent]] = defaultdict(list)
-        for sent in self.incoming.get(at, ()):
-            by_file[sent.file].append(sent)
         found = []
-        for part, data in self._read(by_file):
+        for part, data in self._read(self._sent(at)):
             found.append(room_for([part]))
             unpack(found[-1], part, data, layout, pool)
         return found
+
+    def _sent(self, at: Address) -> dict[str, list[Sent]]:
+        """Return what was sent to an address, by file."""
+        by_file: dict[str, list[Sent]] = defaultdict(list)
+        for sent in self.incoming.get(at, ()):
+            by_file[sent.file].append(sent)
+        return by_file
 
     def _read(self, by_file: Mapping[str, list[Sent]]) -> Iterator[tuple[SpilledPart, bytes]]:
         """Yield the parts of some files, each with its bytes."""

@@ -11,7 +11,6 @@ processes that were given the same changes, one acknowledges them. Imports no th
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,11 @@ from ddcli.dataclass import frozen
 from ddcli.errors import LockedError, StateError, UsageError
 from ddcli.store.files.access import entries, read_bytes
 from ddcli.store.files.gate import TEMPORARY
-from ddcli.store.files.lock import take_lock
+from ddcli.store.files.lock import locked
 from ddcli.store.state.names import CONSUMER, LOG, count_of, named, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
@@ -95,15 +94,9 @@ def check_name(name: str) -> str:
     return named(CONSUMER, name)
 
 
-@contextmanager
-def consuming(state: Path, files: Files) -> Iterator[None]:
+def consuming(state: Path, files: Files) -> AbstractContextManager[None]:
     """Keep others from changing consumers for a moment."""
-    files.make_directory(state / CONSUMERS)
-    lock = take_lock(state / CONSUMERS, files, "wait")
-    try:
-        yield
-    finally:
-        lock.release()
+    return locked(state / CONSUMERS, files)
 
 
 def read_consumers(state: Path) -> list[Consumer]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,13 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, read_bytes, real
 from ddcli.store.files.gate import TEMPORARY
-from ddcli.store.files.lock import take_lock
+from ddcli.store.files.lock import locked
 from ddcli.store.state.entries import Times, mandatory, times
 from ddcli.store.state.names import HOLD, count_of, text_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
@@ -110,15 +110,9 @@ def read_claims(directory: Path) -> Claims:
     return Claims(read_holds(directory))
 
 
-@contextmanager
-def holding(directory: Path, files: Files) -> Iterator[None]:
+def holding(directory: Path, files: Files) -> AbstractContextManager[None]:
     """Keep others from changing holds, and from sweeping, for a moment."""
-    files.make_directory(directory / "holds")
-    lock = take_lock(directory / "holds", files, "wait")
-    try:
-        yield
-    finally:
-        lock.release()
+    return locked(directory / "holds", files)
 
 
 def write_hold(directory: Path, hold: Hold, files: Files) -> None:

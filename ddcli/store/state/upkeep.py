@@ -7,6 +7,7 @@ state that its pipeline writes to; where nobody names the pipeline, those of out
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +30,7 @@ from ddcli.store.state.verify import verify_state
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Type
@@ -127,17 +128,21 @@ def release_hold(directory: Path, reader: str) -> Hold:
     return found
 
 
+@contextmanager
+def _opened(directory: Path, written: Iterable[Path] | None, if_locked: IfLocked) -> Iterator[tuple[State, Manifest]]:
+    """Open a state that is there, to change it; yield it with its manifest. `written`: see `written_to`."""
+    outputs = written_to(directory, manifest_of(directory), written)
+    with State.open(directory, outputs, written=written, if_locked=if_locked) as state:
+        assert state.manifest is not None, "the state was there when it was looked at"
+        yield state, state.manifest
+
+
 def adopt(
     directory: Path, file: Path, name: str, *, written: Iterable[Path], if_locked: IfLocked = "fail"
 ) -> Path | None:
     """Give a state to the pipeline `file` of this name, and commit that; return the file that it belonged to, if it remembered one."""
-    known = manifest_of(directory)
-    written = list(written)
-    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
-        manifest = state.manifest
-        assert manifest is not None, "the state was there when it was looked at"
-        with state.begin() as transaction:
-            transaction.commit(replace(manifest, name=name, file=relative_file(directory, file)))
+    with _opened(directory, list(written), if_locked) as (state, manifest), state.begin() as transaction:
+        transaction.commit(replace(manifest, name=name, file=relative_file(directory, file)))
     return file_of(directory, manifest)
 
 
@@ -168,10 +173,7 @@ def compact_state(
     """
     from ddcli.store.batch.compaction import compact_wholly
 
-    known = manifest_of(directory)
-    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
-        manifest = state.manifest
-        assert manifest is not None, "the state was there when it was looked at"
+    with _opened(directory, written, if_locked) as (state, manifest):
         claims = read_claims(directory)
         arrangements = {}
         with state.begin() as transaction:
@@ -207,10 +209,7 @@ def reshard_state(
     """
     from ddcli.store.batch.redistribution import deal, gathered
 
-    known = manifest_of(directory)
-    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
-        manifest = state.manifest
-        assert manifest is not None, "the state was there when it was looked at"
+    with _opened(directory, written, if_locked) as (state, manifest):
         arrangements = {}
         with state.begin() as transaction:
             for name, entry in manifest.arrangements.items():
@@ -308,7 +307,6 @@ def _stored(
     directory: Path, manifest: Manifest, name: str, shard: int, secret: bytes
 ) -> tuple[BatchLayout | None, list[StoredBatch]]:
     """Return a shard's batches, and their layout: the number of their times is known from a file. None where there is no file."""
-    from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.store.batch.file import BatchFile
     from ddcli.store.batch.layout import BatchLayout
@@ -319,11 +317,8 @@ def _stored(
     if not files:
         return None, []
     paths = [batch_path(directory, name, shard, file) for file in files]
-    columns = {column: _type(kind) for column, kind in entry.schema.items()}
-    key, value = (Layout({c: k for c, k in columns.items() if (c in entry.key) is mine}) for mine in (True, False))
-    first = BatchFile(paths[0], files[0], key.width + value.width)
-    nt = sum(HIDDEN_TIME.fullmatch(column) is not None for column in first.columns)
-    layout = BatchLayout(key, value, nt)
+    first = BatchFile(paths[0], files[0], BatchLayout.of(entry, 1).record.width)
+    layout = BatchLayout.of(entry, sum(HIDDEN_TIME.fullmatch(column) is not None for column in first.columns))
     return layout, [StoredBatch(path, file, layout, Pool(secret)) for path, file in zip(paths, files, strict=True)]
 
 
