@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
 from tests.draws import many
+from tests.reference.aggregates import as_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,15 +39,7 @@ def total(values: Iterable[float]) -> float:
     values = list(values)
     if not all(map(math.isfinite, values)):
         return sum(value for value in values if not math.isfinite(value))
-    return nearest(sum(map(Fraction, values)))
-
-
-def nearest(exact: Fraction | int) -> float:
-    """Return the nearest float, infinite beyond the largest."""
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
+    return as_float(sum(map(Fraction, values)))
 
 
 def mean(values: list[float]) -> float | None:
@@ -65,7 +58,7 @@ def variance(values: list[float], sample: int) -> float | None:
         return None
     if not all(map(math.isfinite, values)):
         return math.nan
-    return nearest(exact_variance(values) / (len(values) - sample) * len(values))
+    return as_float(exact_variance(values) / (len(values) - sample) * len(values))
 
 
 def exact_variance(values: list[float]) -> Fraction:

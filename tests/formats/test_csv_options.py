@@ -14,7 +14,6 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from ddcli.cli.columns import parse_csv
@@ -34,6 +33,7 @@ from ddcli.store.tables.dialect import Dialect
 from ddcli.store.tables.listing import list_input
 from tests.draws import many
 from tests.formats.support import Place
+from tests.formats.test_other_files import zstd
 
 CASES = many(150)
 TYPES = {
@@ -46,13 +46,6 @@ TYPES = {
 }
 DATES = ["%d.%m.%Y", "%m/%d/%y", "%Y%m%d", "%d %b %Y", "%d-%B-%Y"]
 TIMES = ["%d.%m.%Y %H:%M", "%Y-%m-%dT%H:%M:%S.%f", "%m/%d/%y %I:%M %p", "%Y%m%d%H%M%S"]
-
-
-def zstd(data):
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as out:
-        out.write(data)
-    return sink.getvalue().to_pybytes()
 
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd}

@@ -44,11 +44,7 @@ def test_late_rows_count_once_at_the_first_open_time_or_in_the_side_log(tmp_path
         for (a, time), diff in held.items():
             want[a,] += diff if time <= now else 0
         assert place.at(now, "a") == {row: count for row, count in want.items() if count}
-    found = Counter()
-    for file in (place.root / ".dd/p/late/a").glob("*.parquet"):
-        for a, time, diff in pl.read_parquet(file).select("a", "time", "diff").iter_rows():
-            found[a, time] += diff
-    assert found == Counter({row: count for row, count in aside.items() if count})
+    assert late_rows(place) == {row: count for row, count in aside.items() if count}
 
 
 def test_late_rows_are_put_where_the_file_says(tmp_path):
@@ -165,11 +161,11 @@ def test_what_was_put_aside_stays_there_when_all_is_computed_anew(tmp_path, refr
     place.run()
     place.run(refresh=refresh)
     assert place.at(9, "a") == {(1,): 1, (3,): 1}
-    assert aside(place) == {(2, 3): 1}
+    assert late_rows(place) == {(2, 3): 1}
     place.write("c", pl.DataFrame([(4, 7, 1)], ROW, orient="row"))
     place.run()
     assert place.at(9, "a") == {(1,): 1, (3,): 1, (4,): 1}
-    assert aside(place) == {(2, 3): 1}
+    assert late_rows(place) == {(2, 3): 1}
 
 
 @pytest.mark.parametrize("now", [[(2, 6, 1), (4, 2, 1), (3, 6, 1)], [(3, 6, 1)], None])
@@ -185,7 +181,7 @@ def test_the_log_of_late_rows_follows_a_file_that_was_replaced(tmp_path, now):
     rows = [(1, 5, 1), *(now or [])]
     in_time = [a for a, time, _ in rows if time >= 5]
     assert place.at(9, "a") == {(a,): 1 for a in in_time}
-    assert aside(place) == {(a, time): 1 for a, time, _ in rows if time < 5}
+    assert late_rows(place) == {(a, time): 1 for a, time, _ in rows if time < 5}
 
 
 def test_a_late_snapshot_that_was_put_aside_is_no_table_when_all_is_read_again(tmp_path):
@@ -204,7 +200,7 @@ def test_a_late_snapshot_that_was_put_aside_is_no_table_when_all_is_read_again(t
         assert dict(held.iter_rows()) == {1: 1, 2: 1}, output
 
 
-def aside(place):
+def late_rows(place):
     """Return what the log of late rows says now, by row and time."""
     found = Counter()
     for file in (place.root / ".dd/p/late/a").glob("*.parquet"):

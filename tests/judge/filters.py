@@ -14,6 +14,7 @@ from tests.judge.operators import NEEDS, OPERATORS, Sketch, operators, pairs
 from tests.yaml_text import read_yaml, write_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 PASSED = ("join", "join again", "antijoin", "concat", "distinct", "rename", "project", "top_k", "count", "joins")
@@ -104,11 +105,7 @@ def filtered_cases(draw, nt: int = 1) -> Case:
         sketch.add("c", {"from": source, "apply": apply}, columns)
     made = [name for name in sketch.columns if name not in inputs]
     outputs = [name for name in made if name == made[-1] or draw(st.booleans())]
-    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
-    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in inputs.items()}
-    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": sketch.collections}
-    tree["outputs"] = {name: f"out/{name}/" for name in outputs}
-    return Case(write_yaml(tree, allow_unicode=True), draw(cuts(logs, nt)))
+    return Case(_file(inputs, sketch.collections, outputs, nt), draw(cuts(logs, nt)))
 
 
 PARTITIONED = (
@@ -138,11 +135,9 @@ def partitioned_cases(draw, nt: int = 1) -> Case:
     form = draw(st.sampled_from(["{} = 1", "{} >= 1", "{} < 1", "{} is not null", "{0} = 0 or {0} = 2"]))
     wanted = [form.format(name) for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))]
     apply = [read_yaml(operator), *({"filter": condition} for condition in wanted)]
-    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
-    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
-    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": {"c": {"from": "p", "apply": apply}}}
-    tree["outputs"] = {"c": "out/c/"}
-    return Case(write_yaml(tree), draw(cuts(logs, nt)))
+    return Case(
+        _file(dict.fromkeys("pq", columns), {"c": {"from": "p", "apply": apply}}, ["c"], nt), draw(cuts(logs, nt))
+    )
 
 
 DISTINCT = (
@@ -185,11 +180,7 @@ def shared_cases(draw, nt: int = 1) -> Case:
         names.append(f"c{at}")
     made = [name for name in collections if name.startswith("c")]
     outputs = [name for name in made if name == made[-1] or draw(st.booleans())]
-    time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
-    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
-    tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": collections}
-    tree["outputs"] = {name: f"out/{name}/" for name in outputs}
-    return Case(write_yaml(tree), draw(cuts(logs, nt)))
+    return Case(_file(dict.fromkeys("pq", columns), collections, outputs, nt), draw(cuts(logs, nt)))
 
 
 KEPT = ("{} <> 1", "{} <> 2", "{} is not null", "not ({} = 0)", "{0} < 1 or {0} <> 2", "{} >= 0", "{} = 1")
@@ -266,8 +257,12 @@ def kept_cases(draw, nt: int = 1) -> Case:
         collections[f"c{at}"] = {"from": draw(st.sampled_from([large, large, large, "q"])), "apply": apply}
     made = [name for name in collections if name.startswith("c")]
     outputs = [name for name in collections if name in made[-1:] or draw(st.integers(0, 3))]
+    return Case(_file(dict.fromkeys("pq", columns), collections, outputs, nt), draw(cuts(logs, nt)))
+
+
+def _file(inputs: Mapping[str, Any], collections: Mapping[str, Any], outputs: Iterable[str], nt: int) -> str:
+    """Return a pipeline file over inputs with these columns."""
     time = {} if nt == 1 else {"time": [f"t{at}" for at in range(nt)]}
-    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name in "pq"}
+    declared = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in inputs.items()}
     tree = {"dd": 1, "name": "judged", "inputs": declared, "collections": collections}
-    tree["outputs"] = {name: f"out/{name}/" for name in outputs}
-    return Case(write_yaml(tree), draw(cuts(logs, nt)))
+    return write_yaml(tree | {"outputs": {name: f"out/{name}/" for name in outputs}}, allow_unicode=True)

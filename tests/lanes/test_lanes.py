@@ -130,15 +130,21 @@ def columns(draw: st.DrawFn, types: list[Type] = TYPES) -> tuple[Type, pl.Series
     return column, whole
 
 
+def side_by_side(typed: list[tuple[Type, pl.Series]]) -> tuple[pl.DataFrame, Layout]:
+    """Return columns as a frame of as many rows as the shortest of them has, and its layout."""
+    height = min((len(whole) for _, whole in typed), default=0)
+    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
+    return frame, Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+
+
 @given(st.lists(columns(), min_size=1, max_size=4), st.integers(0, 2), st.data())
 def test_columns_of_many_rows_are_decoded_as_those_of_few(
     typed: list[tuple[Type, pl.Series]], at: int, data: Any
 ) -> None:
     """Lanes are turned as a whole, those that are known aside; and what was read is what decoding it returns."""
-    height = min(len(whole) for _, whole in typed)
-    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
-    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
-    out = encode(frame, layout, pool, np.full((height, layout.width + 3), 77, np.int64), at)
+    frame, layout = side_by_side(typed)
+    pool = Pool(SECRET)
+    out = encode(frame, layout, pool, np.full((frame.height, layout.width + 3), 77, np.int64), at)
     names = data.draw(st.lists(st.sampled_from(layout.names), unique=True))
     wanted = decode(out, layout, pool, names, at)
     known = Columns(frame, layout, pool, out[:, -3:]).exact() if not at and data.draw(st.booleans()) else {}
@@ -162,10 +168,9 @@ def test_a_column_survives(typed: tuple[Type, pl.Series]) -> None:
 @given(st.lists(columns(), min_size=1, max_size=4), st.randoms())
 def test_a_frame_survives_between_other_lanes(typed: list[tuple[Type, pl.Series]], random: Any) -> None:
     """Encode into the middle of a wider matrix, and decode some columns in another order."""
-    height = min(len(whole) for _, whole in typed)
-    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
-    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
-    out = np.full((height, layout.width + 3), 77, np.int64)
+    frame, layout = side_by_side(typed)
+    pool = Pool(SECRET)
+    out = np.full((frame.height, layout.width + 3), 77, np.int64)
     assert encode(frame, layout, pool, out, 2) is out
     assert (out[:, [0, 1, -1]] == 77).all()
     names = random.sample(layout.names, random.randint(1, len(layout.names)))
@@ -178,9 +183,8 @@ def test_a_frame_survives_between_other_lanes(typed: list[tuple[Type, pl.Series]
 @given(st.lists(columns(), min_size=2, max_size=4))
 def test_columns_are_decoded_once_for_readers_of_other_names(typed: list[tuple[Type, pl.Series]]) -> None:
     """Readers that call columns otherwise get what is decoded already, and never another column or type."""
-    height = min(len(whole) for _, whole in typed)
-    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
-    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    frame, layout = side_by_side(typed)
+    pool = Pool(SECRET)
     out, decoded = encode(frame, layout, pool), {}
     assert_frame_equal(decode(out, layout, pool, ["c1"], decoded=decoded), frame.select("c1"))
     called = {name: f"d{i}" for i, name in enumerate(reversed(layout.names))}
@@ -288,9 +292,8 @@ PLAIN = [column for column in TYPES if column.kind not in ("time", "datetime", "
 @given(st.lists(columns(PLAIN), max_size=4))
 def test_records_and_frames_have_the_same_lanes(typed) -> None:
     """Python records encode as the frame of the same values does, and come back as polars gives them."""
-    height = min((len(whole) for _, whole in typed), default=3)
-    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
-    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    frame, layout = side_by_side(typed)
+    pool = Pool(SECRET)
     matrix = encode(frame, layout, pool) if typed else np.empty((3, 0), np.int64)
     records = frame.rows() if typed else [()] * 3
     found = decode_records(np.column_stack([matrix, matrix[:, :0]]), layout, pool)

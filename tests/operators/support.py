@@ -19,6 +19,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     Gather,
     TopRows,
 )
+from tests.reference.aggregates import as_float
 from tests.reference.model import accumulate
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -77,14 +78,6 @@ def exact_float_sum(pairs):
     if up or down:
         return math.inf if up else -math.inf
     return as_float(total)
-
-
-def as_float(exact):
-    """Return the nearest float, infinite beyond the largest."""
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
 
 
 def large_mean(exact, count):

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from ddcli.runtime.task import perform
+from ddcli.store.state.contents import batch_files
+from ddcli.store.state.manifest import read_newest
 
 
 class Here:
@@ -79,3 +81,9 @@ def at_the_second_try(common, task, attempt):
     if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 0:
         raise RuntimeError("at first")
     return done
+
+
+def assert_all_named(state):
+    """Compare the batch files below a state with those that its newest manifest names."""
+    named = {path for path, _ in batch_files(state, read_newest(state))}
+    assert {path for path in (state / "arrangements").rglob("*") if path.is_file()} == named

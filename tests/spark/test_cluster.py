@@ -14,12 +14,12 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import collect_garbage
 from tests.harness import ROOT
 from tests.spark.deadly import DEADLY_HEAD, PIPELINE
 from tests.spark.servers import SMALL, standalone
+from tests.spark.support import assert_all_named
 
 pytestmark = [
     pytest.mark.spark,
@@ -164,8 +164,7 @@ def check(place, times=4):
     log = pl.read_parquet(place / "out/b/*.parquet").filter(pl.col("time") == times - 1, pl.col("diff") > 0)
     assert log.select("k", "n").sort("k").rows() == [(key, 10 * times) for key in range(100)]
     state = place / ".dd/doomed"
-    named = {found for found, _ in batch_files(state, read_newest(state))}
-    assert {found for found in (state / "arrangements").rglob("*") if found.is_file()} == named
+    assert_all_named(state)
     assert not (state / "spill").exists()
     assert not [path.name for path in (place / "out/b").iterdir() if path.name.startswith(".")]
     assert collect_garbage(state) == []

@@ -12,10 +12,8 @@ from ddcli.engine.progress import Progress
 from ddcli.errors import EngineError, InputError, SpecError, UsageError
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark import connect
-from ddcli.store.state.contents import batch_files
-from ddcli.store.state.manifest import read_newest
 from tests.spark.servers import connect_server, free_port
-from tests.spark.support import bug
+from tests.spark.support import assert_all_named, bug
 
 PIPELINE = """
 dd: 1
@@ -90,8 +88,7 @@ def test_a_server_and_this_machine_continue_each_others_states(server, path):
     found = {word: n for word, ((n, _),) in counts(path).items()}
     assert found == {f"w{at}": 3 * len(range(at, 1_000, 30)) for at in range(30)}
     state = path.parent / ".dd/counts"
-    named = {path for path, _ in batch_files(state, read_newest(state))}
-    assert {path for path in (state / "arrangements").rglob("*") if path.is_file()} == named
+    assert_all_named(state)
 
 
 @pytest.mark.spark

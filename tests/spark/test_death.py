@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from tests.spark.deadly import DEADLY_HEAD, PIPELINE
 from tests.spark.servers import SMALL
+from tests.spark.support import assert_all_named
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -71,6 +71,5 @@ def test_a_killed_driver(tmp_path):
     run(path, engine="local")
     log = pl.read_parquet(tmp_path / "out/b/*.parquet")
     assert log.select("k", "n", "diff").sort("k").rows() == [(key, 10, 1) for key in range(100)]
-    named = {found for found, _ in batch_files(state, read_newest(state))}
-    assert {found for found in (state / "arrangements").rglob("*") if found.is_file()} == named
+    assert_all_named(state)
     assert not (state / "spill").exists()

@@ -24,7 +24,7 @@ from tests.judge.logs import cases
 from tests.judge.sizes import cut
 from tests.judge.test_arrival import FORMATS, histories, judge_arrivals
 from tests.judge.test_random import SEARCH
-from tests.spark.support import at_the_second_try, bug, switching
+from tests.spark.support import assert_all_named, at_the_second_try, bug, switching
 from tests.store.support import LOCKS
 
 pytestmark = pytest.mark.spark
@@ -215,8 +215,7 @@ def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
     run(shop, **SPARK)
     assert log(shop).equals(wanted(shop).select(log(shop).columns))
     state = shop.parent / ".dd/sums"
-    named = {path for path, _ in batch_files(state, read_newest(state))}
-    assert {path for path in (state / "arrangements").rglob("*") if path.is_file()} == named
+    assert_all_named(state)
     assert [path.name for path in (shop.parent / "out/sums").iterdir() if path.name.startswith(".")] == []
 
 

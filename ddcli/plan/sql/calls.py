@@ -59,7 +59,7 @@ def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
 def outermost(
     nodes: Sequence[exp.Expr],
     wanted: Callable[[exp.Expr], bool],
-    parts: Callable[[exp.Expr], Iterable[exp.Expr]] = exp.Expr.iter_expressions,
+    parts: Callable[[exp.Expr], Iterable[exp.Expr]] = lambda node: node.iter_expressions(),
 ) -> list[exp.Expr]:
     """Return the outermost nodes in expressions that are wanted, but for those of subqueries; `parts` returns those of a node."""
     found, left = [], list(reversed(nodes))
