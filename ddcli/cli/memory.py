@@ -9,9 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 
+from ddcli.engine.workers import processors
+
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt
 SETTING, LEFT = "_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:1000"
 """The setting of polars' allocator, and the one that polars makes as it is imported: all processes inherit it that a program with polars starts."""
+SHARED = f"{LEFT},narenas:"
+"""The beginning of our own setting; the number of arenas follows."""
 
 
 def keep_freed_memory() -> None:
@@ -21,10 +25,11 @@ def keep_freed_memory() -> None:
 
     What is kept should be of use to whoever asks next: so pyarrow takes its memory from glibc, too, and all threads take it from one
     arena. Else what a thread or a library once needed is kept for it alone: a run given 300 MiB had 438 resident, and so it has 349.
-    Where there is no glibc, numpy's memory is handled as usual.
+    Where there is no glibc, numpy's memory is handled as usual. polars would have four arenas a processor: with one for two processors, a sum of
+    6 M rows had 0.34 GB resident instead of 0.40, in the same time.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    _set(LEFT)
+    _set(f"{SHARED}{max(1, processors() // 2)}")
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -45,5 +50,6 @@ def give_freed_memory_back() -> None:
 
 def _set(setting: str) -> None:
     """Have polars' allocator take a setting unless somebody has asked for another one."""
-    if os.environ.get(SETTING, LEFT) == LEFT:
+    made = os.environ.get(SETTING, LEFT)
+    if made == LEFT or made.startswith(SHARED):
         os.environ[SETTING] = setting

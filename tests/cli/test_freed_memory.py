@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from ddcli.cli.memory import LEFT, SETTING
+from ddcli.cli.memory import LEFT, SETTING, SHARED
+from ddcli.engine.workers import processors
 
 CALL = "import os; from ddcli.cli import memory; memory.{}(); print(os.environ[memory.SETTING])"
 
@@ -19,9 +20,9 @@ def setting(function, inherited=None):
     return subprocess.run(command, env=given, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.mark.parametrize("inherited", [None, LEFT])
-def test_what_polars_leaves_to_the_processes_of_a_program_is_not_asked_for(inherited):
-    assert setting("keep_freed_memory", inherited) == LEFT
+@pytest.mark.parametrize("inherited", [None, LEFT, f"{SHARED}64"])
+def test_what_polars_or_a_command_leaves_to_the_processes_that_it_starts_is_not_asked_for(inherited):
+    assert setting("keep_freed_memory", inherited) == f"{SHARED}{max(1, processors() // 2)}"
     assert setting("give_freed_memory_back", inherited) == "dirty_decay_ms:0,muzzy_decay_ms:0"
 
 
