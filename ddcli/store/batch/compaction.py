@@ -315,11 +315,12 @@ def _record_end(updates: Matrix, at: int, data: int) -> int:
     >>> _record_end(np.array([[7, 0, 1], [8, 0, 1], [8, 1, 1], [8, 2, 1], [9, 0, 1]]), 2, 1)
     4
     """
+    some = 8
     while at < len(updates):
-        others = (updates[at : at + GROUP, :data] != updates[at - 1, :data]).any(axis=1)
+        others = (updates[at : at + some, :data] != updates[at - 1, :data]).any(axis=1)
         if others.any():
             return at + int(others.argmax())
-        at += len(others)
+        at, some = at + len(others), min(8 * some, GROUP)
     return len(updates)
 
 
@@ -332,8 +333,8 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
     if not merge.stored:
         assert fresh is not None
         rows, at = kernels.leading(fresh.updates), 0
-        while at < len(rows):  # a part at a time, or advancing would copy all of it
-            start, at = at, _record_end(rows, at + CHUNK, layout.width - len(layout.times) - 1)
+        while at < len(rows):  # a row group at a time: it is still near the processor when it is written, once it has been advanced
+            start, at = at, _record_end(rows, at + GROUP, layout.width - len(layout.times) - 1)
             if isinstance(fresh.updates, kernels.Uniform):
                 yield fresh.updates.between(start, at).matrix(), fresh.pool, True
             else:
