@@ -301,7 +301,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
         for at in range(0, len(rows), CHUNK):
             part = rows[at : at + CHUNK]
             append(writer, part, layout, pool)
-            if files < count and before + writer.rows >= total * files / count - CHUNK // 2:
+            if files < count and before + writer.rows + len(part) // 2 >= total * files / count:
                 yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
                 before, files = before + writer.rows, files + 1
                 writer = writer_of(layout, each)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 NULL = "a null, where none may be"
+BLOCK = 1 << 15
+"""Rows whose times and diffs are put together while they are near the processor."""
 PRESENT, ORDER, MOMENT, SEQUENCE = BESIDE = "$present", "$order", "$moment", "$sequence"
 """Columns of rows that say what keys have, beside their data: whether they have something, and what decides at one time."""
 
@@ -70,12 +72,11 @@ class Rows(NamedTuple):
     def columns(self, layout: Layout, pool: Pool) -> Columns:
         """Return the updates with their data in the columns that were read."""
         tail = np.empty((len(self.diffs), self.times.width + 1), np.int64)
-        for lane, series in enumerate([*self.times, self.diffs]):
-            row = 0
-            for chunk in series.get_chunks():
-                tail[row : row + len(chunk), lane] = chunk.to_numpy()
-                row += len(chunk)
-            assert row == len(tail), f"{len(tail)} rows of room for {row}"
+        lanes = [*self.times, self.diffs]
+        assert {*map(len, lanes)} == {len(tail)}
+        for row in range(0, len(tail), BLOCK):
+            for lane, series in enumerate(lanes):
+                tail[row : row + BLOCK, lane] = series.slice(row, BLOCK).to_numpy()
         return Columns(self.frame, layout, pool, tail)
 
 
