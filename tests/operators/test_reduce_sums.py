@@ -169,17 +169,19 @@ def test_parts_that_were_combined_sum_to_the_same(parts, earlier, chunk):
 
 @pytest.mark.parametrize("seed", range(many(4)))
 def test_many_rows_in_any_order_are_combined_to_their_sums(seed):
-    """Of keys of several lanes; in blocks with diffs of 1 and others, with nulls and without, of each kind of number."""
+    """Of keys of several lanes; in blocks with diffs of 1 and others, with nulls and without, of each kind of number, some asked for twice."""
     draw = chance("combine", seed)
     nk, n = draw.choice([0, 1, 2]), draw.randrange(2 * BLOCK, 5 * BLOCK)
     numbers = {"signed": (LEAST, GREATEST), "unsigned": (0, 2**64 - 1), "wide": (1 - 10**38, 10**38 - 1)}
     kinds = [draw.choice([*numbers]) for _ in range(draw.randrange(1, 4))]
-    flags, first, aggregates, rows, meant = [draw.random() < 0.5 for _ in kinds], 0, [Count()], [], {}
+    flags, first, pairs, rows, meant = [draw.random() < 0.5 for _ in kinds], 0, [], [], {}
     for kind, flag in zip(kinds, flags, strict=True):
         null = ("in_band" if kind == "wide" else "flag") if flag else "none"
         column = LaneRun(first, len(lanes_of(0, kind)) + (null == "flag"), null)
-        aggregates += [Count(column), ExactSum(column, kind, kind)]
+        pairs.append([Count(column), ExactSum(column, kind, kind)])
         first += column.width
+    asked = [*range(len(kinds)), *draw.choices(range(len(kinds)), k=draw.randrange(3))]
+    draw.shuffle(asked)
     keys = [tuple(draw.randrange(3) - 1 for _ in range(nk)) for _ in range(4)]
     for at in range(n):
         key, time = draw.choice(keys), draw.randrange(2)
@@ -195,17 +197,18 @@ def test_many_rows_in_any_order_are_combined_to_their_sums(seed):
             added += [0 if null else diff, 0 if null else value * diff]
         rows.append([*key, *lanes, time, diff])
         meant[key, time] = [a + b for a, b in zip(meant.get((key, time), [0] * len(added)), added, strict=True)]
-    reduction = Reduce(nk, first, 1, aggregates[1:])
+    reduction = Reduce(nk, first, 1, [aggregate for at in asked for aggregate in pairs[at]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reduce, "LEAST", 1)
         found = reduction.combine(np.array(rows, np.int64))
     assert len(found) == len(meant)
     for row in found.tolist():
         sums, at = [], nk
-        for size in [4, *(size for kind in kinds for size in (4, 6 if kind == "wide" else 4))]:
+        for size in [4, *(size for each in asked for size in (4, 6 if kinds[each] == "wide" else 4))]:
             sums.append(sum(limb << 32 * place for place, limb in enumerate(row[at : at + size])))
             at += size
-        assert sums == meant[tuple(row[:nk]), row[-2]]
+        all_records, *others = meant[tuple(row[:nk]), row[-2]]
+        assert sums == [all_records, *(added for each in asked for added in others[2 * each : 2 * each + 2])]
         assert row[-1] == 1
 
 

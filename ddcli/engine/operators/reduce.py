@@ -279,10 +279,14 @@ class Reduce:
         if found is None:
             return None
         heads, instances = found
-        sums = Sums(len(heads), (Count(), *self.sums))
+        # A mean has a sum and a count of its own, which the group may have, too.
+        wanted = (Count(), *self.sums)
+        distinct = tuple(dict.fromkeys(wanted))
+        sums = Sums(len(heads), distinct)
         sums.add(updates, nk, instances)
+        digits = kernels.take(sums.limbs(), Sums.digits_of(wanted, distinct))
         first, ones = updates[heads], np.ones((len(heads), 1), np.int64)
-        return np.concatenate([first[:, :nk], sums.limbs(), first[:, nk + nv : nk + nv + 1], ones], axis=1)
+        return np.concatenate([first[:, :nk], digits, first[:, nk + nv : nk + nv + 1], ones], axis=1)
 
     def _placed(self, instances: Instances, rows: Lanes, bounds: Lanes, nv: int) -> tuple[Lanes, Lanes]:
         """Return those of the `rows` that are of the instances' keys, where `bounds` says, and the instance of each; time is one lane."""

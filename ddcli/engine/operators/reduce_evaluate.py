@@ -5,6 +5,7 @@ Every aggregate is evaluated from the same `Replay`; its lanes for all instances
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,6 +97,12 @@ class Sums:
     def digits(cls, aggregates: tuple[Count | ExactSum, ...]) -> int:
         """Return how many lanes `limbs` has."""
         return sum(map(cls._size, aggregates))
+
+    @classmethod
+    def digits_of(cls, aggregates: tuple[Count | ExactSum, ...], among: tuple[Count | ExactSum, ...]) -> list[int]:
+        """Return which lanes of the `limbs` of the aggregates `among` which these are are theirs."""
+        starts = dict(zip(among, accumulate(map(cls._size, among), initial=0), strict=False))
+        return [starts[aggregate] + digit for aggregate in aggregates for digit in range(cls._size(aggregate))]
 
     @staticmethod
     def _size(aggregate: Count | ExactSum) -> int:
