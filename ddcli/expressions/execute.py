@@ -19,7 +19,7 @@ from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import INTEGERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ddcli.expressions.bounds import Range
     from ddcli.expressions.checks import Check
@@ -46,6 +46,12 @@ class Lowered:
     values: list[pl.Expr]
     checks: list[Check]
 
+    def is_like(self, other: Lowered) -> bool:
+        """Return whether the values are computed in the same way as others of as many names."""
+        return len(self.parts) == len(other.parts) == 0 and all(
+            value.meta.eq(its) for value, its in zip(self.values, other.values, strict=True)
+        )
+
     def with_parts(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the frame with the columns that deep values and checks read."""
         for step in self.parts:
@@ -71,7 +77,7 @@ class Evaluation:
         read = {c for node in computed for c in node.children if isinstance(c, Column) and c.type.kind in RANGED}
         self.ranged = sorted({column.name for column in read})
         self._wide: tuple[dict[str, Range], Lowered] = {}, self.general
-        """What was lowered for the latest wide ranges."""
+        """The latest wide ranges of columns, and what was lowered for them."""
 
     def _lowered(self, ranges: dict[str, Range]) -> Lowered:
         low = Lowering(ranges)
@@ -83,7 +89,7 @@ class Evaluation:
         if self.plain:
             return frame.select(self.names)
         large = frame.height >= LARGE
-        lowered = self._lowered_for(self._ranges(frame)) if large and self.ranged else self.general
+        lowered = self._lowered_for(frame) if large and self.ranged else self.general
         checks = lowered.checks if frame.height else []
         # polars returns one row where no expression reads a column; a column of the frame sets the height.
         height = pl.col(frame.columns[0]).alias(HEIGHT)
@@ -104,19 +110,31 @@ class Evaluation:
                     raise failure(whole, check)
         return found.select(self.names)
 
-    def _lowered_for(self, ranges: dict[str, Range]) -> Lowered:
-        """Return what is lowered for columns with such values. If no check is left for wider ranges, it is that of frames before, as these are the same."""
-        wide = {name: _widened(least, most) for name, (least, most) in ranges.items()}
-        known, lowered = self._wide
-        if known != wide:
-            lowered = self._lowered(wide)
-            self._wide = wide, lowered  # at once, as threads evaluate
+    def _lowered_for(self, frame: pl.DataFrame) -> Lowered:
+        """Return what is lowered for columns with such values as a frame has: for wider ranges, if they leave no check, and so for the frames after it, too."""
+        wide, lowered = self._wide
+        if wide and not lowered.checks:
+            found = self._ranges(frame, wide)
+            if all(wide[name][0] <= least and most <= wide[name][1] for name, (least, most) in found.items()):
+                return lowered
+        ranges = self._ranges(frame, self.ranged)
+        latest = {name: _widened(least, most) for name, (least, most) in ranges.items()}
+        if latest != wide:
+            lowered = self._lowered(latest)
+            for name in (
+                () if lowered.checks else self.ranged
+            ):  # in the frames after it, only what is needed is looked for
+                fewer = {other: latest[other] for other in latest if other != name}
+                without = self._lowered(fewer)
+                if not without.checks and without.is_like(lowered):
+                    latest, lowered = fewer, without
+            self._wide = latest, lowered  # at once, as threads evaluate
         return self._lowered(ranges) if lowered.checks else lowered
 
-    def _ranges(self, frame: pl.DataFrame) -> dict[str, Range]:
-        columns = [frame.get_column(name).to_physical() for name in self.ranged]
+    def _ranges(self, frame: pl.DataFrame, names: Collection[str]) -> dict[str, Range]:
+        columns = [frame.get_column(name).to_physical() for name in names]
         least, most = ([getattr(each, end)() for each in columns] for end in ("min", "max"))
-        return {name: (a, b) for name, a, b in zip(self.ranged, least, most, strict=True) if a is not None}
+        return {name: (a, b) for name, a, b in zip(names, least, most, strict=True) if a is not None}
 
 
 def _widened(least: int, most: int) -> Range:

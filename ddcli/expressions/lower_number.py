@@ -22,17 +22,22 @@ if TYPE_CHECKING:
 LOW, HIGH = integer_range("int64")
 OVERFLOW_HINT = "cast one side to decimal(38, 0) or float64, or use try_{} for null"
 NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
+INTEGER = "_dd_integer"
+"""The attribute of a decimal's expression that has the one of the 128-bit integer that it was made of."""
 ZERO_HINT = "use try_divide(a, b), or nullif(b, 0), for null"
 
 
 def unscaled(value: pl.Expr) -> pl.Expr:
-    """Return a decimal's 128-bit integer."""
-    return value.to_physical()
+    """Return a decimal's 128-bit integer: the one that it was made of, else polars would look through the digits of a decimal that nobody needs."""
+    integer: pl.Expr | None = vars(value).get(INTEGER)
+    return value.to_physical() if integer is None else integer
 
 
 def scaled(value: pl.Expr, type_: Type) -> pl.Expr:
     """Return the decimal of a 128-bit integer already known to fit."""
-    return value.reinterpret(dtype=type_.to_polars())
+    found = value.reinterpret(dtype=type_.to_polars())
+    vars(found)[INTEGER] = value
+    return found
 
 
 def wide(number: int) -> pl.Expr:

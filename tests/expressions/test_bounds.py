@@ -113,10 +113,14 @@ SIZES = [0, 1, 7, 8, 1000, 10**6, 10**9, 10**18]
 
 
 @pytest.mark.parametrize(
-    ("kind", "factor", "most"), [("int64", 1000, 2**63 - 1), ("decimal(19, 0)", 10**14, 10**38 - 1)]
+    ("kind", "factor", "most", "needed"),
+    [
+        ("int64", 1000, 2**63 - 1, 2),
+        ("decimal(19, 0)", 10**14, 10**38 - 1, 1),
+    ],  # 19 digits, 14, and few of the other column
 )
 def test_each_frame_is_checked_by_what_it_holds(
-    kind: str, factor: int, most: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, factor: int, most: int, needed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame after one that can't fail is checked where its own values can; one that fails leaves those after it alone."""
     monkeypatch.setattr(execute, "LARGE", 1)
@@ -136,6 +140,8 @@ def test_each_frame_is_checked_by_what_it_holds(
         else:
             assert [int(x) for x in asked.run(frame)["x"]] == [factor * a * b for a, b in rows]
     assert 0 < failed < len(drawn)
+    asked.run(frame[1:])
+    assert len(asked._wide[0]) == needed
 
 
 def test_small_values_of_wide_decimals_need_no_check() -> None:
