@@ -72,11 +72,19 @@ class Layout:
         return "Layout(" + ", ".join(f"{name}: {column}" for name, column in self.schema.items()) + ")"
 
 
-def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = None, at: int = 0) -> Lanes:
+def encode(
+    frame: pl.DataFrame,
+    layout: Layout,
+    pool: Pool,
+    out: Lanes | None = None,
+    at: int = 0,
+    tail: Lanes | None = None,
+    rows: Lanes | None = None,
+) -> Lanes:
     """Write the layout's columns of a frame into lanes [at, at + width) of `out`, C-contiguous, or of a fresh matrix; return it.
 
-    Other columns of the frame are ignored. A column's dtype must be that of its type: the caller casts.
-    Raises NullInRequired with the column and its first row.
+    The lanes of `tail`, or of the given `rows` of it, are written behind them. Other columns of the frame are ignored. A column's dtype must be
+    that of its type: the caller casts. Raises NullInRequired with the column and its first row.
     """
     if out is None:
         out = np.empty((frame.height, at + layout.width), np.int64)
@@ -89,7 +97,7 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
         for name, column in layout.schema.items():
             lanes = layout.lanes(name)
             encode_column(block.get_column(name), column, pool, columns[lanes.start : lanes.stop, : block.height].T)
-        kernels.put_columns(columns, out[start : start + BLOCK], at)
+        kernels.put_columns(columns, out, at, start, block.height, tail, rows)
 
     _each_block(frame, layout, write)
     return out
@@ -189,11 +197,8 @@ class Columns(NamedTuple):
 
     def matrix(self, room: Callable[[int, int], Lanes] = fresh) -> Lanes:
         """Return `[data lanes | time lanes | diff]`; `room` returns a matrix of so many rows and lanes, of any content, for them."""
-        width = self.layout.width
-        matrix = room(self.frame.height, width + self.tail.shape[1])
-        encode(self.frame, self.layout, self.pool, matrix)
-        kernels.put_rows(self.tail, matrix, width)
-        return matrix
+        matrix = room(self.frame.height, self.layout.width + self.tail.shape[1])
+        return encode(self.frame, self.layout, self.pool, matrix, tail=self.tail)
 
 
 def hashed_lanes(layout: Layout) -> list[int]:

@@ -47,34 +47,36 @@ def test_take_picks_rows(m, lanes, data):
     assert result.shape == (len(rows), len(lanes))
 
 
-@given(matrices(3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.data())
-def test_columns_and_rows_are_put_beside_lanes(m, before, after, more, data):
-    """All rows or some, from any lane on; other lanes stay, and what columns have beyond the rows is left."""
-    rows = data.draw(st.none() | st.lists(st.integers(0, len(m) - 1), max_size=8) if len(m) else st.none())
-    wanted = m if rows is None else m[rows]
-    columns = np.full((3, len(wanted) + more), 7)
-    columns[:, : len(wanted)] = wanted.T
-    for put in (
-        lambda out: kernels.put_columns(columns, out, before),
-        lambda out: kernels.put_rows(m, out, before, None if rows is None else np.array(rows, np.int64)),
-    ):
-        out = np.full((len(wanted), before + 3 + after), -5)
-        put(out)
-        assert out[:, before : before + 3].tolist() == wanted.tolist()
-        assert (np.delete(out, range(before, before + 3), axis=1) == -5).all()
+@given(matrices(3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.integers(0, 3), st.data())
+def test_columns_and_rows_are_put_among_lanes(m, before, after, more, lanes, data):
+    """All rows or some, in pieces, from any lane on; other lanes stay, and what columns have beyond the rows is left."""
+    picked = data.draw(st.none() | st.lists(st.integers(0, len(m) - 1), max_size=8) if len(m) else st.none())
+    wanted = m if picked is None else m[picked]
+    tail = np.ascontiguousarray(m[:, lanes:])
+    rows = None if picked is None else np.array(picked, np.int64)
+    out = np.full((len(wanted), before + 3 + after), -5)
+    size = data.draw(st.integers(1, 5))
+    for first in range(0, len(out), size):
+        some = wanted[first : first + size]
+        columns = np.full((lanes, len(some) + more), 7)
+        columns[:, : len(some)] = some[:, :lanes].T
+        kernels.put_columns(columns, out, before, first, len(some), tail, rows)
+    assert out[:, before : before + 3].tolist() == wanted.tolist()
+    assert (np.delete(out, range(before, before + 3), axis=1) == -5).all()
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (2, 2)])
-def test_what_does_not_fit_is_not_put(shape):
-    """Lanes or rows that do not exist; a row is not read either that does not."""
-    m, out = np.zeros((3, 2), np.int64), np.zeros(shape, np.int64)
+def test_what_does_not_exist_is_not_put():
+    """No lane or row of the result, no row of the tail, no value of a column: nothing is written to or read outside of what there is."""
+    columns, tail, out = np.zeros((1, 2), np.int64), np.zeros((3, 2), np.int64), np.zeros((2, 4), np.int64)
+    kernels.put_columns(columns, out, 1, 0, 2, tail, np.array([2, 0]))
+    for at, first, count in ((-1, 0, 2), (2, 0, 2), (0, -1, 2), (0, 1, 2), (0, 0, 3), (0, 0, -1)):
+        with pytest.raises(ValueError, match="lanes"):
+            kernels.put_columns(columns, out, at, first, count, tail, np.array([2, 0]))
+    for rows in (None, np.array([0]), np.array([0, 3]), np.array([-1, 0])):
+        with pytest.raises(ValueError, match="lanes"):
+            kernels.put_columns(columns, out, 0, 0, 2, tail, rows)
     with pytest.raises(ValueError, match="lanes"):
-        kernels.put_rows(m, out, 2 if len(out) == len(m) else 0)
-    with pytest.raises(ValueError, match="lanes"):
-        kernels.put_columns(np.ascontiguousarray(m[: len(out) - 1].T), out)
-    for row in (-1, 3):
-        with pytest.raises(ValueError, match="rows"):
-            kernels.put_rows(m, out, 0, np.array([0, 1, row][-len(out) :]))
+        kernels.put_columns(columns[:, :1].copy(), out, 0, 0, 2, tail, np.array([2, 0]))
 
 
 @given(matrices(3), st.lists(st.integers(0, 2), min_size=1, max_size=4), st.data())

@@ -159,41 +159,37 @@ def turn_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     return 0
 
 
-@kernel("MMi")
-def put_lanes(columns: np.ndarray, out: np.ndarray, at: int) -> int:
-    """Copy the beginning of each row of `columns` to a lane of `out`, from lane `at` on; return -1 if that has no such lanes, or more rows."""
-    if not (0 <= at <= out.shape[1] - columns.shape[0] and out.shape[0] <= columns.shape[1]):
+@kernel("MMVMiii")
+def put_lanes(
+    columns: np.ndarray, tail: np.ndarray, rows: np.ndarray, out: np.ndarray, at: int, first: int, count: int
+) -> int:
+    """Write `count` rows of `out`, from row `first` on, in the lanes from `at` on: the first values of each row of `columns`, then a row of `tail`.
+
+    That is the row of the same number, or, where there are `rows`, the one that they have in its place; nothing if `tail` has no lanes. Returns -1 if something
+    does not exist.
+    """
+    width = columns.shape[0]
+    lanes = tail.shape[1]
+    picks = rows.shape[0] > 0
+    if not (0 <= at <= out.shape[1] - width - lanes and 0 <= first <= out.shape[0] - count):
         return -1
-    for start in range(0, out.shape[0], TURNED):
-        end = min(start + TURNED, out.shape[0])
-        for c in range(columns.shape[0]):
+    if not 0 <= count <= columns.shape[1] or (
+        lanes > 0 and out.shape[0] != (rows.shape[0] if picks else tail.shape[0])
+    ):
+        return -1
+    for start in range(0, count, TURNED):
+        end = min(start + TURNED, count)
+        for c in range(width):
             for i in range(start, end):
-                out[i, at + c] = columns[c, i]
-    return 0
-
-
-@kernel("MMi")
-def put_all(m: np.ndarray, out: np.ndarray, at: int) -> int:
-    """Copy every row to the lanes of a row of `out` from lane `at` on; return -1 if that has other rows, or no such lanes."""
-    if not (0 <= at <= out.shape[1] - m.shape[1] and m.shape[0] == out.shape[0]):
-        return -1
-    for i in range(out.shape[0]):
-        for c in range(m.shape[1]):
-            out[i, at + c] = m[i, c]
-    return 0
-
-
-@kernel("MVMi")
-def put_some(m: np.ndarray, rows: np.ndarray, out: np.ndarray, at: int) -> int:
-    """Copy the given rows as `put_all` does; return -1 also if a row does not exist."""
-    if not (0 <= at <= out.shape[1] - m.shape[1] and rows.size == out.shape[0]):
-        return -1
-    for i in range(out.shape[0]):
-        r = rows[i]
-        if not 0 <= r < m.shape[0]:
-            return -1
-        for c in range(m.shape[1]):
-            out[i, at + c] = m[r, c]
+                out[first + i, at + c] = columns[c, i]
+        if lanes == 0:
+            continue
+        for i in range(first + start, first + end):
+            r = rows[i] if picks else i
+            if not 0 <= r < tail.shape[0]:
+                return -1
+            for c in range(lanes):
+                out[i, at + width + c] = tail[r, c]
     return 0
 
 
@@ -392,29 +388,31 @@ def turned(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     return out
 
 
-def put_columns(columns: np.ndarray, out: np.ndarray, at: int = 0) -> None:
-    """Write the beginning of each row of `columns` to a lane of `out`, from lane `at` on: what `turned` undoes.
+def put_columns(
+    columns: np.ndarray,
+    out: np.ndarray,
+    at: int,
+    first: int,
+    count: int,
+    tail: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
+) -> None:
+    """Write `count` rows of `out`, from row `first` on, in the lanes from `at` on: the first values of each row of `columns`.
 
-    >>> out = np.zeros((2, 3), np.int64)
-    >>> put_columns(np.array([[1, 2, 0], [3, 4, 0]]), out, 1)
+    Behind them comes what a row of `tail` has, which has as many rows as `out`; or `rows` are the numbers of those of its rows that `out` is to have.
+    All of a row is written while it is near the processor.
+
+    >>> out = np.zeros((2, 4), np.int64)
+    >>> put_columns(np.array([[5, 6, 0]]), out, 1, 0, 2, np.array([[1, 2], [3, 4], [7, 8]]), np.array([2, 0]))
     >>> out.tolist()
-    [[0, 1, 3], [0, 2, 4]]
+    [[0, 5, 7, 8], [0, 6, 1, 2]]
     """
-    if put_lanes(columns, out, at) < 0:
-        raise ValueError(f"columns of shape {columns.shape} for lanes from {at} on of {out.shape}")
-
-
-def put_rows(m: np.ndarray, out: np.ndarray, at: int, rows: np.ndarray | None = None) -> None:
-    """Write every row, or the given ones, to the lanes of `out` from `at` on, row by row.
-
-    >>> out = np.zeros((2, 3), np.int64)
-    >>> put_rows(np.array([[1, 2], [3, 4], [5, 6]]), out, 1, np.array([2, 0]))
-    >>> out.tolist()
-    [[0, 5, 6], [0, 1, 2]]
-    """
-    done = put_all(m, out, at) if rows is None else put_some(m, np.ascontiguousarray(rows, np.int64), out, at)
-    if done < 0:
-        raise ValueError(f"rows of shape {m.shape}, or some of them, for lanes from {at} on of {out.shape}")
+    tail = np.empty((0, 0), np.int64) if tail is None else tail
+    picked = np.empty(0, np.int64) if rows is None else np.ascontiguousarray(rows, np.int64)
+    if put_lanes(columns, tail, picked, out, at, first, count) < 0:
+        raise ValueError(
+            f"columns of shape {columns.shape} and rows of {tail.shape} for lanes from {at} on of {out.shape}"
+        )
 
 
 def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, *, owned: bool = False) -> np.ndarray | None:

@@ -277,8 +277,7 @@ class Linear(Stateless):
             found, rows, weights = self.whole.run(frame.filter(sound))
         layout = self.whole.layout
         out = np.empty((found.height, layout.width + self.tail), np.int64)
-        encode(found, layout, self.pool, out)
-        kernels.put_rows(given.tail, out, layout.width, rows)
+        encode(found, layout, self.pool, out, tail=given.tail, rows=rows)
         return Delta(weigh(out, weights))
 
 
