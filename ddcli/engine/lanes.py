@@ -90,31 +90,22 @@ def encode(
         out = np.empty((frame.height, at + layout.width), np.int64)
     assert len(out) == frame.height, f"{len(out)} rows of room for {frame.height}"
 
-    columns = np.empty((layout.width, min(frame.height, BLOCK)), np.int64)
-
-    def write(start: int, block: pl.DataFrame) -> None:
-        # First each column by itself, then row by row: else each value would go to a line of memory that has left the cache since the one before.
-        for name, column in layout.schema.items():
-            lanes = layout.lanes(name)
-            encode_column(block.get_column(name), column, pool, columns[lanes.start : lanes.stop, : block.height].T)
-        kernels.put_columns(columns, out, at, start, block.height, tail, rows)
-
-    _each_block(frame, layout, write)
-    return out
-
-
-def _each_block(frame: pl.DataFrame, layout: Layout, do: Callable[[int, pl.DataFrame], None]) -> None:
-    """Apply `do` to blocks of a frame with a layout's columns, each with its first row; the error for a refused null has its row in the whole frame."""
     dtypes = frame.schema  # read once: each access builds it from all columns
     for name, column in layout.schema.items():
         dtype = dtypes[name]
         assert dtype == column.to_polars(), f"column '{name}' is {dtype}, not {column}"
+    columns = np.empty((layout.width, min(frame.height, BLOCK)), np.int64)
     for start in range(0, frame.height, BLOCK):
         block = frame if frame.height <= BLOCK else frame.slice(start, BLOCK)
+        # First each column by itself, then row by row: else each value would go to a line of memory that has left the cache since the one before.
         try:
-            do(start, block)
+            for name, column in layout.schema.items():
+                lanes = layout.lanes(name)
+                encode_column(block.get_column(name), column, pool, columns[lanes.start : lanes.stop, : block.height].T)
         except NullInRequired as error:
             raise NullInRequired(error.column, error.row + start, error.what) from None
+        kernels.put_columns(columns, out, at, start, block.height, tail, rows)
+    return out
 
 
 def decode(
@@ -166,12 +157,8 @@ class Columns(NamedTuple):
 
     def check(self) -> None:
         """Raise the errors of `encode` for values without a representation in lanes: so a row is refused even where a later operator drops it."""
-
-        def check(_start: int, block: pl.DataFrame) -> None:
-            for name, column in self.layout.schema.items():
-                check_column(block.get_column(name), column)
-
-        _each_block(self.frame, self.layout, check)
+        for name, column in self.layout.schema.items():
+            check_column(self.frame.get_column(name), column)
 
     def decoded(self, names: Sequence[str]) -> pl.DataFrame:
         """Return columns as `decode` would return them from the lanes."""
