@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,11 +240,23 @@ def test_what_is_merged_says_the_same(tmp_path_factory, steps, named, holds):
 def test_rows_that_wait_for_their_row_group_stay_as_they_were(tmp_path, monkeypatch, named):
     """The last row of a range waits alone, while the next range is advanced in the same room."""
     small(monkeypatch)
-    monkeypatch.setattr(compaction, "CHUNK", 7)
+    monkeypatch.setattr(compaction, "GROUP", 7)
     shard = Shard(tmp_path, NAMES if named else PAIRS)
     records = {(f"key {k}" if named else k, f"value {k}" if named else k): k + 1 for k in range(28)}
     shard.do(compact(shard.layout, [], shard.updates(records), since=Frontier([(1,)]), through=NONE))
     assert shard.contents(1) == records
+
+
+@pytest.mark.parametrize("count", [3, 4, 20])
+def test_records_that_are_there_twice_are_written_once(tmp_path, monkeypatch, count):
+    """Also where there are more of them, each as often as it is there, than a row group has rows."""
+    small(monkeypatch)
+    shard = Shard(tmp_path)
+    fresh = shard.updates({(k, k): 1 + (k % 2) for k in range(count)})
+    data = np.repeat(fresh.updates[:, :2], fresh.updates[:, -1], axis=0)
+    uniform = kernels.Uniform(data, np.array([0, 1]))
+    shard.do(compact(PAIRS, [], replace(fresh, updates=uniform), since=Frontier([(1,)]), through=NONE))
+    assert shard.contents(1) == shard.expected(1)
 
 
 def test_large_runs_are_merged_range_by_range_into_files_of_one_size(tmp_path, monkeypatch):

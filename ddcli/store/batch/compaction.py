@@ -333,8 +333,10 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
     if not merge.stored:
         assert fresh is not None
         rows, at = kernels.leading(fresh.updates), 0
-        while at < len(rows):  # a row group at a time: it is still near the processor when it is written, once it has been advanced
-            start, at = at, _record_end(rows, at + GROUP, layout.width - len(layout.times) - 1)
+        # A row group at a time: it is still near the processor when it is written, once it has been advanced.
+        most = GROUP if total > GROUP else len(rows)
+        while at < len(rows):
+            start, at = at, _record_end(rows, at + most, layout.width - len(layout.times) - 1)
             if isinstance(fresh.updates, kernels.Uniform):
                 yield fresh.updates.between(start, at).matrix(), fresh.pool, True
             else:
