@@ -188,14 +188,16 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
         rows = given.rows[given.rows[:, -1] > 0]
         frame = decode(np.ascontiguousarray(rows[:, 1:]), values, pool)
         key = decode(np.ascontiguousarray(given.keys[rows[:, 0]]), Layout({n: arranged.schema[n] for n in by}), pool)
-        order = pl.DataFrame([pl.Series("$instance", rows[:, 0].copy())]).hstack(key).hstack(frame)
+        order = pl.DataFrame([pl.Series("\0instance", rows[:, 0].copy())]).hstack(key).hstack(frame)
         lanes = ranks(rows, values, pool, 1)
         for at in range(values.width):
-            order = order.with_columns(pl.Series(f"$lane{at}", lanes[:, at].copy()))
-        names = ["$instance", *(name for name, _ in node.order_by), *(f"$lane{at}" for at in range(values.width))]
+            order = order.with_columns(pl.Series(f"\0lane{at}", lanes[:, at].copy()))
+        names = ["\0instance", *(name for name, _ in node.order_by), *(f"\0lane{at}" for at in range(values.width))]
         descending = [False, *(descends for _, descends in node.order_by), *(False for _ in range(values.width))]
         nulls_last = [True, *(not descends for _, descends in node.order_by), *(True for _ in range(values.width))]
-        place = order.with_row_index("$at").sort(names, descending=descending, nulls_last=nulls_last)["$at"].to_numpy()
+        place = (
+            order.with_row_index("\0at").sort(names, descending=descending, nulls_last=nulls_last)["\0at"].to_numpy()
+        )
         rows = rows[place]
         ends = np.cumsum(rows[:, -1])
         starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))

@@ -274,6 +274,25 @@ def is_pattern(name: str) -> bool:
     return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
+OWN = re.compile(
+    r"\$(present|order|moment|sequence|rows|side|at|all|records|arrival|from|until|round)"
+    r"|\$[a-z]*[0-9]+(\..*)?"
+    r"|#(one|holds|all|known|some|left|right)",
+    re.DOTALL,
+)
+"""Names of columns that plans have beside those of the pipeline: a person's column of such a name would be taken for one."""
+OWN_HINT = "rename it: a plan has columns of its own under such names, as `$at`, `$1` and `#one`"
+
+
+def no_column(name: str) -> str | None:
+    """Return why a column can't have a name, as what to do about it; None where it can.
+
+    >>> no_column("$1") == OWN_HINT, no_column("*") == PATTERN_HINT, no_column("$os")
+    (True, True, None)
+    """
+    return PATTERN_HINT if is_pattern(name) else OWN_HINT if OWN.fullmatch(name) else None
+
+
 def is_field_name(name: str) -> bool:
     """Return whether a struct's field can have this name: polars can't pass on one with a NUL, and renames an empty one."""
     return bool(name) and "\0" not in name

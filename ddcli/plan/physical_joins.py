@@ -68,7 +68,12 @@ def joined_once(
     schema: Schema,
 ) -> Node:
     """Return a left join whose right side has a record of each key once at most: without a partner is what the join does not return."""
-    names = {name: f"${name}" if name in left_arranged.schema else name for name, side, _ in columns if side == "right"}
+    names: dict[str, str] = {}
+    for name, side, _ in columns:
+        if side == "right":
+            names[name] = name
+            while names[name] in left_arranged.schema:
+                names[name] = f"${names[name]}"
     wide = [(name, "left", name) for name in left_arranged.schema]
     wide += [(names[name], side, source) for name, side, source in columns if side == "right"]
     sides = {"left": left_arranged.schema, "right": right_arranged.schema}

@@ -15,6 +15,7 @@ from ddcli.driver.whole_inputs import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.expressions.lower import literal
 from ddcli.expressions.nanoseconds import Fine
+from ddcli.expressions.types import no_column
 from ddcli.sources.arrangement_input import SharedReader
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Inputs(WholeInputs):
         records = decode_records(matrix, layout, self.pool)
         rest = matrix[:, layout.width :].tolist()
         return [
-            ({n: v for n, v in zip(layout.names, record, strict=True) if not n.startswith("$")}, tuple(time), diff)
+            ({n: v for n, v in zip(layout.names, record, strict=True) if no_column(n) is None}, tuple(time), diff)
             for record, (*time, diff) in zip(records, rest, strict=True)
         ]
 

@@ -91,7 +91,7 @@ class Question:
     def history(self) -> Contents:
         """Return all updates of the records that are asked for, up to the time: records with a time, and by how much each changed."""
         found = self._run(self.fed, self.facts)
-        times = {f"$time{at}": ROUND for at in range(len(self.time))}
+        times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(found, self.node.schema | times, self.known).where(self.values)
 
     def explained(self, record: Record, count: int) -> Explained:

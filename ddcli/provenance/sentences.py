@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, quoted
-from ddcli.plan import groupings, presence
+from ddcli.expressions.types import no_column
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.plan import logical
+    from ddcli.plan import groupings, logical
     from ddcli.plan.node import Node
 
 
@@ -91,4 +91,4 @@ def shown_value(value: Any) -> str:
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
     """Return the values of a record, without those that the plan adds beside the columns of the file."""
     values = zip(node.schema, record, strict=False)
-    return {name: value for name, value in values if not name.startswith("$") and name != presence.NAME}
+    return {name: value for name, value in values if no_column(name) is None}

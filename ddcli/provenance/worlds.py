@@ -96,7 +96,7 @@ class World:
 
     def updates(self, source: logical.Source) -> Contents:
         """Return the updates of an input as records with their times, found by their numbers among those that were fed."""
-        times = {f"$time{at}": ROUND for at in range(len(self.time))}
+        times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(self.fed[source.name], source.schema | times, self.values)
 
     def rounds(self, loop: loops.Iterate) -> Rounds:
@@ -190,7 +190,7 @@ class Rounds:
     def first(self, node: Node, record: Record, number: int) -> int:
         """Return the first round from which a record has the multiplicity that it has in round `number`."""
         layout = Layout(node.schema)
-        history = Contents(self._updates[node.fingerprint], {**node.schema, "$round": ROUND}, self.values)
+        history = Contents(self._updates[node.fingerprint], {**node.schema, "\0round": ROUND}, self.values)
         found = history.where(dict(zip(layout.names, record, strict=True))).matrix
         rounds = sorted({at for at in found[:, -2].tolist() if at <= number})
         counts = {at: int(found[found[:, -2] <= at, -1].sum()) for at in rounds}

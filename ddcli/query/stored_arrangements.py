@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import ArrangementEntry
     from ddcli.store.state.manifest import Manifest
 
-DIFF = "$diff"
+DIFF = "\0diff"
 """What the column of multiplicities is called beside a record's."""
 
 

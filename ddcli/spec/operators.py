@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
-from ddcli.expressions.types import PATTERN_HINT
 from ddcli.spec import operator_model
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, ColumnType, ExpressionText, Flag, PathWords, Referring, Whole, Words
+from ddcli.spec.values import Choice, ColumnName, ColumnType, ExpressionText, Flag, PathWords, Referring, Whole, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +22,7 @@ K = TypeVar("K")
 LETTERS = "letters, digits, `_` and `-`"
 NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
 ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
-COLUMN = Words("a column's name", r"(?s)(?!\*\Z|\^.*\$\Z).+", PATTERN_HINT)
+COLUMN = ColumnName("a column's name")
 REFERENCE = Referring(Words("the name of an input or collection"))
 EXPRESSION = ExpressionText()
 COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)

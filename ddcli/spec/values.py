@@ -6,7 +6,7 @@ import re
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
-from ddcli.expressions.types import ALIASES, SIMPLE, Type, parse_type
+from ddcli.expressions.types import ALIASES, SIMPLE, Type, no_column, parse_type
 from ddcli.spec.model import Query
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, suggest
 from ddcli.spec.traps import unfinished
@@ -38,6 +38,17 @@ class Words(Shape[Text]):
 
     def _schema(self) -> JsonSchema:
         return {"type": ["string", "integer"], "minLength": 1}
+
+
+class ColumnName(Words):
+    """The name of a column: polars takes it for no pattern, and a plan for no column of its own."""
+
+    __slots__ = ()
+
+    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
+        """Refuse a name that no column can have."""
+        if hint := no_column(text.value):
+            raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, hint)
 
 
 LONGEST_NUMBER = 1000

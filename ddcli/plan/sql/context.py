@@ -134,6 +134,9 @@ class QueryLowering(Protocol):
     def identifier(self, node: exp.Expr) -> str:
         """Return a name that stands alone."""
 
+    def column_name(self, node: exp.Expr) -> str:
+        """Return a name for a column."""
+
     def one(self, environment: Environment, span: Span) -> Node:
         """Return a record for each row of what is around; without that, one."""
 

@@ -35,12 +35,12 @@ def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> 
             found += _star(statement, scope, star, statement.identifier(table))
         elif isinstance(each, exp.Alias):
             inner, alias = statement.tree.take(each, "this", "alias")
-            found.append(Entry(statement.identifier(alias), inner))
+            found.append(Entry(statement.column_name(alias), inner))
         elif isinstance(each, exp.Subquery) and each.args.get("alias") is not None:
             alias, columns = statement.tree.take(each.args["alias"], "this", "columns")
             if columns:
                 raise SpecError("a value has no list of columns", span=statement.tree.place(each))
-            found.append(Entry(statement.identifier(alias), each))
+            found.append(Entry(statement.column_name(alias), each))
         elif isinstance(each, exp.Column):
             found.append(Entry(each.name, each))
         else:

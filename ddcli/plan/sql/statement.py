@@ -12,6 +12,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.statement import read_statement
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, deep_calls
+from ddcli.expressions.types import no_column
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
@@ -284,7 +285,7 @@ class Statement:
         if len(names) > len(columns):
             problem = f"`{table}` has {len(columns)} columns, and {len(names)} names for them"
             raise SpecError(problem, span=self.tree.place(place))
-        given = [self.identifier(each) for each in names]
+        given = [self.column_name(each) for each in names]
         for at, each in enumerate(given):
             if each in given[:at]:
                 problem = f"two columns of `{table}` are named `{each}`"
@@ -298,6 +299,13 @@ class Statement:
         if not isinstance(node, exp.Identifier):
             raise SpecError(f"`{self.tree.written(node)}` is no name", span=self.tree.place(node))
         return str(self.tree.take(node, "this", "quoted")[0])
+
+    def column_name(self, node: exp.Expr) -> str:
+        """Return a name for a column. Raises SpecError for one that no column can have."""
+        name = self.identifier(node)
+        if hint := no_column(name):
+            raise SpecError(f"`{name}` can't be a column's name", span=self.tree.place(node), hint=hint)
+        return name
 
     def one(self, environment: Environment, span: Span) -> Node:
         """Return a record for each row of what is around; without that, one that is there from the first row of any input on."""

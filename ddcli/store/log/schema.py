@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import frozen
 from ddcli.errors import InputError, did_you_mean
-from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_schema
+from ddcli.expressions.types import ARRIVAL, Schema, Type, no_column, parse_schema
 from ddcli.store.parquet.footers import CSV, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.partitions import named_by, partition_of
@@ -114,6 +114,9 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     if columns is None:
         names = [name for name in found if name not in log.time and name != log.diff and name not in log.ignored]
         columns = {name: _type(path, found, name, "data") for name in names}
+    for name in columns:
+        if hint := no_column(name):
+            raise InputError(f"'{name}' can't be a column's name", place=str(path), hint=hint)
     return LogSchema(columns, time, log.diff in found)
 
 

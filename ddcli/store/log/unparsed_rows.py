@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TEXTS = (CSV, NDJSON, EXCEL)
 """The kinds of files whose values are text. Of others the file itself states the types."""
-NUMBER, LINE, COLUMN, TEXT, REASON = "$number", "line", "column", "text", "reason"
+NUMBER, LINE, COLUMN, TEXT, REASON = "\0number", "line", "column", "text", "reason"
 OWN = ("file", LINE, COLUMN, TEXT, REASON)
 NO_OBJECT = "no JSON object"
 
@@ -165,7 +165,7 @@ def _bad_parts(reader: RowReader, path: Path, frame: pl.DataFrame) -> Iterator[p
             return
         rows, column, reason = found
         yield good[rows].with_columns(pl.lit(column, pl.String).alias(COLUMN), pl.lit(reason).alias(REASON))
-        good = good.with_row_index("$at").filter(~pl.col("$at").is_in(rows.implode())).drop("$at")
+        good = good.with_row_index("\0at").filter(~pl.col("\0at").is_in(rows.implode())).drop("\0at")
 
 
 def _first_problem(reader: RowReader, path: Path, good: pl.DataFrame) -> tuple[pl.Series, str | None, str] | None:

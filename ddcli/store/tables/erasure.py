@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect) -> bytes:
     """Return the content of a file without the rows of these numbers. Raises InputError for a kind from which no rows can be left out."""
     if kind.name in (footers.PARQUET, footers.IPC):
-        left = kind.scan([path]).with_row_index("$row").filter(~pl.col("$row").is_in(list(rows))).drop("$row").collect()
+        left = (
+            kind.scan([path]).with_row_index("\0row").filter(~pl.col("\0row").is_in(list(rows))).drop("\0row").collect()
+        )
         data = io.BytesIO()
         if kind.name == footers.PARQUET:
             left.write_parquet(data)

@@ -41,8 +41,8 @@ TOGETHER = 64
 MANY = 1 << 20
 """Rows of a row group that are not held at once where they are only looked through."""
 COMPACT = re.compile(r"[0-9]{8}")
-FAILING = "failing in "
-NUMBER = "number of the row"
+FAILING = "\0failing in "
+NUMBER = "\0number of the row"
 DOT, IS_NULL = ".", " is null"
 
 

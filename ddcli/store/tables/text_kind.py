@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema, Type
 
-WRITTEN = "written "
+WRITTEN = "\0written "
 """What is put before a column's name for its text as a cast reads it."""
 
 
