@@ -276,12 +276,11 @@ def is_pattern(name: str) -> bool:
 
 OWN = re.compile(
     r"\$(present|order|moment|sequence|rows|side|at|all|records|arrival|from|until|round)"
-    r"|\$[a-z]*[0-9]+(\..*)?"
-    r"|#(one|holds|all|known|some|left|right)",
+    r"|\$[a-z]*[0-9]+(\..*)?",
     re.DOTALL,
 )
 """Names of columns that plans have beside those of the pipeline: a person's column of such a name would be taken for one."""
-OWN_HINT = "rename it: a plan has columns of its own under such names, as `$at`, `$1` and `#one`"
+OWN_HINT = "rename it: a plan has columns of its own under such names, as `$at`, `$from` and `$1`"
 
 
 def no_column(name: str) -> str | None:

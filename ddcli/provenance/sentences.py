@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, quoted
 from ddcli.expressions.types import no_column
+from ddcli.plan import presence
 from ddcli.screen import json_number
 
 if TYPE_CHECKING:
@@ -91,4 +92,4 @@ def shown_value(value: Any) -> str:
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
     """Return the values of a record, without those that the plan adds beside the columns of the file."""
     values = zip(node.schema, record, strict=False)
-    return {name: value for name, value in values if no_column(name) is None}
+    return {name: value for name, value in values if no_column(name) is None and name != presence.NAME}

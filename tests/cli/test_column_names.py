@@ -25,7 +25,7 @@ OWN = [
     "$until",
     "$round",
 ]
-OWN += ["$0", "$1", "$0.n", "$order0", "$order0.null", "$value0", "$partition0", "$window0", "#one", "#holds", "#left"]
+OWN += ["$0", "$1", "$0.n", "$order0", "$order0.null", "$value0", "$partition0", "$window0"]
 """Names that plans have for columns of their own."""
 ODD = [
     "$os",
@@ -36,6 +36,9 @@ ODD = [
     "$number",
     "$instance",
     "#k",
+    "#left",
+    "#right",
+    "#order0",
     "#rows",
     "failing in v",
     "written v",
@@ -87,6 +90,7 @@ OUTPUTS = {
     "keyed": "{{from: j}}",
     "sql": "{{sql: {sql}}}",
     "averages": "{{sql: {averages}}}",
+    "shared": "{{sql: {shared}}}",
 }
 
 
@@ -105,6 +109,7 @@ def pipeline(name, kind):
         "sql": quoted_in_yaml(
             f"select {text}, sum(k) + max({text}) as b from i group by {text} order by {text} desc limit 3"
         ),
+        "shared": quoted_in_yaml(f"select {text} from i intersect select {text} from j where k < 3"),
         "averages": quoted_in_yaml(f"select k, {text} as z, avg({text}) over (partition by k) as av from i"),
     }
     columns = f', columns: {{k: int64, {quoted}: int64, v: "string?", t: int64}}' if kind == "csv" else ""
@@ -160,6 +165,8 @@ def test_a_column_may_have_any_name(shop, name, kind):
                 while leaf["because"]:
                     leaf = leaf["because"][0]
                 assert leaf["updates"][0]["record"].keys() == {"k", name, "v"}
+    shown = shop("sql", 'select "' + name.replace('"', '""') + '" from i order by k', "--from", "p.yaml", "-o", "json")
+    assert [row.keys() for row in json.loads(shown.out)] == 10 * [{name}]
     for path in sorted(shop.folder.glob("out/*/*")):
         path.unlink()
     shop("reset", "p.yaml", "--outputs", "--yes")

@@ -64,14 +64,15 @@ def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, di
         both = nodes.concat([one.node, other.node])
         return replace(one, node=nodes.distinct(both) if distinct else both)
     names = list(one.node.schema)
+    left_, right_ = renamed([LEFT, RIGHT], names).values()
     sides = [
-        nodes.extended(side.node, {LEFT: Literal(int(at == 0), INT64), RIGHT: Literal(int(at == 1), INT64)})
+        nodes.extended(side.node, {left_: Literal(int(at == 0), INT64), right_: Literal(int(at == 1), INT64)})
         for at, side in enumerate((one, other))
     ]
     both = nodes.concat(sides)
-    calls = [AggregateCall("sum", (column(both, name),), False, (), INT64) for name in (LEFT, RIGHT)]
-    counted = nodes.reduced(both, nodes.every(both, names), calls, [LEFT, RIGHT])
-    left, right, none = column(counted, LEFT), column(counted, RIGHT), Literal(0, INT64)
+    calls = [AggregateCall("sum", (column(both, name),), False, (), INT64) for name in (left_, right_)]
+    counted = nodes.reduced(both, nodes.every(both, names), calls, [left_, right_])
+    left, right, none = column(counted, left_), column(counted, right_), Literal(0, INT64)
     if distinct:
         is_there = call(">" if isinstance(node, exp.Intersect) else "<=", right, none)
         found = nodes.filtered(counted, call("and", call(">", left, none), is_there))

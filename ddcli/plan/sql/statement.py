@@ -123,7 +123,7 @@ def _is_read(node: Node, name: str) -> bool:
 
 
 ANOTHER = "give one of them another name"
-ORDER = "#order"
+ORDER = "\0order"
 """Begins the names of columns that only say how rows are ordered."""
 
 
