@@ -8,11 +8,11 @@ import numpy as np
 
 from ddcli.api.collection import Arranged
 from ddcli.circuit import graph
-from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.arrangement_import import Imported
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.trace.trace_import import UnitedImport
+from ddcli.expressions.types import POOLED
 
 if TYPE_CHECKING:
     from ddcli.api.program import Program

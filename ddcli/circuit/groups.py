@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.columns import POOLED
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.lanes import Layout, decode, encode, encode_records, hashed_lanes, ranks
 from ddcli.engine.operators.reduce_aggregates import (
@@ -37,7 +36,7 @@ from ddcli.expressions.python import RAISED, failure, load_function
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
-from ddcli.expressions.types import FLAGGED, Schema, Type
+from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 from ddcli.plan import physical
 from ddcli.plan.reductions import ALL, accumulated, cells, is_gathered
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.dataclass import frozen
-from ddcli.engine.columns import NULL, POOLED
+from ddcli.engine.columns import NULL
 from ddcli.engine.kernels.gather import EQUAL, GREATER, LESS
 from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, LaneComparison, Linear, Logic, Permute, Plus, Select
 from ddcli.expressions import stage
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
-from ddcli.expressions.types import FLAGGED, Schema, Type
+from ddcli.expressions.types import FLAGGED, POOLED, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,6 @@ from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python
 from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_lanes
 from ddcli.circuit.routes import is_in_order, lookup_lanes
 from ddcli.dataclass import dataclass
-from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode_records, ranks
 from ddcli.engine.operators.arrangement_filter import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
@@ -28,7 +27,7 @@ from ddcli.engine.operators.threshold import Threshold
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.secret import PUBLIC
 from ddcli.expressions.steps import FilterStep
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import physical
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import SpecError, SpecErrors
 from ddcli.plan.physical import physical_graph
+from ddcli.store.time_text import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 ALL = None
 """All of the past."""
-SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
 def check_lengths(spec: Spec, kinds: Sequence[Type]) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.circuit.groups import MOST_COPIES, column_of, gathered_function, kernel_aggregates, value_layout
-from ddcli.engine.columns import NULL, POOLED, SIGN, float_lanes, float_values
+from ddcli.engine.columns import NULL, SIGN, float_lanes, float_values
 from ddcli.engine.lanes import Layout, decode, ranks
 from ddcli.engine.operators import frames
 from ddcli.engine.operators.reduce_aggregates import Gather, Gathered, null_test
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
-from ddcli.plan.reductions import UNORDERED_LANES, is_gathered
+from ddcli.expressions.types import POOLED
+from ddcli.plan.reductions import is_gathered
 from ddcli.plan.windows import cells
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class WindowCalls:
 
     def sort_lanes(self, rows: Lanes, name: str, descending: bool) -> list[Lanes]:
         """Return integers in the order of a column."""
-        if self.values.schema[name].kind not in UNORDERED_LANES:
+        if self.values.schema[name].kind not in POOLED:
             lanes = [rows[:, 1 + lane] for lane in self.values.lanes(name)]
         else:
             lanes = [_text_order(decode(np.ascontiguousarray(rows[:, 1:-1]), self.values, self.pool, [name]), name)]

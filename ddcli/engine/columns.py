@@ -15,7 +15,7 @@ import numpy as np
 
 from ddcli.engine.arrow import chunks, series_of, to_series
 from ddcli.errors import InputError
-from ddcli.expressions.types import FLAGGED
+from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.expressions.years import RANGE, leaves_years, year_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NULL = 2**63 - 1
 SIGN = np.int64(-(2**63))
-POOLED = frozenset({"string", "binary", "list", "struct"})
 
 
 class HashedValues(Protocol):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.columns import POOLED, NullInRequired, check_column, decode_column, encode_column
+from ddcli.engine.columns import NullInRequired, check_column, decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
-from ddcli.expressions.types import INTEGERS
+from ddcli.expressions.types import INTEGERS, POOLED
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:

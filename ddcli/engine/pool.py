@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, series_of, to_series
-from ddcli.engine.columns import NULL, POOLED, decode_column, encode_column
+from ddcli.engine.columns import NULL, decode_column, encode_column
 from ddcli.engine.kernels.pool_table import MEMO_BITS, WINDOW, PoolTable, different_views, take_lanes
 from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
 from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
-from ddcli.expressions.types import Type, from_polars
+from ddcli.expressions.types import POOLED, Type, from_polars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -43,7 +43,7 @@ TRUNC_UNITS = {
 DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 
-MONTHS = {"month": 1, "quarter": 3, "year": 12}
+MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 STRFTIME = "YymbBdjaAHIpMSf%"
 """The letters that formats may have behind a percent sign."""
 
@@ -107,7 +107,7 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
     if function in ("lpad", "rpad") and len(args) > 2 and len(str(constants[2])) != 1:
         raise Mismatch(f"{function}: the fill is one character", args[2])
     if function in ("date_trunc", "date_diff"):
-        known = TRUNC_UNITS if function == "date_trunc" else [*DIFF_UNITS, *MONTHS]
+        known = TRUNC_UNITS if function == "date_trunc" else [*DIFF_UNITS, *MONTH_UNITS]
         unit = str(constants[0]).lower()
         if unit not in known:
             raise Mismatch(f"{function} knows no unit '{unit}'", args[0], f"one of {', '.join(known)}")

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
-from ddcli.expressions.casts import DIFF_UNITS
+from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS
 from ddcli.expressions.coerce import (
     DATE,
     DURATION,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 TEMPORAL = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}
 """Types whose name may stand before a text: `date '2013-01-01'`."""
-MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 LONGEST_WHOLE = 40
 """Digits of a whole number, more than those that any type has."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.arithmetic import MOST_DAYS
-from ddcli.expressions.casts import DIFF_UNITS, MONTHS, TRUNC_UNITS
+from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import moment_in
 from ddcli.expressions.lower_number import arithmetic, integer
@@ -98,7 +98,7 @@ def _unit(call: Call) -> str:
 
 
 def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    if _unit(call) in MONTHS:
+    if _unit(call) in MONTH_UNITS:
         return _months_between(call, args[1:])
     a, b = (
         value.to_physical() if arg.type.unit == "us" else value.dt.cast_time_unit("us").to_physical()
@@ -122,7 +122,7 @@ def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
     later = (day > b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() > b.dt.time()))
     earlier = (day < b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() < b.dt.time()))
     whole = months - ((months > 0) & later).cast(pl.Int64) + ((months < 0) & earlier).cast(pl.Int64)
-    by = MONTHS[_unit(call)]
+    by = MONTH_UNITS[_unit(call)]
     return pl.when(a.is_not_null() & b.is_not_null()).then((whole.abs() // by) * whole.sign())
 
 

@@ -58,6 +58,8 @@ NESTED = 32
 PATTERN_HINT = "rename it: `*`, and what begins with `^` and ends with `$`, stand for several columns elsewhere"
 ORDERLESS = frozenset({"list", "struct", "null", "months"})
 """Kinds whose values have no order."""
+POOLED = frozenset({"string", "binary", "list", "struct"})
+"""Kinds whose lanes are hashes of values, which have no order."""
 FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
 """Kinds whose values use all 64 bits, so that null needs a flag beside them."""
 

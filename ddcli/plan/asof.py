@@ -9,10 +9,10 @@ from ddcli.errors import SpecError
 from ddcli.expressions.coerce import meet
 from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Call, Column, Literal
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import POOLED, Type
 from ddcli.plan import logical, physical
 from ddcli.plan.join import comparable, joined_columns, match_keys
-from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES
+from ddcli.plan.reductions import ALL, INT64
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange, column_as, is_not_null, linear, project
 
@@ -49,7 +49,7 @@ def asof_join(left: Relation, right: Relation, operator: operator_model.AsofJoin
 
 def is_ordered(kind: Type) -> bool:
     """Return whether values of a type have lanes in their order."""
-    return kind.kind not in UNORDERED_LANES and kind.kind not in ("null", "months")
+    return kind.kind not in POOLED and kind.kind not in ("null", "months")
 
 
 def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) -> Node:

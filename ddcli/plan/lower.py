@@ -13,13 +13,14 @@ from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Cast, Column, Expression
+from ddcli.expressions.types import POOLED
 from ddcli.plan import groupings, logical, loops, physical
 from ddcli.plan.asof import lower_asof
 from ddcli.plan.engines import Engines, carried
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.physical_joins import joined_once, keyed, matched, padded, unmatched
 from ddcli.plan.prune import arranged, required_columns, side_name
-from ddcli.plan.reductions import INT64, UNORDERED_LANES, grouped, lower_reduction, ranked
+from ddcli.plan.reductions import INT64, grouped, lower_reduction, ranked
 from ddcli.plan.shape import arrange, conform, is_choice, is_not_null, linear
 from ddcli.plan.windows import lower_window
 
@@ -310,7 +311,7 @@ class GraphLowering:
         child = self.exactly(node.inputs[0], node.schema)
         columns = {name: Column(name, kind) for name, kind in child.schema.items()}
         prepared, key = grouped(child, columns, node.by)
-        if all(child.schema[name].kind not in UNORDERED_LANES for name, _ in node.order_by):
+        if all(child.schema[name].kind not in POOLED for name, _ in node.order_by):
             prepared = ranked(prepared, key, node.order_by)
         schema = {name: prepared.schema[name] for name in key} | node.schema
         top = physical.Top((arrange(prepared, key),), schema, node.k, node.order_by)

@@ -14,7 +14,7 @@ from ddcli.errors import Span, Text
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, Schema, Type
+from ddcli.expressions.types import MAX_PRECISION, POOLED, Schema, Type
 from ddcli.plan import groupings, physical
 from ddcli.plan.shape import arrange, is_not_null, linear, project
 
@@ -30,8 +30,6 @@ WIDE = Type("decimal", precision=MAX_PRECISION)
 ALL = "$all"
 """The key of a collection that is one group: one constant."""
 RECORDS = "$records"
-UNORDERED_LANES = frozenset({"string", "binary", "list", "struct"})
-"""Kinds whose lanes are hashes: equal where values are, but in no order."""
 
 
 def is_accumulable(call: AggregateCall) -> bool:
@@ -56,10 +54,10 @@ def is_gathered(call: AggregateCall) -> bool:
     if call.function in ("sum", "avg"):
         return call.distinct or not call.args[0].type.is_float
     if call.function in ("min", "max", "bool_and", "bool_or"):
-        return kinds[0] in UNORDERED_LANES
+        return kinds[0] in POOLED
     if call.function in ("first", "last"):
         order = [key.type.kind for key, _ in call.order_by]
-        return any(descending for _, descending in call.order_by) or any(k in UNORDERED_LANES for k in [*kinds, *order])
+        return any(descending for _, descending in call.order_by) or any(k in POOLED for k in [*kinds, *order])
     return True
 
 

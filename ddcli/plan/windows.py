@@ -10,9 +10,10 @@ from ddcli.expressions.coerce import Mismatch
 from ddcli.expressions.order import keys_of
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
+from ddcli.expressions.types import POOLED
 from ddcli.plan import groupings, logical, physical, reductions
 from ddcli.plan.error_path import noting, raise_all
-from ddcli.plan.reductions import UNORDERED_LANES, grouped, ranked
+from ddcli.plan.reductions import grouped, ranked
 from ddcli.plan.shape import arrange, project
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def lower_window(node: groupings.Window, wanted: Schema, child: Node) -> Node:
     columns = {name: Column(name, kind) for name, kind in child.schema.items()}
     prepared, key = grouped(child, columns, node.by)
     kinds = [child.schema[name].kind for name, _ in node.order_by]
-    ordered = bool(kinds) and not UNORDERED_LANES.intersection(kinds)
+    ordered = bool(kinds) and not POOLED.intersection(kinds)
     near = all(call.reach is not None for _, call in calls)
     ways = {way(call) for _, call in calls}
     running = ordered and not near and len(ways) == 1 and 0 not in ways

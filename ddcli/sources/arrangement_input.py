@@ -14,7 +14,6 @@ import numpy as np
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.engine import kernels
-from ddcli.engine.columns import POOLED
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import HashCollision, Pool
@@ -22,6 +21,7 @@ from ddcli.engine.rounds import before, times_of
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
+from ddcli.expressions.types import POOLED
 from ddcli.plan.physical import Scan, is_imported
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch

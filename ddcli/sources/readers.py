@@ -17,7 +17,7 @@ from ddcli.store.log.lineage import read_versions
 from ddcli.store.log.newest_tables import Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.time_text import format_time
+from ddcli.store.time_text import SECONDS, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Reader = LogReader | SharedReader
 SECOND = 1_000_000
-LENGTHS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 UNCLEAN = "unclean"
 """The key of a manifest's cache under which it names the files of inputs that hold forgotten rows, each with its fingerprint."""
 AHEAD = "1 day"
@@ -210,7 +209,7 @@ def ahead_limits(given: InputSpec, time: Schema, now: int) -> tuple[int | None, 
     if text is not None and text.value == "none":
         return (None,) * len(time)
     count, unit = re.fullmatch(r"(\d+)\s*(\w+?)s?", text.value if text else AHEAD).groups()  # type: ignore[union-attr]
-    end = now + int(count) * LENGTHS[unit] * SECOND
+    end = now + int(count) * SECONDS[unit] * SECOND
     return tuple(
         end // (86_400 * SECOND)
         if kind.kind == "date"

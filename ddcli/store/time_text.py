@@ -21,6 +21,8 @@ LARGEST = 2**63 - 1
 WORDS = {"now": None, "today": 0, "yesterday": 1}
 """Moments that have a name: the present one, and days ago the beginning of a day of UTC."""
 AGO = re.compile(r"-(\d{1,6})\s*(s|m|h|d|w)")
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+"""Lengths of time as a pipeline file names them."""
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 EXAMPLES = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from ddcli.dataclass import frozen
 from ddcli.engine import kernels
-from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
+from ddcli.expressions.types import POOLED
 from ddcli.store.batch.file import GROUP, in_byte_order
 from ddcli.store.batch.layout import write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file

@@ -17,9 +17,8 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.arrow import series_of
-from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.expressions.types import FLAGGED, INTEGERS, Type, parse_schema
+from ddcli.expressions.types import FLAGGED, INTEGERS, POOLED, Type, parse_schema
 from ddcli.store.batch.file import footer_checksum
 from ddcli.store.state.entries import FileEntry
 

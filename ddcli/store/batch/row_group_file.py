@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.columns import NULL, POOLED, SIGN, float_values
+from ddcli.engine.columns import NULL, SIGN, float_values
 from ddcli.engine.kernels.packed_pages import BLOCK, HEAD, pack_deltas
 from ddcli.engine.kernels.page_headers import DELTAS, DICTIONARY_PAGE, NUMBERS, UNENCODED
 from ddcli.engine.kernels.page_values import FLIPPED, FLOAT, NARROW, NULLABLE, NUMBERED, OTHER, TEXT, WIDTH
-from ddcli.expressions.types import FLAGGED
+from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
 from ddcli.store.batch.page_index import (

@@ -17,6 +17,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import temporary
 from ddcli.store.state.contents import ours
+from ddcli.store.state.manifest import RESTORE
 from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ JOINED = 1 << 24
 """Bytes of small frames that are written to one file, at most."""
 LEVEL = 1
 """The level of zstd, as other files of a state have it."""
-RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
 
 class UnknownChange(Exception):

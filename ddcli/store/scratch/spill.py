@@ -17,9 +17,9 @@ import polars as pl
 
 from ddcli.dataclass import frozen
 from ddcli.engine.arrow import series_of
-from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError
+from ddcli.expressions.types import POOLED
 from ddcli.store.files.access import reading
 from ddcli.store.state.contents import SPILL, clear_scratch
 

@@ -259,7 +259,7 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
 
 def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
     """Return the arrangements with columns that are hashed: the order of their rows depends on the secret."""
-    from ddcli.engine.columns import POOLED
+    from ddcli.expressions.types import POOLED
 
     return {
         name: entry
