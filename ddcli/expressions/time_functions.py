@@ -71,9 +71,7 @@ def part_named(word: str) -> Function | None:
 def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
     """Type a sum of a date or timestamp and an interval, or a number of days."""
     if len(args) != 2:
-        raise Mismatch(
-            f"{name} takes a date and an interval, or a number of days", hint="date_add(day, interval '1' month)"
-        )
+        raise _no_sum(name, "date_add")
     if args[1].type.is_integer:
         return check_arguments(parse_signature(ADD_DAYS), args), nullable_if_any(args[0].type, args), "add_days"
     return arithmetic("+", args)
@@ -88,10 +86,14 @@ def _date_sub(name: str, args: Sequence[Expression]) -> Resolved:
         days, type_, _ = negate("-", args[1:])
         return _date_add(name, [args[0], Call("negate", tuple(days), type_, span=args[1].span)])
     if len(args) != 2:
-        raise Mismatch(
-            f"{name} takes a date and an interval, or a number of days", hint="date_sub(day, interval '1' month)"
-        )
+        raise _no_sum(name, "date_sub")
     return arithmetic("-", args)
+
+
+def _no_sum(name: str, plain: str) -> Mismatch:
+    return Mismatch(
+        f"{name} takes a date and an interval, or a number of days", hint=f"{plain}(day, interval '1' month)"
+    )
 
 
 ADD_DAYS = "add_days(x: dated, n: integer) -> x"

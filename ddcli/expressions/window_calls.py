@@ -31,6 +31,9 @@ CALLED = "$window"
 """Begins the name of a call's column in an expression over calls."""
 OVER = "count(*) over (order by 0 "
 """What a frame is read behind: without an order, `groups` would be the name of a window."""
+KNOWN = f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
+"""The functions that may stand before `over`."""
+NULLS_IGNORED = "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before"
 TEMPORAL = ("date", "datetime", "time", "duration")
 
 
@@ -66,16 +69,12 @@ class CallReader:
         condition = None
         inner = node
         if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
-            self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
+            self.fail(node, *NULLS_IGNORED)
         if isinstance(inner, exp.Filter):
             inner, where = self.take(inner, "this", "expression")
             (condition,) = self.take(where, "this")
         if not isinstance(inner, exp.Anonymous):
-            self.fail(
-                node,
-                "a window function is expected before `over`",
-                f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate",
-            )
+            self.fail(node, "a window function is expected before `over`", KNOWN)
         written = str(inner.this).lower()
         if (function := WINDOW_FUNCTIONS.get(written)) is not None:
             if condition is not None:
@@ -83,17 +82,19 @@ class CallReader:
             return self._function(inner, function, order, frame)
         name = AGGREGATE_SYNONYMS.get(written, written)
         if name not in AGGREGATES:
-            self.fail(
-                node, f"{written} is no window function", f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
-            )
+            self.fail(node, f"{written} is no window function", KNOWN)
         return self._aggregate(inner, written, condition, order, frame)
+
+    def _no_order(self, node: exp.Expr, what: str) -> NoReturn:
+        hint = "add `order by` to the window (`order_by` in a pipeline file)"
+        self.fail(node, f"{what} needs an order: a collection has no order", hint)
 
     def _function(
         self, node: exp.Anonymous, function: WindowFunction, order: OrderedBy, frame: Frame | None
     ) -> WindowCall:
         nodes = self.take(node, "this", "expressions")[1] or []
         if any(isinstance(each, exp.IgnoreNulls | exp.RespectNulls) for each in nodes):
-            self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
+            self.fail(node, *NULLS_IGNORED)
         if not function.least <= len(nodes) <= function.most:
             wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
             self.fail(
@@ -102,11 +103,7 @@ class CallReader:
                 function.signature,
             )
         if function.ordered and not order.keys:
-            self.fail(
-                node,
-                f"{function.name} needs an order: a collection has no order",
-                "add `order by` to the window (`order_by` in a pipeline file)",
-            )
+            self._no_order(node, function.name)
         name = function.name
         if name == "ntile":
             return WindowCall(name, (), INT64, self._number(nodes[0], "ntile", 1))
@@ -174,11 +171,7 @@ class CallReader:
             for value, side in ((start, start_side), (end or "CURRENT ROW", end_side))
         ]
         if unit != "range" and not order.keys:
-            self.fail(
-                node,
-                f"a frame of {unit} needs an order: a collection has no order",
-                "add `order by` to the window (`order_by` in a pipeline file)",
-            )
+            self._no_order(node, f"a frame of {unit}")
         if bounds[0].direction > bounds[1].direction or _is_far(bounds[0], 1) or _is_far(bounds[1], -1):
             self.fail(node, "this frame ends before it begins", "write `between` the earlier bound `and` the later one")
         word = (
@@ -260,7 +253,7 @@ class WindowReader(ExpressionReader):
         if isinstance(node, exp.Window):
             self.fail(node, "`over` does not stand here", "`by`, `order_by` and `frame` of the operator take its place")
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-            self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
+            self.fail(node, *NULLS_IGNORED)
         super().unknown_form(node)
 
 

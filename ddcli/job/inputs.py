@@ -17,7 +17,9 @@ from ddcli.store.tables.listing import Listing, list_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
+    from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
 
@@ -42,17 +44,12 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         if given.arrangement is not None:
             shared = request.shared.get(name) or find_shared(directory, given.arrangement.value)
             if len(shared.manifest.cache["time"]) != len(given.time):
-                problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates, the input of {len(given.time)}"
-                hint = "name the time's columns under the input's `time`"
-                raise InputError(problem, place=str(directory), hint=hint)
+                raise _other_times("imported arrangement", len(shared.manifest.cache["time"]), given, directory)
             found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
             continue
         progress, owner = read_owned(directory)
         if progress and len(progress[0]) != len(given.time):
-            problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"
-            raise InputError(
-                problem, place=str(directory / PROGRESS), hint="name the time's columns under the input's `time`"
-            )
+            raise _other_times("progress", len(progress[0]), given, directory / PROGRESS)
         if progress is not None and given.archive is not None:
             raise InputError(
                 f"the input '{name}' is a log that somebody writes: its files are not archived",
@@ -94,6 +91,12 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
     refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
+
+
+def _other_times(what: str, count: int, given: InputSpec, place: Path) -> InputError:
+    """Return the error for a log whose times have another number of coordinates than the input's."""
+    problem = f"the {what} has times of {count} coordinates, the input of {len(given.time)}"
+    return InputError(problem, place=str(place), hint="name the time's columns under the input's `time`")
 
 
 def _refuse_other_names(request: Request, manifest: Manifest | None) -> None:

@@ -50,8 +50,7 @@ def _name(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         if not _same(source, target):
-            problem = f"the file can't be archived: another file is at '{target}'"
-            raise EngineError(problem, place=str(source)) from None
+            raise _taken(source, target) from None
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
@@ -62,8 +61,7 @@ def _copy(source: Path, target: Path) -> None:
     """Write a copy of a file, which appears whole. What was copied by a run that died is written again."""
     if target.exists() or target.is_symlink():
         if not _same(source, target):
-            problem = f"the file can't be archived: another file is at '{target}'"
-            raise EngineError(problem, place=str(source))
+            raise _taken(source, target)
         return
     waiting = target.with_name(f".{target.name}{TEMPORARY}")
     shutil.copy2(source, waiting)
@@ -81,14 +79,17 @@ def _copy(source: Path, target: Path) -> None:
         waiting.rename(target)
 
 
+def _taken(source: Path, target: Path) -> EngineError:
+    return EngineError(f"the file can't be archived: another file is at '{target}'", place=str(source))
+
+
 def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
     """Write a copy of an object. One that a run has written which died is the same."""
     try:
         source.copy_apart(target, tag)
     except FileExistsError:
         if not target.is_copy(tag):
-            problem = f"the file can't be archived: another file is at '{target}'"
-            raise EngineError(problem, place=str(source)) from None
+            raise _taken(source, target) from None
 
 
 def _drop_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
