@@ -204,11 +204,15 @@ def _has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
     return not forms or any(form.fullmatch(name) for form in forms)
 
 
+LIMITS = dict.fromkeys((errno.EMFILE, errno.ENFILE), "let a process open more files, `ulimit -n`")
+LIMITS |= {errno.EFBIG: "let a process write larger files, `ulimit -f`"}
+"""What to do about a limit of the process that it has met, by the number of the error."""
+
+
 def unreadable(path: Path, error: OSError) -> StateError:
     """Return the error for a file that can't be read."""
-    return StateError(
-        f"a file of the state can't be read: {error.strerror}", place=str(path), hint="see its permissions"
-    )
+    hint = LIMITS.get(error.errno or 0, "see its permissions")
+    return StateError(f"a file of the state can't be read: {error.strerror}", place=str(path), hint=hint)
 
 
 def _resolved(path: str) -> str | None:

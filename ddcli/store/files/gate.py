@@ -95,6 +95,8 @@ os.register_at_fork(after_in_child=_threads.cache_clear)
 
 def _way_out(error: OSError) -> str:
     """Return the hint for a file that could not be written."""
+    if error.errno in access.LIMITS:
+        return f"{access.LIMITS[error.errno]}, then run again"
     if error.errno in (EACCES, EPERM, EROFS):
         return "run as somebody who may write there"
     return "free space or fix the disk, then run again"
