@@ -29,7 +29,7 @@ TEMPLATES = (
     lambda _cls, a, b, c, d, e, f, g, h, i: _new(_cls, (a, b, c, d, e, f, g, h, i)),
 )
 UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
-"""What `_replace` raises of a name that is no field, as the standard library's of that version."""
+"""The error that `_replace` raises for a name that is no field, as the standard library's of that version."""
 
 
 class Maker(type):
@@ -89,7 +89,7 @@ COMMON = {
     "__repr__": _repr,
     "__getnewargs__": _plain,
 }
-"""What all of them have, unless a class has its own."""
+"""The methods that all of them have, unless a class has its own."""
 
 if not TYPE_CHECKING:
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LOGGING = r"##(?=\w*\[)"
-"""What begins a command of GitHub or Azure anywhere in a line, `##[error]`."""
+"""The begin of a command of GitHub or Azure anywhere in a line, `##[error]`."""
 HIDDEN = (
     r"\x7f-\x9f"  # DEL, C1
     "\u2028\u2029"  # separators of lines and paragraphs

@@ -238,7 +238,7 @@ class Upserts(Session):
         return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     united = indexed
-    """What stands for it where all shards are stepped together: the same."""
+    """The source that stands for it where all shards are stepped together: the same."""
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: a key's record has all columns."""

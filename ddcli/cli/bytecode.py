@@ -40,7 +40,7 @@ NUMBERS = struct.Struct("<QQ")
 HEAD = 16
 """Bytes before the bytecode in a file of Python's."""
 CACHED = cache_from_source("/a.py").removeprefix("/__pycache__/a")
-"""What the name of the file that Python keeps a module's bytecode in ends in, where the rest of it is the source's; elsewhere, a path."""
+"""The ending of the name of the file in which Python keeps a module's bytecode, where the rest of it is the source's; elsewhere, a path."""
 WRONG = (OSError, ValueError, TypeError, EOFError, LookupError, struct.error)
 """The errors of reading a file with content that dd never writes."""
 

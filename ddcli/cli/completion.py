@@ -12,7 +12,7 @@ ALSO = {
     "zsh": "compdef _ddcli_completion dd",
     "fish": 'complete --no-files --command dd --arguments "(_ddcli_completion)"',
 }
-"""What has `dd` completed as `ddcli` is; in bash what is neither, such as `if=FILE`, as files."""
+"""Settings that complete `dd` as `ddcli` is; in bash, words that are neither, such as `if=FILE`, as files."""
 
 
 @click.command("completion", short_help="Print a script for completion in a shell.")

@@ -52,7 +52,7 @@ class CheckedInput:
     pinned: PinnedColumns | None = None
     """Its columns if they are inferred."""
     table: bool = False
-    """Whether it is a table of another program, which has no files of its own."""
+    """True: it is a table of another program, which has no files of its own."""
     size: int = 0
     """The bytes of its files, by which a new plan is chosen."""
 

@@ -48,7 +48,7 @@ class FoundInput:
     table: str = ""
     """The kind of table that it is, of one that another program keeps."""
     why_not: str | None = None
-    """Why there can be no such input as it is."""
+    """The reason why there can be no such input as it is."""
 
 
 def find(root: Path, shown: str, listing: Listing) -> list[FoundInput]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NUMPY = ("numpy/_core/_multiarray_umath",)
 POLARS = tuple(f"_polars_runtime_{kind}/_polars_runtime" for kind in ("compat", "64", "32"))
-"""Of polars' packages the first that is there is the one that it imports, unless its settings say otherwise."""
+"""The packages of polars' code, in polars' order: it imports the first that exists, unless its settings say otherwise."""
 SETTINGS = ("POLARS_FORCE_PKG", "POLARS_PREFER_PKG")
 
 

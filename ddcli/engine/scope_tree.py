@@ -32,13 +32,13 @@ Memos: TypeAlias = "dict[tuple[Path, int], Memo]"
 """The knowledge of reductions in loops about rounds that other workers stepped, by place and shard."""
 
 HERE = "here"
-"""With the shard that emitted it."""
+"""Updates lie with the shard that emitted them."""
 BROUGHT = "brought"
-"""With the shard that owns the key by which the place reads it."""
+"""Updates lie with the shard that owns the key by which the place reads them."""
 LATE = "late"
 """Emitted by the place itself, for a later round."""
 APART = "apart"
-"""For a variable, dealt by whole records, to be consolidated."""
+"""Updates of a variable, dealt by whole records, to be consolidated."""
 CALLED = "called"
 """Keys of groups to evaluate."""
 KEPT = "kept"
@@ -83,7 +83,7 @@ class Nest:
     scope: Scope
     scopes: dict[Path, Scope] = field(default_factory=dict)
     origins: dict[Path, Path] = field(default_factory=dict)
-    """For each place at which an arrangement enters a loop, the place of the arrangement outside."""
+    """The place of the arrangement outside, for each place at which it enters a loop."""
     _loops: dict[Path, LoopScope] = field(default_factory=dict)
     _beginning: dict[Path, list[tuple[int, Operator]]] = field(default_factory=dict)
     _closing: dict[Path, list[Operator]] = field(default_factory=dict)

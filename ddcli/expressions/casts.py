@@ -29,7 +29,7 @@ HINTS = {
 }
 HINTS |= {("int64", "date"): "use date '1970-01-01' + n * interval '1' day", ("duration", "int64"): "use seconds(x)"}
 FLOAT32_END = 2.0**128 - 2.0**103
-"""What is this far from zero rounds to a float32 beyond the largest."""
+"""The distance from zero from which on numbers round to a float32 beyond the largest."""
 TRUNC_UNITS = {
     "year": "1y",
     "quarter": "1q",

@@ -35,7 +35,7 @@ WRITERS = {"globals", "vars", "locals", "setattr", "exec", "eval"}
 """Functions that can bind names that a text does not have."""
 
 NAMES = 100
-"""By how many names one after the other a function may be known."""
+"""The number of names, one after the other, by which a function may be known."""
 
 
 @frozen

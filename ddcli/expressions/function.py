@@ -26,7 +26,7 @@ class Function:
     rule: Rule | None = None
     calls: str | None = None
     means: str = ""
-    """Of a function that is made of others: the expression that a call stands for, over its parameters."""
+    """The expression over the parameters that a call stands for, if the function is derived from others."""
 
     def resolve(self, args: Sequence[Expression]) -> Resolved:
         """Return the converted arguments, the type of the result and the canonical name; raises Mismatch."""

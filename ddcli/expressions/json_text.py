@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 STEP = re.compile(r"""\.([^\W\d][\w-]*)|\."((?:[^"\\]|\\.)*)"|\[(\d{1,9})\]|\['([^']*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 DEEP = 100
-"""How deep lists and objects may stand inside each other: as deep wherever it is read, however much of Python's stack is in use."""
+"""The depth to which lists and objects may be nested: the same wherever a text is read, however much of Python's stack is in use."""
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 BRACKET = re.compile(r"[][{}]")
 MISSING = object()
-"""What a path leads to that is not there."""
+"""The value at a path that does not exist."""
 
 
 class NoJsonError(ValueError):

@@ -7,7 +7,7 @@ from ddcli.expressions.tree import Call, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 
 Key = tuple[Expression, bool]
-"""What rows are ordered by, and whether descending; null is the largest value."""
+"""A sort key of rows, and whether it is descending; null is the largest value."""
 
 
 def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:

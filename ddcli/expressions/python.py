@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
 
 RAISED = (Exception, SystemExit)
-"""What a function may raise for a record. That one wants to exit is no reason for a process to end that does more than call it."""
+"""The errors that a function may raise for a record. A function that wants to exit must not end a process that does more than call it."""
 
 
 class AtHand(str):

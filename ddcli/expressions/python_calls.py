@@ -31,9 +31,9 @@ class Foreign:
         self.output = dict(step.output)
         self.dtypes = {name: type_.to_polars() for name, type_ in step.output}
         self.function = self.written = load_function(step.function)
-        """What is called, and what the person wrote: the second stays where a caller stands around it."""
+        """The function that is called, and the one that the person wrote, which stays as it is inside a wrapper."""
         self.parts: dict[str, str] = {}
-        """What messages call the columns that the function returns in another form."""
+        """The names in messages of columns that the function returns in another form."""
 
     def run(self, state: State) -> State:
         """Call the function on the frame's rows."""

@@ -168,7 +168,7 @@ PLAIN: dict[str, Callable[[Any, Type], Any]] = {
     "list": _list,
     "struct": _struct,
 }
-"""By kind, what polars reads too leniently."""
+"""The checks of values that polars reads too leniently, by kind."""
 LEAVES: dict[str, Callable[[Any, Type], Any]] = {
     **dict.fromkeys(INTEGERS, _leaf(int)),
     **dict.fromkeys(FLOATS, _leaf(float, int)),
@@ -176,9 +176,9 @@ LEAVES: dict[str, Callable[[Any, Type], Any]] = {
     "string": _leaf(str),
     "binary": _leaf(bytes),
 }
-"""By kind, what polars reads strictly where a column has nothing else: but not within lists and structs, and it panics at some mixtures."""
+"""The checks of values that polars reads strictly in a column of their own, by kind: within lists and structs it doesn't, and it panics at some mixtures."""
 NATIVE = {kind: frozenset({type(None), int}) for kind in INTEGERS} | {
     kind: frozenset({type(None), float}) for kind in FLOATS
 }
 NATIVE |= {kind: frozenset({type(None), one}) for kind, one in (("bool", bool), ("string", str), ("binary", bytes))}
-"""By kind, the classes of values that a column of polars is made of at once."""
+"""The classes of values of which polars makes a column at once, by kind."""

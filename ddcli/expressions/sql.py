@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
 
 MAX_NESTING = 100
-"""How deep parentheses, calls, lists, `case` and prefix operators may stand inside each other."""
+"""The depth to which parentheses, calls, lists, `case` and prefix operators may be nested."""
 SHOWN = 60
-"""How many characters of a part a message has."""
+"""The number of letters of a part that a message shows."""
 
 
 def read(text: Text, what: str = "an expression") -> Tree:
@@ -251,7 +251,7 @@ BITS: dict[type[exp.Expr], int] = {
     exp.BitwiseLeftShift: 3,
     exp.BitwiseRightShift: 3,
 }
-"""How strongly operators of bits bind in Spark and MySQL; in DuckDB and Postgres, as to sqlglot, all alike."""
+"""The strength with which operators of bits bind in Spark and MySQL; in DuckDB, Postgres and sqlglot all bind alike."""
 
 
 def _check_precedence(tree: Tree) -> None:
@@ -298,7 +298,7 @@ ELSEWHERE = {
     "?": "write `case when ... then ... else ... end`",
     "`": 'names go in double quotes: "name"',
 }
-"""What signs of other languages are here."""
+"""The hints for signs of other languages."""
 
 
 def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PARTS = 16
-"""In how many parts a frame is cut in search of a row that fails."""
+"""The number of parts into which a frame is cut in search of a row that fails."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ PART_SYNONYMS = {
     "microseconds": "microsecond",
 }
 PARTS = {each.name: each for each in (*_parts(), EPOCH)}
-"""What `extract` and `date_part` take out of a date, time or timestamp."""
+"""The parts that `extract` and `date_part` take out of a date, time or timestamp."""
 TIME = [
     *PARTS.values(),
     plain(

@@ -77,7 +77,7 @@ def deep_calls() -> Iterator[None]:
 _LIMIT = RLock()
 """Held while the limit, which all threads share, is another."""
 MAX_DEPTH = 256
-"""How deep operators may stand inside each other."""
+"""The depth to which operators may be nested."""
 FRAMES = 24
 """More Python frames than sqlglot, a reader or a lowering take for one level of nesting."""
 

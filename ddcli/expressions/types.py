@@ -54,7 +54,7 @@ MAX_PRECISION = 38
 NARROW_DECIMAL = 18
 """Digits that always fit in 64 bits."""
 NESTED = 32
-"""How deep lists and structs may stand inside each other."""
+"""The depth to which lists and structs may be nested."""
 PATTERN_HINT = "rename it: `*`, and what begins with `^` and ends with `$`, stand for several columns elsewhere"
 ORDERLESS = frozenset({"list", "struct", "null", "months"})
 """Kinds whose values have no order."""

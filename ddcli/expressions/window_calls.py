@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CALLED = "$window"
 """Begins the name of a call's column in an expression over calls."""
 OVER = "count(*) over (order by 0 "
-"""What a frame is read behind: without an order, `groups` would be the name of a window."""
+"""The text before a frame when it is parsed: without an order, `groups` would be the name of a window."""
 KNOWN = f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
 """The functions that may stand before `over`."""
 NULLS_IGNORED = "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before"
@@ -42,7 +42,7 @@ class OrderedBy(NamedTuple):
 
     keys: tuple[tuple[Expression, bool], ...]
     written: int
-    """How many keys were written."""
+    """The number of keys that were written."""
 
 
 class WindowedExpression(NamedTuple):

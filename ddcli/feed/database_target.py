@@ -33,7 +33,7 @@ KINDS = {
     "form": "bigint",
 }
 FORM = 1
-"""How values are written: null is that of older versions, which wrote times to SQLite with as many digits as they needed."""
+"""The form of values: null is that of older versions, which wrote times to SQLite with as many digits as they needed."""
 WANTED = "dd_wanted"
 """A table of a transaction with the columns that the changes have."""
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 ATTEMPTS, PATIENCE = 100, 0.05
-"""How often one looks whether the newest commit can be read, and the seconds in between."""
+"""The number of attempts to read the newest commit, and the seconds in between."""
 BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
 ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consumer NAME --drop`: both begin anew, with the whole contents"
 

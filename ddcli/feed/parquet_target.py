@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.feed.changes import Delivery
 
 META = b"dd.feed"
-"""What a file's metadata has its positions and its subscription under."""
+"""The key in a file's metadata of its positions and its subscription."""
 NAME = re.compile(r"changes-([0-9]{9,19})\.parquet", re.ASCII)
 WAITING = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}", re.ASCII)
 """The name that a file has until it is whole."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import ArrangementEntry
 
 EACH = "operator."
-"""How the names of bounds begin on the command line that are of each operator."""
+"""The prefix on the command line of the names of bounds on each operator."""
 
 
 @frozen
@@ -63,7 +63,7 @@ class RunBudget:
     work: Mapping[str | None, tuple[str, Span | None]] = field(default_factory=dict)
     """The worst class of work, by collection; under None that of all others."""
     whole: str = "the run"
-    """What messages call that which the bounds of `run` are of."""
+    """The name in messages of the work that the bounds of `run` are on."""
     began: float = field(default_factory=clock.perf_counter)
 
     def check(self, spent: RunCost, places: Callable[[], Mapping[str, OperatorPlace]]) -> None:

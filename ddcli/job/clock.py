@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 MICROSECOND = 1000
-"""In nanoseconds."""
+"""Nanoseconds."""
 
 
 @frozen

@@ -48,7 +48,7 @@ class Forgetting:
     still_in: list[str] = field(default_factory=list)
     unclean: dict[str, dict[str, str]] = field(default_factory=dict)
     archived: dict[str, list[tuple[InputFile, list[int]]]] = field(default_factory=dict)
-    """By input the archived files, or those of a mirror, that hold such rows, with the numbers of these."""
+    """The archived files, or those of a mirror, that hold such rows, by input, with the rows' numbers."""
 
     def begin(self) -> None:
         """Forget what an attempt before has found."""

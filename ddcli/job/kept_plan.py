@@ -38,7 +38,7 @@ FOLDER = "plans"
 MOST, LARGEST = 500, 1 << 26
 """Files that are kept, the oldest are removed; and bytes of one that is read."""
 WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError)
-"""What reading raises of a file that holds something else than we write."""
+"""The errors of reading a file that holds something else than we write."""
 SOURCES = ("spec", "expressions", "plan", "plan/sql")
 """The packages that decide what a file means, and how what is kept is made again."""
 LIBRARIES = ("sqlglot", "yaml")
@@ -47,7 +47,7 @@ LIBRARIES = ("sqlglot", "yaml")
 CODE = ("Python", "Function", "Spark")
 """Words in the names of classes of what calls somebody's code: none of them is kept, or ever made of what was kept."""
 LISTED = Listed(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"), CODE)
-"""What a spec and a plan may be made of."""
+"""The classes of which a spec and a plan may be made."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REMOTE = "sc://"
-"""How the address of a Spark begins whose driver is behind it."""
+"""The prefix of a Spark Connect address, behind which Spark's driver runs."""
 Engine = Literal["auto", "local", "spark"]
 
 

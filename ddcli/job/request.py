@@ -54,7 +54,7 @@ class Request:
     until: str | None
     say: Callable[[str], None]
     apply: bool = False
-    """Whether outputs may be given the difference that a change of the pipeline makes."""
+    """True: outputs may be given the difference that a change of the pipeline makes."""
     refresh: frozenset[str] | None = None
     """The outputs to compute anew; none: all, with the inputs read again."""
     rewrite: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class Request:
     workers: int = field(default_factory=processors)
     """Threads that shards are stepped in."""
     engine: Engine = "auto"
-    """Where to compute; `auto`: on Spark, if its address is known, the stages that exceed this machine's memory."""
+    """The engine to compute on; `auto`: Spark, if its address is known, for the stages that exceed this machine's memory."""
     spark: SparkOptions = field(default_factory=SparkOptions)
     ready: Callable[[Path], bool] | None = None
     """Says of new files whether they are taken in now; None: all are."""
@@ -73,28 +73,28 @@ class Request:
     progress: Progress = SILENT
     """Gets notified of how far the run is."""
     standby: Standby | None = None
-    """What a watch has kept since the last round, and may keep for the next."""
+    """The memory of a watch from the last round, and for the next."""
     kept: KeptPlan | None = None
-    """What an earlier run kept of the file, where there is one."""
+    """The file's meaning as an earlier run kept it, if one did."""
     clock: RunClock = field(default_factory=RunClock)
     included: tuple[Path, ...] = ()
     """The files that the pipeline file includes."""
     withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By input the files that are to be withdrawn, as they are called in the state."""
+    """The files that are to be withdrawn, by input, as they are called in the state."""
     earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
-    """By input what other states know of its files, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
+    """The files of an input that other states know, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
     forgetting: Forgetting | None = None
     """The rows that are forgotten: everything is taken in anew without them."""
     budget: RunBudget | None = None
-    """What the run may take, if there is a bound."""
+    """The bounds on the run's cost, if there are any."""
     looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
     """The inputs as they were found beside the commit of this number, which is not looked at again where it still is the newest."""
     noted: set[str] = field(default_factory=set)
     """Inputs for which a note was printed that their logs are summed up."""
     closes: bool = True
-    """Whether times are closed; without, nothing else is done than to withdraw files, or to reopen the state."""
+    """True: times are closed; without, the run only withdraws files, or reopens the state."""
 
     @property
     def refreshes_all(self) -> bool:

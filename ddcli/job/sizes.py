@@ -23,7 +23,7 @@ WORKING = 10
 """Bytes resident at the peak of a step for each byte of updates that it is fed, measured on joins with as many matches as rows."""
 
 GROWTH = 12
-"""How many times as much a loop works on, more or less: what its rounds add stays with it. Measured from 2 to 19."""
+"""The rows that a loop works on, as a multiple of its input, more or less: what its rounds add stays with it. Measured from 2 to 19."""
 
 SHARD = 4_000_000
 """Rows of new updates for which a state has one more shard: less would make small files, more long steps."""

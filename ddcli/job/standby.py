@@ -26,7 +26,7 @@ class Standby:
     """The open batches that the last round left, with the state and the commit that they belong to; nothing at first."""
 
     glimpses: dict[tuple[str, Path], Glimpse] = field(default_factory=dict)
-    """What was seen of each input, by its path and what that is relative to, when the round was found to be worth while."""
+    """The glimpse of each input, by its path and the directory that this is relative to, from when the round was found to be worth while."""
     _kept: OpenBatches | None = None
     _mark: Mark | None = None
 

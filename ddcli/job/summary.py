@@ -27,7 +27,7 @@ class InputSummary:
     late: int = 0
     """Rows at times that earlier runs had closed: moved up to the first that was open, or put aside."""
     aside: str | None = None
-    """Where late rows were put."""
+    """The place of late rows."""
     negative: int = 0
     """Updates after which a record's multiplicity was negative, if the input warns of that and does not refuse it."""
     example: str | None = None
@@ -36,7 +36,7 @@ class InputSummary:
     unparsed: int = 0
     """Rows that can't be read."""
     unparsed_in: str | None = None
-    """Where they were put aside."""
+    """The place of rows that can't be read."""
     passed: dict[str, str] = field(default_factory=dict)
     """Files and directories that are not read, and why."""
 
@@ -120,20 +120,20 @@ class RunSummary:
     """Records on which an expression failed, which went to the log of errors."""
     errors: str | None = None
     rebuilt: dict[str, OutputSummary] = field(default_factory=dict)
-    """What a change of the pipeline added to outputs, before what is new was taken in."""
+    """The updates that a change of the pipeline added to outputs, before new rows were taken in."""
     spark: SparkSummary | None = None
-    """What was done on Spark; nothing, where all was done here."""
+    """The share of Spark; None if all was done here."""
     time: str | None = None
     withdrawn: dict[str, list[str]] = field(default_factory=dict)
     """The files that were withdrawn from each input, before what is new was taken in."""
     reopened: str | None = None
-    """Where the state was taken back to a time: the times that are closed still."""
+    """The times that are still closed, if the state was taken back to a time."""
     tables: dict[str, str] = field(default_factory=dict)
     """The tables that outputs are and that the run has brought up to their logs: where each is."""
     claims: tuple[ClaimSummary, ...] = ()
-    """Who holds back what outputs' logs needn't keep, and who was passed."""
+    """The claimants that hold back what outputs' logs needn't keep, and those that were passed."""
     counts: Counts | None = None
-    """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
+    """The counts of each operator; they are kept with the run's record, and no part of the summary's JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.plan.test_steps import Expectation
 
 CLOSE = 1e-9
-"""How far floats may be apart, of their size, where no tolerance is given: sums in another order are."""
+"""The greatest difference of floats, relative to their size, where no tolerance is given: sums in another order differ."""
 
 Record = tuple[Any, ...]
 

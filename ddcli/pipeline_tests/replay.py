@@ -37,7 +37,7 @@ BOUND_TO_TIME = (
     physical.PythonShift,
     physical.StandingRecord,
 )
-"""What looks at times themselves, so that updates of one time can't be given one after the other."""
+"""The operators that look at times themselves, so that updates of one time can't be given one after the other."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class StepMeter:
     trial: Trial
     _counts: Counts = field(default_factory=Counts)
     _kept: dict[int, Matrix] = field(default_factory=dict)
-    """What each arrangement held when the last step was done."""
+    """The contents of each arrangement when the last step was done."""
 
     def cost(self, seconds: float, changes: Mapping[str, Matrix]) -> RunCost:
         """Return the cost of the trial's last step, whose outputs have these `changes`. Call it after each step."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WORD = re.compile("[A-Z][a-z]*")
 """A word in the name of an operator."""
 CONTENTS = "="
-"""How the names of scans begin that are not of an input but of an arrangement's contents."""
+"""The prefix of scans of an arrangement's contents, instead of an input."""
 
 RECORDS = physical.UpsertTable | physical.SnapshotTable | physical.WatchedRecords
 """The nodes that keep the records of an input as they are."""

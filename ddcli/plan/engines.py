@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 Engines = dict[str, frozenset[str]]
-"""What is asked for, by fingerprint of nodes. A node that two collections share may have two wishes."""
+"""The engines that are asked for, by fingerprint of nodes. A node that two collections share may have two wishes."""
 
 
 def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]:

@@ -64,7 +64,7 @@ class _Expecting:
     earlier: Sequence[PastRun]
     found: dict[str, float] = field(default_factory=dict)
     unfiltered: dict[str, float] = field(default_factory=dict)
-    """How many rows there would be in all if no condition were asked, of what is known."""
+    """The known numbers of rows in all, were no condition asked."""
 
     def take(self, node: Node) -> None:
         """Note what is expected of a node, if anything is."""

@@ -90,7 +90,7 @@ class Generation:
     deltas: dict[str, bool] | None = None
     wholes: dict[str, dict[str, bool]] | None = None
     partners: bool = True
-    """Whether filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
+    """True: filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
     _pushed: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)

@@ -36,7 +36,7 @@ class Grouped(Node, ABC):
     """An operator whose records of a group, those with equal `by` columns, depend on all of the input's and on no other group's."""
 
     certain: ClassVar[bool] = False
-    """Whether it fails on no group, so that a condition may be asked of the group's rows before."""
+    """True: it fails on no group, so a condition may be asked of the group's rows before."""
     by: tuple[str, ...]
 
     @property

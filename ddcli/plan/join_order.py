@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 MUCH = 32
-"""How many times as large as the others the first collection is, for which another order is worth it."""
+"""The ratio of the first collection to the others from which on another order is worth it."""
 
 
 @dataclass(frozen=True)

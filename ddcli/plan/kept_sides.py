@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 OFTEN = 2
-"""How many times the rows of a collection are expected to be kept by one key, from which on the collection itself is kept instead."""
+"""The multiple of a collection's rows that one key is expected to keep, from which on the collection itself is kept instead."""
 MOST = 0.5
 """The share of rows that passes a filter at least that is asked of what a join returns."""
 
@@ -53,7 +53,7 @@ class JoinSide:
 Share = Callable[["JoinSide"], float]
 """Returns the share of a collection's rows that a side of it is expected to have."""
 Wholes = dict[str, dict[str, bool]]
-"""By collections that are kept whole, each by a key: by the identities of their sides, whether their filters are asked of the joins."""
+"""The collections that are kept whole, each by a key: by the identities of their sides, whether their filters are asked of the joins."""
 
 
 def by_conditions(side: JoinSide) -> float:

@@ -78,7 +78,7 @@ class Snapshots(Node):
 
 
 EXPORT = "export:"
-"""How the names of a graph's outputs begin that are arrangements for other pipelines."""
+"""The prefix of a graph's outputs that are arrangements for other pipelines."""
 
 
 class Passing(Node):

@@ -43,9 +43,9 @@ class Surroundings:
     exports: dict[str, Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
     notes: list[tuple[Span, str]] = field(default_factory=list)
-    """What is worth knowing of queries, each at its place."""
+    """Notes on queries, each at its place."""
     places: dict[str, tuple[str, Span]] = field(default_factory=dict)
-    """Where nodes are written, by fingerprint: the path of the operator and its place. Equal ones are one: the first counts."""
+    """The place of each node in the file, by fingerprint: the path of the operator and its span. Equal nodes are one: the first counts."""
 
 
 HERE = Surroundings()

@@ -233,7 +233,7 @@ class FewerRows(Node):
 
 
 ROWS = "$rows"
-"""How columns begin that say how many rows an update finds."""
+"""The prefix of columns that hold the number of rows that an update finds."""
 
 
 class DeltaJoin(Node):
@@ -379,7 +379,7 @@ class PythonShift(Node):
 
 
 WAITING = "-waiting"
-"""What the name of a node's trace ends with that keeps updates until their time."""
+"""The ending of a trace's name that keeps a node's updates until their time."""
 
 
 class Delay(Node):

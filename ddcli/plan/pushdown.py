@@ -93,7 +93,7 @@ class _Moving:
     stands: dict[str, Node] = field(default_factory=dict)
     """The nodes that do what these did, whatever their records are by now."""
     written: dict[str, list[str]] = field(default_factory=dict)
-    """For which nodes as written a node stands."""
+    """The nodes as written for which a node stands."""
     _depth: int = 0
 
     def take(self, node: Node) -> None:

@@ -61,11 +61,11 @@ class Answer:
     subject: str
     places: dict[Leaf, list[Where]] = field(default_factory=dict)
     missing: Missing | None = None
-    """Why there is no such record."""
+    """The reason why no such record exists."""
     until: Time | None = None
     """The last time at which there was one, if there is none."""
     null_hint: str | None = None
-    """What to write instead, where the text 'null' is looked for and may mean null."""
+    """The hint where the text 'null' is looked for and may mean null."""
 
     @property
     def time(self) -> str:

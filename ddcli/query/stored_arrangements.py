@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 DIFF = "\0diff"
-"""What the column of multiplicities is called beside a record's."""
+"""The name of the column of multiplicities beside a record's."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ MOST, LEAST = 60, 24
 """Columns of an operator's words where there is no terminal, and at the least."""
 MARGIN = "  "
 LEFT_OUT = (("rows/s",), ("+", "-"), ("in", "out"))
-"""What a narrow table goes without, in this order."""
+"""The columns that a narrow table goes without, in this order."""
 HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
 
 

@@ -68,7 +68,7 @@ class Spreading:
     watch: Callable[[Counts], None] | None = None
     """Receives before each stage what was counted so far: it may raise, to end the step."""
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
-    """What ran so far on Spark (True) and here (False)."""
+    """The work done so far on Spark (True) and here (False)."""
     counts: Counts = field(default_factory=Counts)
     schedule: Schedule[Sent] = field(init=False)
     _turn: tuple[Path, Rounds] | None = None

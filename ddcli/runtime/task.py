@@ -96,7 +96,7 @@ class Job:
     combines: bool
     """Whether counts and sums of a part's few groups are added up before they are exchanged."""
     quarantines: bool
-    """Whether records on which an expression fails go to the quarantine, instead of ending the run."""
+    """True: records on which an expression fails go to the quarantine, instead of ending the run."""
     cache_dir: Path
     """The folder of compiled kernels, on machines that have one."""
 

@@ -87,13 +87,13 @@ class Publishing:
     called: str = ""
     reopenings: int = 0
     horizons: Mapping[str, int] = field(default_factory=dict)
-    """Of outputs that are written from the beginning the times before which they say nothing, as logs that they are made of don't."""
+    """The times before which outputs that are written from the beginning say nothing, as logs that they are made of don't."""
     known: Mapping[str, OutputEntry] = field(default_factory=dict)
     """The outputs so far whose newest files may grow by this commit."""
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
-    """In which order outputs are shown, of those that have one."""
+    """The order in which an output is shown, if it has one."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """How long writing each output took, in all threads together."""
+    """The seconds of writing each output, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, FileEntry] = field(default_factory=dict)
     _grown: dict[str, FileEntry] = field(default_factory=dict)

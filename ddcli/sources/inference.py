@@ -35,7 +35,7 @@ class PinnedColumns:
     file: str
     known: bool
     unnamed: bool = False
-    """Whether the files have a column without a name, which is left out: nothing could ask for it."""
+    """True: the files have a column without a name, which is left out: nothing could ask for it."""
 
     @property
     def remark(self) -> str:

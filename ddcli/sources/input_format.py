@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 TIME = "time"
-"""What the time column of an output is called where the time has one coordinate."""
+"""The name of the time column of an output where the time has one coordinate."""
 InputReport = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
-"""What the operators of an input report: see `InputFacts`."""
+"""The reports of an input's operators: see `InputFacts`."""
 
 
 def format_of(given: InputSpec) -> Format:
@@ -110,7 +110,7 @@ class InputFacts:
     snapshots: list[int] = field(default_factory=list)
     truncations: list[tuple[int, int]] = field(default_factory=list)
     watched: list[tuple[str, int]] = field(default_factory=list)
-    """Of a negative record that is only reported: the problem, and how many updates of its shard have it."""
+    """The problem of a negative record that is only reported, and the number of its shard's updates that have it."""
     _gone: Counter[int] = field(default_factory=Counter)
     _before: Counter[int] = field(default_factory=Counter)
 

@@ -36,7 +36,7 @@ SECOND = 1_000_000
 UNCLEAN = "unclean"
 """The key of a manifest's cache under which it names the files of inputs that hold forgotten rows, each with its fingerprint."""
 AHEAD = "1 day"
-"""How far rows may be ahead of the clock where an input has no `max_ahead`."""
+"""The distance by which rows may be ahead of the clock where an input has no `max_ahead`."""
 
 
 def open_logs(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENDINGS = (".yaml", ".yml")
-"""How the names of pipeline files end."""
+"""The endings of pipeline files' names."""
 LARGEST = 16 << 20
 """Bytes of all files together that one includes."""
 

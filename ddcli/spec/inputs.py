@@ -36,7 +36,7 @@ NEGATIVE = Key(
     about="records whose multiplicity is negative; warn and error keep the input in the state; default: allow",
 )
 LATE = ("error", "arrive", "quarantine", "advance")
-"""What becomes of rows at closed times; `advance` is the former name of `arrive`."""
+"""The treatments of rows at closed times; `advance` is the former name of `arrive`."""
 AHEAD = Words(
     "a length of time",
     r"none|\d+\s*(second|minute|hour|day|week)s?",

@@ -54,7 +54,7 @@ LOGS = ("updates", "debezium", "delta_cdf", "import")
 TABLES = ("delta", "iceberg", "database")
 """The kinds of tables that other programs keep, with versions of their own."""
 TABLE_TIMES = {"version": "_commit_version", "committed": "_commit_timestamp"}
-"""What the time of a table's rows may be, and the column of it in the table's mirror."""
+"""The choices for the time of a table's rows, and the column of each in the table's mirror."""
 TABLE_DIFF = "_diff"
 """The column of the diff in a table's mirror."""
 
@@ -237,9 +237,9 @@ class OutputSpec:
     path: Text | None = None
     history: Text | None = None
     keep: Text | None = None
-    """How far behind the frontier the log keeps times apart."""
+    """The distance behind the frontier within which the log keeps times apart."""
     claims: Text | None = None
-    """How far behind the frontier consumers and readers may be before what they lack of it is summed up; None: however far."""
+    """The distance behind the frontier within which consumers and readers hold back their updates from being summed up; None: however far."""
     target: TargetSpec | None = None
 
     @property

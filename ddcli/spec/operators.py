@@ -371,7 +371,7 @@ ELSEWHERE = {
     **dict.fromkeys(("semi", "intersect", "exists"), "semijoin"),
     **dict.fromkeys(("debug", "print", "log", "tap"), "inspect"),
 }
-"""What operators are called in SQL and by data frames, without underscores."""
+"""The names of operators in SQL and in data frames, without underscores."""
 
 
 class OneOperator(Shape[operator_model.Operator]):

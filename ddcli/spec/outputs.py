@@ -32,7 +32,7 @@ TARGETS: dict[str, Shape[Any]] = {
     "parquet": PARQUET_FILE,
     model.DATABASE: DATABASE_URI,
 }
-"""Where an output can be beside its log, and how the place is written."""
+"""The kinds of targets beside an output's log, and the form of each one's place."""
 ABOUT = {
     "delta": "directory of a table of Delta Lake that is written, relative to this file, or in an object store",
     "iceberg": "the table of Iceberg that is written, in a catalog",

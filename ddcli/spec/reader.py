@@ -68,7 +68,7 @@ class Notes:
     errors: list[SpecError] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
     entering: list[NodePlace] = field(default_factory=list)
-    """Where something enters a loop; that there is one is checked with the names."""
+    """The places where something enters a loop; that there is one is checked with the names."""
 
     def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
         """Note an error; the caller raises what this returns, or goes on."""

@@ -39,7 +39,7 @@ class Takeover(ABC):
     """A project while its pipeline is made. A program's own says what becomes of an input, and of a model or a test."""
 
     program: str
-    """What `dd import` calls it."""
+    """The program's name in `dd import`."""
     absorbed = ABSORBED
     """The beginning of notes about functions that are null here and not there."""
 

@@ -135,7 +135,7 @@ def _extent(node: exp.Table) -> tuple[int, int]:
 def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
     """Yield the words that make streams of tables, each with its parentheses if it has some."""
     clauses = [""]
-    """Of each parenthesis that is open the clause that one is in, as far as it matters."""
+    """The clause at each parenthesis that is open, as far as it matters."""
     for at, token in enumerate(tokens[:-1]):
         word, before = word_of(token), word_of(tokens[at - 1]) if at else ""
         if word == "(":

@@ -51,9 +51,9 @@ class Block:
     node: Node
     groups: Groups | None = None
     known: dict[int, Expression] = field(default_factory=dict)
-    """What syntax nodes mean that are computed already: window calls, and entries of the list that others name."""
+    """The expressions of syntax nodes that are computed already: window calls, and entries of the list that others name."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
-    """What names of the list stand for where no column has them, in small letters."""
+    """The entries of the list by their names, in small letters, for names that no column has."""
 
     @property
     def schema(self) -> Schema:

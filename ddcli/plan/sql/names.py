@@ -45,7 +45,7 @@ class Names:
     outer: Names | None = None
     used: dict[str, None] = field(default_factory=dict)
     hint: str = ""
-    """What to write where a name is not in scope that was before the query was grouped."""
+    """The hint for a name that is out of scope after the query was grouped."""
 
     def find(self, table: str | None, name: str, span: Span) -> str:
         """Return the column that a name means, SpecError if it means none, or several."""

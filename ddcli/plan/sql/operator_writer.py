@@ -31,9 +31,9 @@ WORDS = ("by", "function")
 """Columns that a `reduce` can't compute under their own names, which are words of its own."""
 
 DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|unbounded following)$)")
-"""What a frame is that goes by values."""
+"""The text of a frame that goes by values."""
 NO_COLUMN = {"#row": "1"}
-"""What stands for records without a column, which a pipeline file can't write."""
+"""The column of records without one, which a pipeline file can't write."""
 
 
 class Unwritten(Exception):

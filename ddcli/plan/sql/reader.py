@@ -43,13 +43,13 @@ QUANTIFIED = "`any` and `all` take a subquery or a list, `any([1, 2])`, behind `
 ANY = {"=": "array_contains(l, x)", "<>": "list_min(l) <> x or list_max(l) <> x"}
 ANY |= dict.fromkeys(["<", "<="], "x {} list_max(l)") | dict.fromkeys([">", ">="], "x {} list_min(l)")
 ANY = {sign: written.format(sign) for sign, written in ANY.items()}
-"""Where a comparison with `x` is true of some element of a list `l`."""
+"""The test whether a comparison with `x` is true for some element of a list `l`."""
 OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 FROM_LIST = (
     "case when l is null then null when cardinality(l) = 0 then false when {} then true "
     "when x is null or list_count(l) < cardinality(l) then null else false end"
 )
-"""Whether it is true of some: null where a null hides that."""
+"""The test whether it is true for some: null where a null hides that."""
 
 
 class RowExpressions(ExpressionReader):

@@ -105,7 +105,7 @@ class NewBatch:
     since: Frontier
     run: int
     updates: Matrix | None = None
-    """What is in it, where that is in memory as a whole, with its values in the pool of fresh updates."""
+    """The updates in it, if they are in memory as a whole, with their values in the pool of fresh updates."""
 
     def write(self, transaction: Adding, arrangement: str, shard: int) -> FileEntry:
         """Add it to a transaction."""

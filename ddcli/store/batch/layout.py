@@ -56,16 +56,16 @@ class BatchLayout:
         self.hidden_key = self.first is not None and (
             self.first.nullable or self.first.kind not in INTEGERS or self.first.kind == "uint64"
         )
-        """Whether the first key column can't be compared as the lane it is ordered by."""
+        """True: the first key column can't be compared as the lane it is ordered by."""
         name = next(iter(key.schema), None)
         self.hashed = any(kind.kind in POOLED for kind in self.record.schema.values())
-        """Whether some lanes are hashes of values, and the order of rows depends on the secret."""
+        """True: some lanes are hashes of values, and the order of rows depends on the secret."""
         self.leading_column = KEY if self.hidden_key else stored_name(name) if name is not None else None
         record = self.record.schema.items()
         self.hidden = {name: self.record.width + at for at, name in enumerate((*self.times, DIFF))}
         """The hidden columns that a matrix has, and their lanes."""
         self.stored = {stored_name(name): (self.record.lanes(name).start, name, kind) for name, kind in record}
-        """Of each column of a file that a matrix has its first lane, its own name and its type."""
+        """The first lane in a matrix of each column of a file, its own name and its type."""
         self.stored |= {name: (lane, name, COUNT) for name, lane in self.hidden.items()}
         self.columns = {name: kind for name, (_, _, kind) in self.stored.items()}
         """The types of a file's columns."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Stamp = tuple[int, int, int]
 
 SHARE = 16
-"""What part of a run's memory the batches and values that are kept may take."""
+"""The part of a run's memory that the kept batches and values may take is one in this many."""
 FEW = 1 << 16
 """Rows of a batch that is kept in memory. Of 10 M rows, changed by 1 000 at a time, the batches up to it are a hundredth."""
 OPEN = 256
@@ -44,7 +44,7 @@ class OpenBatches:
         self._before: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._used: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._stamps: dict[Path, Stamp | None] = {}
-        """Of bundles, since the last time that all was settled."""
+        """The stamps of bundles, since the last time that all was settled."""
         self._lock = threading.Lock()
 
     def batch(

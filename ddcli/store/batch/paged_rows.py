@@ -94,7 +94,7 @@ class PagedRows:
         kept = index.groups if file.stays else 0
         self._leaves: Matrix = np.empty((kept, index.length), np.int64)
         self._known = np.zeros(kept, np.bool_)
-        """Whether a leaf of the index has been read and checked, of a file that stays open; it is set after the leaf is there, as threads see it."""
+        """Marks of the leaves of the index that have been read and checked, of a file that stays open; a mark is set after the leaf is there, as threads see it."""
 
     @property
     def held(self) -> int:
@@ -202,7 +202,7 @@ class _PageReading:
         self._spared = spared
         self._given = 0
         self._pages: dict[int, Pages] = {}
-        """Of columns, by number, the pages that were found last."""
+        """The pages of columns, by number, that were found last."""
         self._mapped = mapped
         self._data: Data = np.frombuffer(mapped, np.uint8)
         self._scratch = np.empty((2, rows.index.page), np.uint64)

@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 LENGTH = Struct("<I")
-"""How long a text is, before it."""
+"""The length of a text, before it."""
 LEVELS = 3
 """Parquet's number for the encoding of what is null."""
 NEXT, LATER, WITHIN = (bytes([step << 4 | kind]) for step, kind in ((1, I64), (2, I64), (1, STRUCT)))
-"""What a number of the next field of a struct begins with, of the next but one, and the struct of the next field."""
+"""The headers of a number in the next field of a struct, of one in the next but one, and of a struct in the next field."""
 INT32, INT64, DOUBLE, BYTES, FIXED = 1, 2, 5, 6, 7
 REQUIRED, OPTIONAL = 0, 1
 WRITER = b"ddcli"

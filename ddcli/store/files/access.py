@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 AnyPath = TypeVar("AnyPath", bound="Path")
 
 LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a directory is opened that is only gone through: that takes no permission to list it."""
+"""The flags with which a directory is opened that is only gone through: that takes no permission to list it."""
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 OPENED = "/proc/self/fd"
-"""Where Linux shows what a descriptor is of."""
+"""The directory in which Linux shows the file of a descriptor."""
 LARGEST, SMALL = 1 << 30, 1 << 20
 """Bytes of the largest file that is read into memory as it is: of a state, and of a log's progress."""
 REMOVE = "remove it if it doesn't belong there; `dd` follows no links below the directory of a state or an output"

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 INVISIBLE = "nothing of this run is visible"
-"""What is so after a file could not be written: whoever writes it commits later."""
+"""The fact after a file could not be written: its writer commits later."""
 TEMPORARY = ".dd-tmp"
 """The suffix of every file that nobody may read yet."""
 

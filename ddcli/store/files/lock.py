@@ -68,7 +68,7 @@ class Lock:
     """The held lock of a directory (see `take_lock`)."""
 
     sole = True
-    """Whether no other process can be writing to the state, not even an earlier holder of the lock."""
+    """True: no other process can be writing to the state, not even an earlier holder of the lock."""
     mark = ""
     """A part of the names of files that aren't committed, so that no other process writes to them: empty, as none does."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
-"""What a second name for a file fails with where it can have none: another file system, one without links, another's file."""
+"""The errors of making a second name for a file where it can have none: another file system, one without links, another's file."""
 BLOCK = 1 << 20
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCHEME = "s3://"
 PATIENCE = timedelta(seconds=30)
-"""How long a request is tried again before the store counts as out of reach."""
+"""The time for which a request is tried again before the store counts as out of reach."""
 COPIED = 5 << 30
 """Bytes of the largest object that a store copies by itself: S3's limit."""
 BLOCK = 16 << 20

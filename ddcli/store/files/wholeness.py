@@ -31,7 +31,7 @@ class Wholeness:
 
     tell: Callable[[Path], None]
     unsettled: bool = False
-    """Whether one of them may be whole soon, without a further change."""
+    """True: one of them may be whole soon, without a further change."""
     _reported: set[Path] = field(default_factory=set)
 
     def __call__(self, path: Path) -> bool:

@@ -66,9 +66,9 @@ class Format:
     """The meaning of an input's rows. `columns` are those that the pipeline declares: data, and times where files are text."""
 
     nested: ClassVar[bool] = False
-    """Whether fields of structs are read, as columns named with dots."""
+    """True: fields of structs are read, as columns named with dots."""
     tables: ClassVar[bool] = False
-    """Whether all rows of one time are a whole table."""
+    """True: all rows of one time are a whole table."""
     key: ClassVar[tuple[str, ...]] = ()
 
     time: tuple[str, ...] = ("time",)
@@ -77,21 +77,21 @@ class Format:
     file_name: str | None = field(default=None, kw_only=True)
     """A pattern of files' names, in which columns are in braces."""
     dialect: Dialect = field(default=DEFAULT, kw_only=True)
-    """How CSV files are written."""
+    """The dialect of CSV files."""
     late: str = field(default="error", kw_only=True)
-    """What becomes of rows at times that were closed: `error`, `arrive` or `quarantine`."""
+    """The treatment of rows at times that were closed: `error`, `arrive` or `quarantine`."""
     lasting: bool = field(default=False, kw_only=True)
-    """Whether the order of a key's rows decides across times."""
+    """True: the order of a key's rows decides across times."""
     ignored: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns of files that are no data: the times of a log whose updates have the times of runs."""
     absent: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns that a file may lack: they came later, and are null in its rows."""
     inferred: str = field(default="", kw_only=True)
-    """What an error about the columns adds, where nobody has declared them."""
+    """The addition to an error about the columns, where nobody has declared them."""
     quarantines: bool = field(default=False, kw_only=True)
-    """Whether rows of text that can't be read are passed over, for a side log."""
+    """True: rows of text that can't be read are passed over, for a side log."""
     clock_hint: str = field(default=CLOCK_HINT, kw_only=True)
-    """What the hint of a file without a time column adds: that the clock of arrivals needs none, or why it can't be."""
+    """The end of the hint for a file without a time column: that the clock of arrivals needs none, or why it can't be."""
 
     @property
     def adds_up(self) -> bool:

@@ -62,9 +62,9 @@ class LogSlice:
     pieces: tuple[FilePiece, ...]
     interval: Interval
     aside: bool = False
-    """Whether they go to a side log, as they are."""
+    """True: they go to a side log, as they are."""
     sums: bool = False
-    """Whether equal updates are made one where there are many: of a run out of core, so that they don't come together elsewhere."""
+    """True: equal updates are made one where there are many: in a run out of core, so that they don't come together elsewhere."""
 
     @property
     def rows(self) -> int:
@@ -98,7 +98,7 @@ class Taken:
     late: int = 0
     put_aside: tuple[LogSlice, ...] = ()
     unparsed: tuple[tuple[str, UnparsedRows], ...] = ()
-    """Of new files that have some the rows that can't be read, and which files these are."""
+    """The rows of new files that can't be read, with the files."""
 
     @property
     def rows(self) -> int:

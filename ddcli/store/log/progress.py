@@ -41,7 +41,7 @@ class Owner(NamedTuple):
 
 
 OPTIONAL: dict[str, Any] = {"reopenings": 0, "horizon": None, "order": ()}
-"""What a progress need not say of a log's owner."""
+"""The facts of a log's owner that a progress may leave out."""
 
 
 def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:

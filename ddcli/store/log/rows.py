@@ -58,7 +58,7 @@ class Rows(NamedTuple):
     diffs: pl.Series
     times: pl.DataFrame
     rows: pl.Series | None = None
-    """Which of the rows that were read each came from; None: all, in order."""
+    """The numbers of the rows that these came from, of those that were read; None: all, in order."""
 
     def chosen(self, mask: pl.Series) -> Rows:
         """Return the updates for which the mask is true."""

@@ -22,7 +22,7 @@ KEY = "dd.summed"
 """The key of the footer's metadata that has the horizon and the files."""
 NAME = re.compile(r"updates-[\w+-]+-summed[0-9]+\.parquet", re.ASCII)
 DEEP = 8
-"""How many summaries of summaries a footer names."""
+"""The depth of summaries of summaries that a footer names."""
 
 
 class Part(NamedTuple):

@@ -191,7 +191,7 @@ class _ComparedRows:
         self._diff, self._fresh, self._left = diff, deque[pl.DataFrame](), list[pl.DataFrame]()
         self.rows = self.size = self.left = self.kept = 0
         self.elsewhere = False
-        """Whether the first rows that were read are not those at the same places of the other side."""
+        """True: the first rows that were read are not those at the same places of the other side."""
 
     def take(self, frames: Sequence[pl.DataFrame]) -> None:
         for frame in frames:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 SETTINGS = "set TimeZone = 'UTC'; set DateStyle = 'ISO'; set bytea_output = 'hex'; set extra_float_digits = 1"
-"""What the text depends on that Postgres writes of values."""
+"""The settings that the text depends on in which Postgres writes values."""
 MONTH = 31 * 86_400
 WAIT = 10
 """Seconds in which a server must let us in, unless the database's URI or PGCONNECT_TIMEOUT say otherwise."""
@@ -25,7 +25,7 @@ SILENCE = 600
 VARIABLE = "DDCLI_DATABASE_TIMEOUT"
 SILENT_FOR = "the server has been silent for"
 SILENT = f"a query that takes longer needs more: set {VARIABLE} to as many seconds; if the server has stopped, run again when it answers"
-"""What to do about a silent server."""
+"""The hint for a silent server."""
 
 
 def longest_silence() -> int:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 CHANGE = "_change_type"
 CHANGES = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
-"""What a table may ask of its readers."""
+"""The features that a table may ask of its readers."""
 RESTORED = "put the file back from a backup, or the table to a version without it (`RESTORE`)"
-"""What to do about a file of a table that is damaged or gone."""
+"""The hint for a file of a table that is damaged or gone."""
 TAIL = 8
 """Bytes at the end of a Parquet file: the length of its footer, and a mark."""
 PLAIN = "write the table without it, or its rows to files of their own, as DuckDB's `delta_scan` reads them"

@@ -43,7 +43,7 @@ class FileRows:
     columns: PieceColumns | None = None
     """Its columns, where these can be compared by their bytes."""
     rows: int = 0
-    """How many rows it has, as far as that is known before they are read."""
+    """The number of its rows, as far as that is known before they are read."""
 
     def marks(self) -> Iterator[Any]:
         """Yield marks of its columns: a mark is shared with the column of the same bytes of another file, and with few others."""

@@ -54,7 +54,7 @@ class Mark:
     committed: int
     columns: dict[str, str]
     tip: str = ""
-    """What distinguishes the log's end at this version from that of another table, or of another past of this one; empty: nothing."""
+    """The text that distinguishes the log's end at this version from that of another table, or of another past of this one; empty: none."""
     number: int = 0
     files: tuple[str, ...] = ()
     instead_of: int = 0

@@ -39,12 +39,12 @@ FLOAT, DIGITS = 4, 38
 SETTINGS = "set time_zone = '+00:00'"
 SNAPSHOT = "start transaction with consistent snapshot, read only"
 WRITTEN = "show global status where variable_name in ('Innodb_lsn_current', 'Innodb_redo_log_current_lsn')"
-"""How much InnoDB has written to its log: where it is the same, no row has changed."""
+"""The query of how much InnoDB has written to its log: if the answer is the same, no row has changed."""
 UNLOGGED = """
 select 1 from information_schema.tables where table_type = 'BASE TABLE' and engine <> 'InnoDB'
 and table_schema not in ('mysql', 'information_schema', 'performance_schema', 'sys') limit 1
 """
-"""Whether there is a table that is not in that log."""
+"""The query of tables that are not in that log."""
 
 
 class MysqlReader(QueryReader):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 STAMP = "select pg_postmaster_start_time()::text || ' ' || txid_current_snapshot()::text"
-"""When the server was started, and which transactions a query sees: where both are the same, nothing has been written."""
+"""The query of the server's start, and of the transactions that a query sees: if both are the same, nothing has been written."""
 HINTS = {
     "28P01": "libpq takes the password from the variable PGPASSWORD or the file ~/.pgpass",
     "42P01": "check the table's name; of one in another schema write `table: schema.name`",
@@ -30,7 +30,7 @@ HINTS = {
     "3D000": "check the name of the database in `database`",
     "": "check host and port in `database`, and that the server runs and lets this machine in",
 }
-"""What to do about some errors, by their SQLSTATE."""
+"""The hints for some errors, by their SQLSTATE."""
 
 
 class PostgresReader(QueryReader):

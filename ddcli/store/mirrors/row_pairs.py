@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FEW = 4
-"""Of how many rows one may be left for a comparison place by place to do."""
+"""A comparison place by place may leave one row in this many."""
 SAMPLE = 256
 """Rows that are looked at before all are compared place by place, or paired by one column."""
 PLACES = 4
-"""From so many places these come, some from each."""
+"""The number of places from which these come, some from each."""
 TOGETHER = 14
 """Hashes that are paired together are as many as this power of two, or fewer."""
 NEAR = 4

@@ -33,7 +33,7 @@ class TableSource(ABC):
     identity: str
     version: int
     counts_from_rows = False
-    """Whether changes are those since the rows of the mirror, not since its mark."""
+    """True: changes are those since the rows of the mirror, not since its mark."""
     key: tuple[str, ...] = ()
     """Columns of which no two rows of the table have the same values."""
     numbers: Mapping[str, int] = {}

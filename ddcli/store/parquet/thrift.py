@@ -22,7 +22,7 @@ LONG = 15
 Fields = dict[int, tuple[int, bytes]]
 """A struct: by the number of the field its type and the bytes of its value."""
 Shape = dict[int, "Callable[[int], int] | Shape"]
-"""What of a struct is changed, by the number of the field: a number by a function, or what is in a struct, or in a list of them."""
+"""The changes of a struct, by the number of the field: a number by a function, or the changes of a struct, or of each struct in a list."""
 
 SHORT = [bytes([value]) for value in range(0x80)]
 """The numbers that take one byte."""

@@ -27,7 +27,7 @@ class Attempt:
     name: str
     files: Files = field(default_factory=Files)
     batches: list[tuple[Path, Path]] = field(default_factory=list)
-    """Where the batch files are, and what their paths are to be."""
+    """The temporary paths of the batch files, and their final ones."""
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

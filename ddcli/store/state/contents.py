@@ -42,7 +42,7 @@ TABLES_OUT = "tables_out"
 LOGS = "logs"
 """The directory of a state in which the logs of outputs are that name no place of their own, one of each."""
 UPDATES = "updates-"
-"""How the names of an output log's files begin."""
+"""The prefix of an output log's files."""
 
 
 def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:

@@ -234,7 +234,7 @@ FIELDS = tuple(entry.name for entry in fields(Manifest))
 
 
 COMMITS = ("first", "commit")
-"""What a batch has nothing of."""
+"""The fields of a file that a batch doesn't have."""
 
 
 def check_number(number: Any, path: Path) -> None:

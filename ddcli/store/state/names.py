@@ -30,7 +30,7 @@ else:
 
 PLAIN = "[0-9A-Za-z_+-]"
 MARK = "(?:-[0-9a-f]{12})?"
-"""What the holder of a lock in an object store adds to the names of files that aren't committed."""
+"""The mark that the holder of a lock in an object store adds to the names of files that aren't committed."""
 ARRANGEMENT = Form("[0-9A-Za-z][0-9A-Za-z_-]{0,199}")
 SHARD = Form("[0-9]{1,6}")
 BATCH = Form(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")

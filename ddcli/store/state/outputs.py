@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 PARQUET = ".parquet"
-"""What globs take, whatever the name begins with."""
+"""The ending that globs take, whatever the name begins with."""
 NEWEST, OLDER = (500, 10), (50, 2)
-"""How many files of an output a run that appends to it looks at, of the newest and of the older ones; and a process that has written the last itself."""
+"""The number of an output's files that a run that appends to it looks at, of the newest and of the older ones; and that of a process that has written the last itself."""
 ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
 
 

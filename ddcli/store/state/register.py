@@ -84,7 +84,7 @@ class Register(Sequence[T]):
         self.kind = kind
         self.segments = segments
         self.recent = tuple(recent)
-        """What is not in a segment, or otherwise."""
+        """The entries that are in no segment, or differ from theirs."""
         self._rows: dict[str, list[Any]] | None = None
         self._parsed: dict[str, T] | None = None
         """The entries of the segments."""

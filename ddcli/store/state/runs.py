@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 KEPT = 100
-"""How many commits back records are kept."""
+"""The number of commits whose records are kept."""
 FORMAT = 1
 
 

@@ -37,7 +37,7 @@ class Shared:
     name: str
     manifest: Manifest
     since: Times | None = None
-    """From when on the reader's hold keeps times apart; None where nobody holds it."""
+    """The times from which on the reader's hold keeps times apart; None where nobody holds it."""
 
     @property
     def identity(self) -> str:

@@ -40,7 +40,7 @@ class FoundColumns:
     doubts: dict[str, str] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
     closed: bool = False
-    """Whether the options are stated, so that none is added: a column that needs another is text."""
+    """True: the options are stated, so none is added: a column that needs another is text."""
 
     def look_at(self, texts: Mapping[str, Sequence[str | None]], *, is_csv: bool) -> FoundColumns:
         """Add columns by their values, which are text; null where they have none."""

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-"""How a file is packed, by the last ending of its name."""
+"""The packing of a file, by the last ending of its name."""
 DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
-"""What a person can do about a file that is not whole."""
+"""The hint for a file that is not whole."""
 
 
 class NotWholeError(Exception):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddcli.store.tables.kinds import Footer
 
 RENAMED = "_duplicated_"
-"""What polars adds to a name that a header has twice."""
+"""The text that polars adds to a name that a header has twice."""
 
 
 class Csv(TextKind):

@@ -62,7 +62,7 @@ class Tables:
     dialect: Dialect = DEFAULT
     enveloped: bool = False
     remark: str = ""
-    """What is added to the hint about a value that is none of its type: where the types were inferred, which then hold each value exactly."""
+    """The addition to the hint about a value that is none of its type: where the types were inferred, which then hold each value exactly."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
     """The numbers of rows of text that can't be read, by file: nobody sees them, and the rows after them count on."""
     _kinds: dict[object, Kind] = field(default_factory=dict)

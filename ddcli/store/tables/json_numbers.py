@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|-?[0-9][0-9.eE+-]*')
 NUMBER = re.compile(rb"-?(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
 LONG = re.compile(rb"[0-9][0-9.]{%d,}|[0-9][eE][+-]?[0-9]{%d,}" % (EXACT_DIGITS, SHORT_EXPONENT + 1))
-"""What a line must have for one of its numbers to be long."""
+"""The text in a line without which none of its numbers is long."""
 TINY = -400
 """A power of ten below every float but zero, and every decimal."""
 

@@ -63,11 +63,11 @@ class Listing:
     grown: Mapping[str, Growth] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     growing: bool = False
-    """Whether it is a log whose writer may add to its files."""
+    """True: it is a log whose writer may add to its files."""
     horizon: tuple[int, ...] | None = None
     """The time as of which what is older in a log was summed up; None: nothing was."""
     summed: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
-    """By path what the files stand for that have summed up others."""
+    """The files that a file stands for which has summed them up, by its path."""
 
     def is_as_listed(self, file: InputFile) -> bool:
         """Return whether a file still is what it was when it was listed, by its size and time."""

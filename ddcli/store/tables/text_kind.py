@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
 
 WRITTEN = "\0written "
-"""What is put before a column's name for its text as a cast reads it."""
+"""The prefix of a column's name for its text as a cast reads it."""
 
 
 class TextKind:
@@ -34,7 +34,7 @@ class TextKind:
         self.declared, self.nested, self.exact = declared, nested, exact
         self._syntax = Syntax()
         self._written: dict[str, pl.Expr] = {}
-        """Of columns whose texts are not as a cast reads them: these texts as it does, null where they can't be."""
+        """The texts of columns that a cast reads in another form, in that form; null where there is none."""
         self._typed = self._casts()
 
     def _casts(self) -> dict[str, pl.Expr]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SMALL = 256 << 10
 """Bytes of text that Python judges sooner than compiled code is loaded."""
 PACKED = 10
-"""How many times as large a packed file may be when it is unpacked."""
+"""The factor by which a packed file may grow when it is unpacked."""
 BLOCK = 4 << 20
 """Bytes that are looked at together."""
 DOUBTS = 1 << 12
@@ -133,7 +133,7 @@ class Syntax:
         self.bare: set[Path] = set()
         """CSV files in which a field that isn't in quotes has one."""
         self.marks: dict[Path, np.ndarray] = {}
-        """What is noted of the lines of NDJSON files that were looked through."""
+        """The marks of the lines of NDJSON files that were looked through."""
         self.preceded: set[Path] = set()
         """Those of them that begin with a byte order mark."""
 

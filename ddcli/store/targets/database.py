@@ -26,20 +26,20 @@ class Database(ABC):
     """A database at `place` in which there are tables of outputs."""
 
     name: str
-    """What people call databases of the kind."""
+    """The name for people of databases of the kind."""
     place: str
     row: str
     """The column that distinguishes a row of a table from all others."""
     mark = "?"
-    """What stands for a value in a statement."""
+    """The placeholder for a value in a statement."""
     keeps_keys = True
-    """Whether a key is one of the table's, by which a row may take the place of another."""
+    """True: a key is one of the table's, by which a row may take the place of another."""
     beside = "join"
-    """How a table is joined to that of the changes, so that these are gone through."""
+    """The join of a table with that of the changes, so that these are gone through."""
     types: Mapping[str, str] = {}
     """The names of types that have no parameters."""
     fleeting = ""
-    """What has a temporary table go with its transaction, where the connection may be another's then."""
+    """The clause that drops a temporary table with its transaction, where the connection may be another's then."""
     errors: tuple[type[Exception], ...]
 
     @abstractmethod

@@ -40,7 +40,7 @@ CHECKPOINTS = 20
 SWEEPS = 200
 """Versions after which files are removed that no version of the last week has."""
 FEATURES = {"timestampNtz", "vacuumProtocolCheck", "appendOnly", "invariants"}
-"""What a table may ask of its writers: all that tables that we make ask."""
+"""The features that a table may ask of its writers: all that tables that we make ask."""
 
 
 class DeltaTarget(FileTable):

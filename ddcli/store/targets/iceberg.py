@@ -32,7 +32,7 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-"""What tables have that are made here: the descriptions of old versions go by themselves."""
+"""The properties of tables that are made here: the descriptions of old versions go by themselves."""
 
 
 class IcebergTarget(FileTable):

@@ -30,7 +30,7 @@ HINTS = {
     **dict.fromkeys(("22", "23", "42703", "42804", "42846", "42883"), ALTERED),
     "42501": "the user needs the right to write it: `grant select, insert, update, delete on ... to ...`",
 }
-"""What to do about some errors, by their SQLSTATE, or the class of that."""
+"""The hints for some errors, by their SQLSTATE, or the class of that."""
 MANY = 5_000
 """Rows from which on a table is analyzed after they are added."""
 HASHED = 140_000
