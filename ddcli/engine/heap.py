@@ -18,7 +18,7 @@ STATM = Path("/proc/self/statm")
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """Return what gives free memory back; None with another library than glibc."""
+    """Return the function that gives free memory back; None with another library than glibc."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if STATM.exists() else None
 
 

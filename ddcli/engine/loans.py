@@ -105,6 +105,6 @@ def withdraw(address: int) -> None:
 
 
 def outstanding() -> int:
-    """Return how many arrays are lent."""
+    """Return the number of arrays that are lent."""
     take_back()
     return len(_lent)

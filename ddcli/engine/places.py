@@ -76,12 +76,12 @@ class Place:
 
     @property
     def gathers(self) -> bool:
-        """Whether its input is exchanged by key, or comes by shard from outside."""
+        """Return whether its input is exchanged by key, or comes by shard from outside."""
         return bool(self.route) or self.fed
 
     @property
     def whole(self) -> bool:
-        """Whether it takes all shards at once."""
+        """Return whether it takes all shards at once."""
         return self.inner is not None
 
     def count(self, shard: int) -> RowCounts:

@@ -74,7 +74,7 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """Return how many bytes its values take."""
+        """Return the number of bytes that its values take."""
         return sum(table.size for table in self._tables.values())
 
     def intern(self, series: pl.Series, column: Type | None = None) -> Lanes:

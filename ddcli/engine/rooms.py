@@ -13,7 +13,7 @@ LARGE: Final = 1 << 20
 
 
 def references(rooms: list[np.ndarray]) -> list[int]:
-    """Return how many references there are to each room: those of the matrices in it, and those of the count itself."""
+    """Return the number of references to each room: those of the matrices in it, and those of the count itself."""
     return [sys.getrefcount(room) for room in rooms]
 
 

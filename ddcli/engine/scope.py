@@ -283,7 +283,7 @@ class Scope:
         return exchanged([*deltas], Routing(tuple(range(deltas[0].updates.shape[1] - 1 - self.nt))), self.workers)
 
     def _way(self, index: int, i: int) -> Routing:
-        """Return how the updates of one place are exchanged for another."""
+        """Return the exchange of one place's updates for another."""
         place = self.places[index]
         # Many rows are exchanged in the lanes that their reader keeps: else it would copy them all.
         taken = place.shards[0].takes(self.places[i].none.updates.shape[1]) if self.streams else None

@@ -120,7 +120,7 @@ class Nest:
 
     @cached_property
     def is_flat(self) -> bool:
-        """Whether the nest is one stage of one shard."""
+        """Return whether the nest is one stage of one shard."""
         return len(self.scopes) == 1 and self.is_single(())
 
     def is_single(self, path: Path) -> bool:

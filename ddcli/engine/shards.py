@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Routing(NamedTuple):
-    """How updates are exchanged for a reader that needs its groups whole: `route` are the lanes whose hash is the shard, `taken` those that are copied, None for all."""
+    """The exchange of updates for a reader that needs its groups whole: `route` are the lanes whose hash is the shard, `taken` those that are copied, None for all."""
 
     route: tuple[int, ...]
     taken: TakenLanes | None = None

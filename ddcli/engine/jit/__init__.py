@@ -2,12 +2,12 @@
 
 * cache: files of code, found by a hash of all they depend on
 * cargo: the files that the package's wheel carries
-* compilation: what is compiled meanwhile, and who waits for it
+* compilation: the modules that are compiled meanwhile, and the calls that wait for them
 * compile: the compiler, a process of its own; the only import of numba
 * errors: how a kernel can fail
 * image: machine code that runs at any address
 * linker: images of object code
-* load: the decorator of kernels; what their first call loads
+* load: the decorator of kernels; the code that their first call loads
 * objects: object code, and how LLVM loads it where there are no images
 * ownership: directories of this user alone, and files there that are written whole
 * processor: the targets whose code a processor runs

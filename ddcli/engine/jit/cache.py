@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: one checked file a module, found by a hash of all that its code depends on.
+"""The cache of compiled kernels: one checked file a module, found by a hash of all that its code depends on.
 
 The package carries files for some targets (see `processor`); what it lacks is compiled into a folder of the user's. A file is named by its
 module and by the hash of the kernel sources, of the target and of the layout of objects; one that was compiled here also by that of the versions of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CARRIED = Path(__file__).with_name("compiled")
 """The folder of the files that the package carries."""
 OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "load.py", "objects.py", "registry.py")
-"""The files that say what code is made of kernels, how it is kept and how it is called."""
+"""The files that decide which code is made of kernels, how it is kept and how it is called."""
 
 
 COMMON = ("gather", "sort", "join", "times", "merge", "xxhash", "page_headers")
@@ -126,7 +126,7 @@ def write(path: Path, code: Code) -> None:
 
 
 def _code(data: bytes, name: str) -> Code | None:
-    """Return the code that the content of a file of this name is of; None if it is damaged, or was another file's."""
+    """Return the code in the content of a file of this name; None if it is damaged, or was another file's."""
     body = unsealed(data)
     if body is None:
         return None
@@ -150,7 +150,7 @@ def _check_layout() -> None:
 
 @cache
 def _name(module: str, *made: str) -> str:
-    """Return a file's name: it has the hash of the module's sources, of what makes code of them, and of what that is made for and by."""
+    """Return a file's name: it has the hash of the module's sources, of the compiler's sources and version, and of the target."""
     digest = hashlib.sha256("\n".join([str(registry.HEADER_WORDS), *made]).encode())
     for part in _ours():
         digest.update(part)
@@ -161,7 +161,7 @@ def _name(module: str, *made: str) -> str:
 
 @cache
 def _ours() -> tuple[bytes, ...]:
-    """Return what the files of OURS hold. Threads that compile for two targets ask at the same time: each has all of it."""
+    """Return the contents of the files of OURS. Threads that compile for two targets ask at the same time: each has all of it."""
     return tuple(Path(__file__).with_name(name).read_bytes() for name in OURS)
 
 
@@ -176,7 +176,7 @@ def _sources(module: str, seen: set[str]) -> set[str]:
 
 
 def _common(module: str) -> list[str]:
-    """Return the common ones of the modules with kernels, as whoever calls one such module will call others."""
+    """Return the common ones of the modules with kernels: a process that calls one such module will call others."""
     places = {name: at for at, name in enumerate(COMMON)}
     wanted = registry.modules() if registry.kernels_of(module) else ()
     return sorted(

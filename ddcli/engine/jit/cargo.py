@@ -47,7 +47,7 @@ def _compile(folder: Path, modules: Sequence[str], target: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Compile everything, or what a first run calls."""
+    """Compile everything, or the modules that a first run calls."""
     if arguments in ([], ["--first"]):
         modules = [name for name in everything() if not arguments or name.rpartition(".")[2] in FIRST]
         for module in modules:

@@ -1,4 +1,4 @@
-"""Compilation: processes that compile modules one after the other, while this one goes on with what it has.
+"""Compilation: processes that compile modules one after the other, while this one goes on with those it has.
 
 Whoever calls a kernel that is not compiled waits for its module, which comes next; what else was asked for follows in the background.
 """
@@ -102,7 +102,7 @@ class Compilation:
         end.result()
 
     def _work(self) -> None:
-        """Compile what waits, the first first, until nothing does."""
+        """Compile the waiting modules, the first first, until none waits."""
         compiler: Compiler | None = None
         while True:
             with self._lock:

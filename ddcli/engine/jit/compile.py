@@ -29,7 +29,7 @@ from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, Kernel, helper, ker
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-# What an image is linked of: code that reaches all of its own by distances.
+# An image is linked of code that reaches all of its own by distances.
 PLACEMENT = {"reloc": "pic", "codemodel": "small"} if takes_images() else {}
 C_CONTIGUOUS = 0x1
 FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
@@ -183,7 +183,7 @@ PYTHON: dict[str, Any] = {
         "PyEval_RestoreThread": types.void(types.int64),
     }.items()
 }
-"""What compiled code calls of Python's interface in C."""
+"""The functions of Python's interface in C that compiled code calls."""
 
 
 def shim(entry: Kernel, body: Any, check: Any) -> Any:
@@ -263,7 +263,7 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
 
 
 def compile_module(module: str, made: dict[Any, Any]) -> list[ObjectCode]:
-    """Return the object code of every kernel of a module; `made` keeps what helpers became, for the modules after it."""
+    """Return the object code of every kernel of a module; `made` keeps the compiled helpers, for the modules after it."""
     result = []
     for entry in kernels_of(module):
         function = shim(entry, compiled(entry.function, made), made[acceptable])
@@ -284,7 +284,7 @@ def translate(text: str) -> list[ObjectCode]:
 
 
 def main() -> None:
-    """Compile what the lines ask for."""
+    """Compile the module of each line of stdin into the file that the line names."""
     gc.disable()  # a compiler makes millions of objects and ends soon: nothing is won by looking for garbage
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for line in sys.stdin:

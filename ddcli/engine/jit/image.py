@@ -19,7 +19,7 @@ class Image(NamedTuple):
     content: bytes
     written: int
     functions: dict[str, int]
-    """Where its functions begin, by name."""
+    """The places at which its functions begin, by name."""
     slots: dict[str, int]
     """The words for the addresses of functions outside, by name."""
 
@@ -40,7 +40,7 @@ class Image(NamedTuple):
 
 
 def address_of(name: str) -> int:
-    """Return where a function outside is: in this process, or nowhere.
+    """Return the address of a function outside: in this process, else that of `abort`.
 
     Code that numba generates for exceptions names functions of numba's; kernels raise none, and one that would ends the process rather than go on.
     """

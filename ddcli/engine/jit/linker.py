@@ -101,7 +101,7 @@ class ObjectFile:
         return next(offset for each in self.symbols if each.name == name and (offset := self.offset(each)) is not None)
 
     def relocations(self) -> Iterator[tuple[int, int, Symbol, int]]:
-        """Yield of each distance in the code: its place in the image, its kind, where it leads, and what is added."""
+        """Yield for each distance in the code its place in the image, its kind, the symbol that it leads to, and the number to add."""
         for each in self.sections:
             if each.kind == RELOCATIONS and each.info in self.places:
                 for offset, info, added in RELOCATION.iter_unpack(each.content):
@@ -109,7 +109,7 @@ class ObjectFile:
 
 
 def image_of(codes: Sequence[ObjectCode]) -> Image:
-    """Return the image of objects, each complete but for functions outside. Raises KernelError for what position-independent code lacks."""
+    """Return the image of objects, each complete but for functions outside. Raises KernelError for code that depends on its position."""
     objects = [ObjectFile(each.code) for each in codes]
     content = bytearray()
 

@@ -48,7 +48,7 @@ def kernel(signature: str) -> Callable[[Callable[..., int]], Kernel]:
 
 
 class Method(ctypes.Structure):
-    """What CPython makes a builtin function of."""
+    """The C structure of which CPython makes a builtin function."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -75,5 +75,5 @@ def load_module(module: str) -> None:
             method = Method(entry.name.encode(), addresses[entry.name], VECTOR_CALL, None)
             # The function reads it as long as there is one.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
-            # What its code reads first: the types that it compares those of its arguments with, and whom it calls for others.
+            # Its code reads first the types that it compares those of its arguments with, and the function that it calls for others.
             entry.become(make(ctypes.addressof(method), [np.ndarray, list, entry.refuse], None))

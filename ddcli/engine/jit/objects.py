@@ -48,7 +48,7 @@ def load(objects: Sequence[ObjectCode]) -> dict[str, int]:
 
 
 def target_machine(**options: Any) -> Any:
-    """Return what makes code for this machine."""
+    """Return the LLVM machine that makes code for this machine."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

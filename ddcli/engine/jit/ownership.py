@@ -77,6 +77,6 @@ def make_room(folder: Path, most: int) -> None:
 
 
 def unsealed(data: bytes) -> bytes | None:
-    """Return what is behind the digest, None where the digest is of something else."""
+    """Return the content behind the digest, None where the digest is of another content."""
     body = data[DIGEST:]
     return body if hashlib.sha256(body).digest() == data[:DIGEST] else None

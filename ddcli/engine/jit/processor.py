@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 V3 = "x86-64-v3"
-"""What LLVM calls the processors that have AVX2: Intel's since 2013, AMD's since 2015."""
+"""LLVM's name of the processors that have AVX2: Intel's since 2013, AMD's since 2015."""
 HAS_V3 = {
     *("abm", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", "lahf_lm", "movbe", "pni", "popcnt", "sse4_1"),
     *("sse4_2", "ssse3"),
 }
-"""What Linux calls the instructions that these have beyond those that all of x86-64 have."""
+"""Linux's names of the instructions that these have beyond those that all of x86-64 have."""
 FACTS = Path("/proc/cpuinfo")
 IDENTITY = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
@@ -25,7 +25,7 @@ def takes_images() -> bool:
 
 @cache
 def targets() -> tuple[str, ...]:
-    """Return the targets whose code this processor runs; the first is the processor itself. None where nothing is known of it."""
+    """Return the targets whose code this processor runs; the first is the processor itself. Empty where nothing is known of it."""
     facts = _facts() if takes_images() else {}
     if not all(name in facts for name in IDENTITY):
         return _described_by_llvm()
@@ -34,7 +34,7 @@ def targets() -> tuple[str, ...]:
 
 
 def _facts() -> dict[str, str]:
-    """Return what Linux knows of the first processor; nothing where it does not show it."""
+    """Return Linux's facts of the first processor; nothing where it does not show them."""
     found = {}
     try:
         with FACTS.open(encoding="ascii", errors="replace") as file:
