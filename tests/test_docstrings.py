@@ -1,7 +1,9 @@
-"""The examples in docstrings are so."""
+"""The examples in docstrings are so, and their first words are a verb or a noun."""
 
+import ast
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ MODULES = sorted(
     for path in FOLDER.rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )
+HIDDEN_NOUN = re.compile(r"(What|How|Of|By|Whether|Who|Whose|Where|Which|When|Why|From|To|In|On|For|With)\b")
+"""The begin of a sentence that hides its noun and must be read twice: `What is kept` for `The kept rows`."""
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -21,3 +25,36 @@ def test_examples(name):
     found = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
     assert found.attempted, "no example was found"
     assert not found.failed
+
+
+def docstrings(text):
+    """Yield the line and the docstring of a module and of its classes and functions."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found = ast.get_docstring(node)
+            if found:
+                yield node.body[0].lineno, found
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('"""What is kept."""\nx = 1', [1]),
+        ('"""The kept rows."""\nclass A:\n    """How a row is kept."""', [3]),
+        ('def f():\n    """Whether it is kept."""', [2]),
+        ('async def f():\n    """Return whether it is kept."""', []),
+        ('def f():\n    """Whatever it is."""', []),
+    ],
+)
+def test_hidden_nouns_are_found(text, lines):
+    assert [line for line, found in docstrings(text) if HIDDEN_NOUN.match(found)] == lines
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    found = [
+        f"{path.relative_to(FOLDER.parent)}:{line}: {text.splitlines()[0]}"
+        for path in sorted(FOLDER.rglob("*.py"))
+        for line, text in docstrings(path.read_text(encoding="utf-8"))
+        if HIDDEN_NOUN.match(text)
+    ]
+    assert not found, "name the thing: `The kept rows` for `What is kept`\n" + "\n".join(found)

@@ -111,7 +111,7 @@ class Evaluation:
         return found.select(self.names)
 
     def _lowered_for(self, frame: pl.DataFrame) -> Lowered:
-        """Return what is lowered for columns with such values as a frame has: for wider ranges, if they leave no check, and so for the frames after it, too."""
+        """Return the lowering for columns with such values as a frame has: for wider ranges, if they leave no check, and so for the frames after it, too."""
         wide, lowered = self._wide
         if wide and not lowered.checks:
             found = self._ranges(frame, wide)

@@ -116,12 +116,12 @@ class Type:
 
     @property
     def second_digits(self) -> int:
-        """How many digits of a second behind its point a value has."""
+        """Return the number of digits that a second of its values has behind the point."""
         return SECOND_DIGITS["ns" if self.kind == "time" else self.unit or "us"]
 
     @property
     def per_second(self) -> int:
-        """How many of its units a second has."""
+        """Return the number of its units in a second."""
         return int(10**self.second_digits)
 
     @property

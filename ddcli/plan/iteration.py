@@ -69,7 +69,7 @@ def closed(
     bound: int | None = None,
     guard: int = GUARD,
 ) -> list[Relation]:
-    """Return what leaves a loop whose body is built: the results, then the others. `schemas` must hold all that variables are."""
+    """Return the relations that leave a loop whose body is built: the results, then the others. `schemas` must hold all that variables are."""
     inputs = [with_schema(relation.node, schema) for (_, relation), schema in zip(initials, schemas, strict=True)]
     inputs += [with_schema(relation.node, schema) for relation, schema in zip(results, schemas, strict=True)]
     inputs += [relation.node for relation in others]

@@ -94,7 +94,7 @@ class Job:
     reopen: Frontier | None
     """The frontier from which times are open, to which a changed pipeline's past is moved. None: all are open, or there is no such past."""
     combines: bool
-    """Whether counts and sums of a part's few groups are added up before they are exchanged."""
+    """True: counts and sums of a part's few groups are added up before they are exchanged."""
     quarantines: bool
     """True: records on which an expression fails go to the quarantine, instead of ending the run."""
     cache_dir: Path

@@ -67,7 +67,7 @@ def few_instances(updates: Lanes, nk: int, at: int) -> tuple[Lanes, Lanes] | Non
 
 
 class Reader(Protocol):
-    """What a reduction needs of a trace."""
+    """The parts of a trace that a reduction needs."""
 
     def batches_for(self, keys: Lanes) -> list[Lanes]:
         """Return sorted matrices that together hold each update of the sorted, distinct `keys` exactly once."""

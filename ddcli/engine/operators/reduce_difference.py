@@ -1,4 +1,4 @@
-"""From the records that each instance wants to the updates that produce them: delta(t) = want(t) - accumulated output at t."""
+"""The updates that produce the records that each instance wants: delta(t) = want(t) - accumulated output at t."""
 
 from __future__ import annotations
 

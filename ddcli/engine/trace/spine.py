@@ -82,7 +82,7 @@ class Trace:
 
     @property
     def in_memory(self) -> bool:
-        """Whether all batches are in memory."""
+        """Return whether all batches are in memory."""
         return self._resident == len(self.batches)
 
     def matrices(self) -> list[np.ndarray]:

@@ -229,7 +229,7 @@ def _spine(
     since: Frontier | None,
     number: int,
 ) -> Iterator[_Merge]:
-    """Yield what is to be merged: fresh updates with the runs that they are large beside; and of older runs, what is due first."""
+    """Yield the merges that are due: fresh updates with the runs that they are large beside; and of older runs, the first that are due."""
     sizes = [sum(batch.rows for batch in files) for files in runs]
     if fresh is not None:
         first = policy.fold([*sizes, len(fresh.updates)], limit, RATIO)

@@ -215,7 +215,7 @@ class RowReader:
         sequence: pl.Series | None,
         times: pl.DataFrame | None,
     ) -> Iterator[pl.Series]:
-        """Yield what decides among rows of a key: their own order, their own time, and the order in which they arrived."""
+        """Yield the keys that decide among rows of a key: their own order, their own time, and the order in which they arrived."""
         none = pl.zeros(frame.height, pl.Int64, eager=True)
 
         def of_rows(given: pl.Series | None) -> pl.Series:

@@ -92,7 +92,7 @@ class FileExchange:
         return found
 
     def _sent(self, at: Address) -> dict[str, list[Sent]]:
-        """Return what was sent to an address, by file."""
+        """Return the parts sent to an address, by file."""
         by_file: dict[str, list[Sent]] = defaultdict(list)
         for sent in self.incoming.get(at, ()):
             by_file[sent.file].append(sent)

@@ -207,7 +207,7 @@ class InputEntry:
 
 @frozen
 class Size:
-    """How much there is in the batches of a state, or of a part of it."""
+    """The size of the batches of a state, or of a part of it."""
 
     rows: int
     bytes: int
