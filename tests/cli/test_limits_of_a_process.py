@@ -3,10 +3,11 @@
 import pytest
 
 from ddcli import read_log
+from ddcli.store.tables.files import Tables, damaged
 
 LIMITS = {
     "RLIMIT_FSIZE": ((1 << 10, 1 << 14), "let a process write larger files, `ulimit -f`"),
-    "RLIMIT_NOFILE": ((7,), "let a process open more files, `ulimit -n`"),
+    "RLIMIT_NOFILE": ((6,), "let a process open more files, `ulimit -n`"),
 }
 
 
@@ -31,3 +32,12 @@ main(["run", "p.yaml"])
     assert LIMITS[name][1] in stopped.err
     assert shop("run", "p.yaml").code == 0
     assert read_log(shop.folder / "out").height == 4000
+
+
+def test_a_file_that_polars_could_not_open_is_not_damaged(tmp_path):
+    """It panics where there is no file left with which to begin its threads."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1")
+    panic = 'called `Result::unwrap()` on an `Err` value: Os { code: 24, message: "Too many open files" }'
+    found = damaged(Tables().kind(path), path, RuntimeError(panic))
+    assert (found.problem, found.hint) == ("the file can't be read: Too many open files", LIMITS["RLIMIT_NOFILE"][1])

@@ -5,8 +5,10 @@ Rows are only searched once a cheap count has shown that there is one to find.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import field
+from errno import EMFILE
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -17,6 +19,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
+from ddcli.store.files.access import LIMITS
 from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
@@ -392,6 +395,8 @@ def _written(kind: Type, dialect: Dialect) -> str:
 
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
     """Return the error for a file that is not whole."""
+    if (why := os.strerror(EMFILE)) in str(error):  # polars panics where it has no file left to begin with
+        return InputError(f"the file can't be read: {why}", place=str(path), hint=LIMITS[EMFILE])
     if not path.stat().st_size:
         return InputError(EMPTY, place=str(path), hint=DAMAGED)
     found = kind.why_damaged(path, error)
