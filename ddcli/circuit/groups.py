@@ -127,7 +127,7 @@ def column_of(values: Layout, name: str) -> LaneRun:
 
 
 def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
-    """Return the kernels that give a call's cells, in their order."""
+    """Return the kernels that compute a call's cells, in their order."""
     if not call.args:
         return [Count()]
     argument = call.args[0]

@@ -159,7 +159,7 @@ class SingleRun:
                     orders=self.graph.orders,
                 )
                 watching = Watching(self.request.progress)
-                # Tasks tell themselves what they have read.
+                # Tasks report themselves what they have read.
                 given = taken if spread else watching.watched(taken, self.readers)
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if self.request.budget is not None:

@@ -170,7 +170,7 @@ class Standing:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Have Ctrl-C and a request to terminate end the wait, or give up the round."""
+        """Let Ctrl-C and a request to terminate end the wait, or abandon the round."""
 
         def end(number: int, _frame: object) -> None:
             self._stop.set()

@@ -177,6 +177,6 @@ class LeavingUpdates:
             self.room = LITTLE + 3 * self.rows
 
     def delta(self) -> Delta:
-        """Return the sum of all rounds, which is kept no more."""
+        """Return the sum of all rounds, and keep it no longer."""
         distinct = len(self.parts) == 1 and self.room > LITTLE
         return Delta(kernels.concat_out_of(self.parts), distinct)

@@ -108,7 +108,7 @@ def _decimal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
 
 
 def _fitting(number: pl.Expr, target: Type, digits: int, shift: int = 0) -> pl.Expr:
-    """Return the decimal of what has no more digits; polars raises on the others, which fail their rows anyway."""
+    """Return the decimal of values that have no more digits; polars raises on the others, which fail their rows anyway."""
     return scaled(grown(pl.when(too_long(number, digits)).then(None).otherwise(number), shift), target)
 
 

@@ -88,7 +88,7 @@ class PlanChanges:
 
     @cached_property
     def removed(self) -> list[str]:
-        """The outputs that are in the plan no more."""
+        """The outputs that the plan no longer has."""
         return [name for name in self.known.meanings if name not in self.plan.meanings]
 
     @cached_property

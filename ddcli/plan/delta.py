@@ -88,7 +88,7 @@ class _Joined:
     readers: Mapping[str, int]
     sides: list[_Side] = field(default_factory=list)
     parts: set[str] = field(default_factory=set)
-    """The fingerprints of joins that it is made of, and of what they keep."""
+    """The fingerprints of joins that it is made of, and of the arrangements that they keep."""
     equal: dict[Place, Place] = field(default_factory=dict)
     result: list[tuple[str, Place]] = field(default_factory=list)
     schema: Schema = field(default_factory=dict)
@@ -310,7 +310,7 @@ class _Lookup:
 
     @property
     def places(self) -> frozenset[Place]:
-        """The places of what it finds."""
+        """The places of the columns that it finds."""
         return frozenset(place for _, place in self.found)
 
     @property

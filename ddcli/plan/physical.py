@@ -237,7 +237,7 @@ ROWS = "$rows"
 
 
 class DeltaJoin(Node):
-    """The join of several collections, of which nothing is kept: its inputs are what the updates of each give (see `plan.delta`)."""
+    """The join of several collections, of which nothing is kept: its inputs are the results that the updates of each produce (see `plan.delta`)."""
 
     kind: ClassVar[str] = "delta join"
 

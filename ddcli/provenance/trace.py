@@ -392,7 +392,7 @@ def computes(step: Step) -> bool:
 
 
 def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:
-    """Return the rows of the input that give a record, in what a stage has given."""
+    """Return the rows of the input that produce a record, by the result of a stage."""
     values = dict(zip(node.schema, record, strict=True))
     same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])

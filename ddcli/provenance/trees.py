@@ -49,7 +49,7 @@ def trees(answer: Answer) -> Iterator[Tree]:
 
 
 def missing_tree(answer: Answer, missing: Missing) -> Tree:
-    """Return the tree of what is missing."""
+    """Return the tree of a missing record."""
     from rich.tree import Tree
 
     tree = Tree(
@@ -63,7 +63,7 @@ def missing_tree(answer: Answer, missing: Missing) -> Tree:
 def _add_missing(
     tree: Tree, answer: Answer, missing: Missing, seen: set[int], depth: int = 0, *, head: bool = False
 ) -> None:
-    """Add what is missing to a tree: a line where there is something to say, or a name to tell."""
+    """Add a missing record to a tree: a line where there is a reason, or a name, to show."""
     name = None if head else answer.names.get(missing.node.fingerprint)
     branch = tree
     if name or missing.why:

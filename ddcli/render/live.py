@@ -30,7 +30,7 @@ WINDOW = 3
 class LiveProgress(Progress):
     """Shows on a terminal the progress of a run, from `PATIENCE` seconds after its first stage began until it is over.
 
-    Lines for a person go through `say`: they scroll by above what is shown. One run after the other may tell.
+    Lines for a person go through `say`: they scroll by above what is shown. Runs may report one after the other.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

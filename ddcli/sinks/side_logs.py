@@ -65,7 +65,7 @@ class ErrorLog:
     """The records on which expressions failed in a run, as updates: `error`, the `record` as JSON, times and diff.
 
     What fails on an insertion fails on the retraction too, so a record that is corrected is taken out of the log by itself.
-    Threads may tell of some at once.
+    Several threads may report rows at once.
     """
 
     times: Schema

@@ -186,7 +186,7 @@ def parse_partly(text: str, file: str) -> tuple[model.Spec | None, list[SpecErro
 
 
 def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
-    """Read all sections, check the names that they use, and build the model of what is right."""
+    """Read all sections, check the names that they use, and build the model of the valid parts."""
     if root is None:
         raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["inputs"])
     if not isinstance(root, Mapping):

@@ -77,7 +77,7 @@ class _QueryWriter:
     bodies: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The collections of the loops that are being written, by depth."""
     leaving: dict[str, list[str]] = field(default_factory=dict)
-    """The names of what leaves each loop."""
+    """The names of the collections that leave each loop."""
 
     def chain(self, node: Node, *, alone: bool = False) -> tuple[str | dict[str, Any], Operators]:
         """Return a source and the operators that make a node's records of it; `alone` does so though others read the node."""
@@ -238,7 +238,7 @@ class _QueryWriter:
         return self.leaving[loop.fingerprint][node.which], []
 
     def looped(self, loop: loops.Iterate) -> list[str]:
-        """Write a loop; return the names of what leaves it."""
+        """Write a loop; return the names of the collections that leave it."""
         name = self.free(self.name)
         names = [self.free(str(each.value)) for each in loop.names]
         initials = [self.named(each) for each in loop.initials]

@@ -123,7 +123,7 @@ class ObjectLock:
 
 
 def _is_gone(signed: bytes) -> bool:
-    """Return whether a lock was signed by a process of this machine that is no more."""
+    """Return whether a lock was signed by a process of this machine that has ended."""
     try:
         holder = json.loads(signed)
         pid, mark = int(holder["pid"]), holder["mark"]

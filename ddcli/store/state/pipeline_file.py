@@ -29,7 +29,7 @@ def relative_file(state: Path, file: Path) -> str:
 
 
 def file_of(state: Path, manifest: Manifest) -> Path | None:
-    """Return the pipeline file that a state belongs to, if it remembers one; it may be there no more."""
+    """Return the pipeline file that a state belongs to, if it remembers one; the file may have been removed since."""
     return locate(real(state), manifest.file) if manifest.file else None
 
 
