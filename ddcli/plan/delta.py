@@ -88,7 +88,7 @@ class _Joined:
     readers: Mapping[str, int]
     sides: list[_Side] = field(default_factory=list)
     parts: set[str] = field(default_factory=set)
-    """The fingerprints of joins that it is made of, and of the arrangements that they keep."""
+    """The fingerprints of the joins that it is made of, of their inner arrangements, and of the nodes between these."""
     equal: dict[Place, Place] = field(default_factory=dict)
     result: list[tuple[str, Place]] = field(default_factory=list)
     schema: Schema = field(default_factory=dict)
