@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def command(
     pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: str, output: str
 ) -> None:
-    """Remove what PIPELINE keeps between runs, so that the next run begins from nothing. Shows what it is, and asks.
+    """Remove the state of PIPELINE, so that the next run begins from nothing. Lists the files to remove, and asks.
 
     Inputs stay. Without --outputs the logs that were written stay too: the next run refuses to write beside them, so move them away.
     Files that `dd` did not write stay and are named. So do logs of late or failed rows outside of the state.

@@ -17,7 +17,7 @@ from ddcli.cli.correction import correct, corrects
 @NOW
 @corrects
 def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: Any) -> None:
-    """Take back what PIPELINE has from some files of its inputs, as if it had never taken them in.
+    """Withdraw files of inputs from PIPELINE, as if it had never taken them in.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in new files, else at the first open time,
     and no time is closed. A key then has the record of the other files again, and a table their rows. A file may be changed or gone by now: it is not read. All other files of its

@@ -176,9 +176,9 @@ def command(
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    """Bring the outputs of PIPELINE up to date. Of several pipelines, each runs after those that it reads from.
+    """Bring the outputs of PIPELINE up to date. Several pipelines run in order: each after those that it reads from.
 
-    A directory stands for the pipeline files in it. If one fails, those that read from it are skipped, and the exit code is that of the first failure.
+    A directory stands for the pipeline files in it. If a pipeline fails, those that read from it are skipped, and the exit code is that of the first failure.
 
     Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
     dies changes nothing, and a run with nothing new changes no file.
@@ -194,7 +194,7 @@ def command(
     claims: [{output, kind, name, since, files, until, passed}]}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
-    exit_code}}; of the last three, two are null. Of several pipelines, and of a directory, both are {exit_code, pipelines: [one of
+    exit_code}}; of the last three, two are null. For several pipelines, and for a directory, both are {exit_code, pipelines: [one of
     these each]}.
     --log-format json: {at, level, event, message, ...} a line; `level` is info, warning or error.
 
