@@ -52,7 +52,7 @@ def visible(text: str) -> str:
 
 @cache
 def unseen() -> re.Pattern[str]:
-    """Return the pattern of what is not shown as it is."""
+    """Return the pattern of text that is not shown as it is."""
     return re.compile(rf"[\x00-\x1f{HIDDEN}\ud800-\udfff]|{LOGGING}")
 
 

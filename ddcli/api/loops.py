@@ -88,7 +88,7 @@ def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
 
 
 def _check_own(given: object, dataflow: Program, what: str) -> None:
-    """Refuse what is no collection of a dataflow."""
+    """Refuse an argument that is no collection of a dataflow."""
     if not isinstance(given, Collection) or given.dataflow is not dataflow:
         raise UsageError(f"{what} {given!r}, which is not a collection of this dataflow")
 
@@ -110,7 +110,7 @@ class Variable(Collection):
         self.result: Relation | None = None
 
     def set(self, result: Collection) -> None:
-        """Set what the variable is in the next round."""
+        """Set the variable's value in the next round."""
         if self.result is not None:
             raise UsageError(f"the variable '{self.name}' is set already")
         _check_own(result, self.dataflow, f"the variable '{self.name}' is set to")

@@ -62,7 +62,7 @@ KINDS: dict[str, RowFormat] = {
 def convert_input(
     pipeline: Path, name: str, target: Path, *, until: str | None = None, force: bool = False
 ) -> RunSummary:
-    """Write an input of a pipeline file as a change log into the directory `target`; return what was read and written.
+    """Write an input of a pipeline file as a change log into the directory `target`; return the summary.
 
     Closes the times that a run would. Raises what a run does, and UsageError where `target` has something in it, unless it is a log
     and `force` lets it be replaced.

@@ -75,7 +75,7 @@ class Bucket:
         self.held, self.written, self.size, self.path = [], [], 0, None
 
     def write(self, scratch: Scratch) -> None:
-        """Put what is in memory into the file."""
+        """Write the rows in memory to the file."""
         if not self.held:
             return
         self.path = self.path or scratch.new_file()

@@ -153,7 +153,7 @@ def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: 
 
 
 def _chosen(request: Request, manifest: Manifest, where: str, inputs: Sequence[str]) -> list[str]:
-    """Return the inputs whose rows are meant."""
+    """Return the inputs whose rows are to be forgotten."""
     known = [name for name in request.spec.inputs if name in manifest.inputs]
     for name in inputs:
         if name not in known:

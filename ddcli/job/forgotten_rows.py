@@ -51,7 +51,7 @@ class Forgetting:
     """The archived files, or those of a mirror, that hold such rows, by input, with the rows' numbers."""
 
     def begin(self) -> None:
-        """Forget what an attempt before has found."""
+        """Drop the findings of an earlier attempt."""
         for each in (self.inputs, self.rewritten, self.kept, self.still_in, self.unclean, self.archived):
             each.clear()
 

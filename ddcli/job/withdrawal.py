@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
-    """Return the request with what it withdraws: of these files those that are in the state, from each input that has taken them in.
+    """Return the request with the files that it withdraws: of these those that are in the state, from each input that has taken them in.
 
     Under the clock of events it closes no time. A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.
     """

@@ -19,7 +19,7 @@ class Unbuilt(Exception):
 
 @contextmanager
 def noting(errors: list[DdError]) -> Iterator[None]:
-    """Note what is wrong with one of several things, and go on with the next."""
+    """Note the errors of one of several things, and continue with the next."""
     try:
         yield
     except (SpecError, SpecErrors) as error:
@@ -27,7 +27,7 @@ def noting(errors: list[DdError]) -> Iterator[None]:
 
 
 def raise_all(errors: Sequence[DdError]) -> None:
-    """Raise what was noted, if anything was."""
+    """Raise the noted errors, if there are any."""
     if errors:
         raise errors[0] if len(errors) == 1 else SpecErrors(errors)
 

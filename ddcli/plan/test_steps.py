@@ -180,7 +180,7 @@ class _Reading:
         return tuple(values)
 
     def value(self, node: tree.Node, kind: Type, what: str) -> Any:
-        """Return a value; what is wrong with it is noted."""
+        """Return a value; note its errors."""
         try:
             return read_value(node, kind, what)
         except SpecError as error:

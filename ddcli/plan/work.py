@@ -76,7 +76,7 @@ def in_order_of_time(node: Node) -> bool:
 
 
 def _of_all(node: Node) -> str | None:
-    """Return the class of what has a single group, of all rows."""
+    """Return the class of an operator with a single group, of all rows."""
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
     return "everything" if all(is_constant(arranged, name) for name in arranged.key) else None

@@ -244,7 +244,7 @@ class Rounds:
     # --- the body as a graph of its own ---------------------------------------------------------------------------
 
     def _without_rounds(self, node: Node) -> Node:
-        """Return a node of the body over inputs in the place of variables and of what enters."""
+        """Return a node of the body over inputs, which replace variables and the collections that enter."""
         known = self._cut.get(node.fingerprint)
         if known is None:
             known = self._cut[node.fingerprint] = self._replaced(node)

@@ -80,7 +80,7 @@ class _Writer:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Write what comes after all batches."""
+        """Write the end of the table, after all batches."""
 
 
 class _JsonLines(_Writer):

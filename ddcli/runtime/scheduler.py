@@ -209,7 +209,7 @@ class Spreading:
             self.say(line)
 
     def _show(self, result: Result) -> None:
-        """Show in the progress display what a task has read and written."""
+        """Show the rows that a task has read and written in the progress display."""
         for name, scan in self.job.graph.scans().items():
             rows = result.counts[scan.fingerprint].rows_out if scan.fingerprint in result.counts else 0
             self.progress.read(rows, round(rows * self.widths.get(name, 0)))

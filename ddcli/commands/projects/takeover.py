@@ -164,7 +164,7 @@ class Takeover(ABC):
         self.leave(test.id, SpecError(f"test `{about}`: {error.problem}", place=test.file, hint=error.hint))
 
     def leave_readers(self) -> None:
-        """Leave out what reads something that is left out."""
+        """Leave out the nodes that read one that is left out."""
         for one in list(self.queries):
             node = self.project.nodes[one]
             if missing := next((each for each in node.reads if each in self.gone), None):

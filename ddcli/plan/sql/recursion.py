@@ -91,7 +91,7 @@ def _groups(defined: dict[str, Recursive]) -> list[list[Recursive]]:
 
 
 def _loop(statement: QueryLowering, group: Sequence[Recursive], known: Environment) -> list[QueryResult]:
-    """Return the tables of a group as what leaves a loop."""
+    """Return the tables of a group as the results of a loop."""
     members = frozenset(each.name.lower() for each in group)
     for each in group:
         _check_counts(statement, each, members)

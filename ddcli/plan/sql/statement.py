@@ -66,7 +66,7 @@ def bind_in_order(
 
 
 def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
-    """Return a statement's relation and what is worth knowing."""
+    """Return a statement's relation, and notes on it."""
     leaves: list[Node] = []
     named = statement.named
 

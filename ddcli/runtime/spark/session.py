@@ -75,7 +75,7 @@ class Spark(Protocol):
         """
 
     def close(self) -> None:
-        """Remove what was sent to executors, and stop Spark if this process started it."""
+        """Remove the files that were sent to executors, and stop Spark if this process started it."""
 
 
 def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:

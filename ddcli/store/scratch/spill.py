@@ -114,7 +114,7 @@ class SpilledShard:
         self.spill.note(part.size)
 
     def write(self) -> int:
-        """Write what is in memory away; return how many bytes that were."""
+        """Write the updates in memory away; return how many bytes they were."""
         with self._lock:
             size = self.held
             if size:

@@ -1,4 +1,4 @@
-"""Holds: what readers in other pipelines claim of a state, a small file each in `<state>/holds/`.
+"""Holds: the claims of readers in other pipelines on a state, a small file each in `<state>/holds/`.
 
 A reader that has taken an arrangement's updates up to a frontier must be able to take the rest, and to tell times from there on.
 So times at or after the meet of all holds' `since` stay apart, and batches that reach beyond their `through` are neither merged with
