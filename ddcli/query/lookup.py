@@ -89,7 +89,10 @@ class Lookup:
     @property
     def diff(self) -> str:
         """The name of the column with a record's multiplicity."""
-        return DIFF if "diff" in self.columns else "diff"
+        name = "diff"
+        while name in self.columns:
+            name = f"${name}"
+        return name
 
     @property
     def keys(self) -> list[tuple[str, ...]]:

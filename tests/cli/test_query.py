@@ -166,16 +166,19 @@ def test_a_value_of_another_type_is_refused(kept):
 
 
 def test_a_column_may_be_called_as_the_count_is(kept):
-    kept.write(
-        "other.yaml",
+    """The count has another name then, however many are taken."""
+    other = (
         SHOP.replace("name: shop", "name: other")
         .replace("out/", "other/")
         .replace("orders: count(*)", "diff: count(*)")
-        .replace("    from: totals\n    apply:\n", "    from: totals\n    apply:\n      - rename: {diff: orders}\n"),
+        .replace("    from: totals\n    apply:\n", "    from: totals\n    apply:\n      - rename: {diff: orders}\n")
     )
-    assert kept("run", "other.yaml").code == 0
-    found = kept("query", "other.yaml", "totals", "customer=1", "-o", "json")
-    assert records(found) == [{"customer": 1, "diff": 2, "mean": 15.0, "$diff": 1}]
+    both = other.replace("name: other", "name: both").replace("other/", "both/").replace("mean:", "$diff:")
+    for text, names in ((other, ("mean", "$diff")), (both, ("$diff", "$$diff"))):
+        kept.write("other.yaml", text)
+        assert kept("run", "other.yaml").code == 0
+        found = kept("query", "other.yaml", "totals", "customer=1", "-o", "json")
+        assert records(found) == [{"customer": 1, "diff": 2, **dict(zip(names, (15.0, 1), strict=True))}]
 
 
 def test_nothing_is_written_and_nobody_waits(kept):
