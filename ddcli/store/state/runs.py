@@ -92,9 +92,8 @@ def write_run(directory: Path, record: RunRecord, files: Files) -> None:
     A run drops the one that is due; what others may have left goes when as many runs have been there.
     """
     place = directory / RUNS
-    files.make_directory(
-        place, flush=False
-    )  # the record itself isn't flushed either: after a power cut it may be missing
+    # The record isn't flushed either: after a power cut it may be missing.
+    files.make_directory(place, flush=False)
     data = json.dumps(record.to_json(), separators=(",", ":")).encode()
     files.write(place / f"{record.number:09d}.json", data)
     due = place / f"{record.number - KEPT:09d}.json"
