@@ -16,7 +16,9 @@ MODULES = sorted(
     for path in FOLDER.rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )
-HIDDEN_NOUN = re.compile(r"(What|How|Of|By|Whether|Who|Whose|Where|Which|When|Why|From|To|In|On|For|With)\b")
+HIDDEN_NOUN = re.compile(
+    r"(What|How|Of|By|Whether|Who|Whose|Where|Which|When|Why|From|To|In|On|For|With|(Return|Yield),? (what|whose|of))\b"
+)
 """The begin of a sentence that hides its noun and must be read twice: `What is kept` for `The kept rows`."""
 
 

@@ -178,7 +178,7 @@ class JoinOfFew:
         self._settling = -1
 
     def join(self, left: Rows, rights: Sequence[Rows], right: Rows, lefts: Sequence[Rows]) -> np.ndarray:
-        """Return what `join` returns for `left` and `rights`, and for `lefts` and `right`: the same rows, in one call if they are few."""
+        """Return the rows of `join` for `left` and `rights`, and for `lefts` and `right`, in one call if these are few."""
         nk, nt, take, state = self.nk, self.nt, self.take, self._state
         few, batches = max(len(left), len(right)), 2 * max(len(rights), len(lefts))
         if few > FEW:

@@ -32,7 +32,7 @@ HEAD: Final = 48
 SIZES: Final = 8
 """Bits for the size of a page's header; the bits above it are the page's end."""
 FEWER, MORE, ENCODED, HIGHER, LONGER = -1, -2, -3, -4, -5
-"""What `describe_pages` returns for unexpected pages."""
+"""The result of `describe_pages` for unexpected pages."""
 
 
 @inline

@@ -136,21 +136,21 @@ def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
 
 
 ROWS, BYTES = 0, 1
-"""What `largest_group` writes in the first row: the most rows, and the most compressed bytes, that a row group has."""
+"""Lanes of the first row that `largest_group` writes: the most rows, and the most compressed bytes, that a row group has."""
 LEFT, INNER, PART = range(3)
-"""What it keeps of each struct and list that it is in: of a list how many elements are to come, of a struct -1; of a list the type of its elements,
+"""Lanes of each struct and list that it is in: of a list how many elements are to come, of a struct -1; of a list the type of its elements,
 of a struct the number of its last field; and what of a footer it is."""
 DEPTH: Final = 16
 """Structs and lists within one another that a footer may have; Parquet's have 8. So many rows, and one more, `largest_group` needs."""
 GROUPS_AT, CHUNKS_AT, DESCRIBED_AT, ROWS_AT, BYTES_AT = 4, 1, 3, 3, 7
 """The numbers of fields: a footer's row groups, a row group's columns and rows, a column's description, and its compressed bytes."""
 FOOTER, GROUPS, GROUP, CHUNKS, CHUNK, DESCRIBED, OTHER = range(7)
-"""What of a footer a struct or a list is."""
+"""The part of a footer that a struct or a list is."""
 
 
 @inline
 def part_of(whole: int, name: int) -> int:
-    """Return what of a footer the value of a field, or an element of a list, is."""
+    """Return the part of a footer that the value of a field, or an element of a list, is."""
     if (whole in (GROUPS, CHUNKS)) or (
         (whole == FOOTER and name == GROUPS_AT)
         or (whole == GROUP and name == CHUNKS_AT)

@@ -19,7 +19,7 @@ PLAIN: Final = 2
 QUOTED: Final = 3
 QUOTE: Final = 4
 RETURN: Final = 5
-"""Where a block of CSV ends: before a record, before a field, in one, in one in quotes, after a quote in that, after a carriage return."""
+"""The places where a block of CSV may end: before a record, before a field, in one, in one in quotes, after a quote in that, after a carriage return."""
 
 COMMA: Final = 44
 QUOTATION: Final = 34

@@ -77,7 +77,7 @@ class AsofJoin:
         return np.ascontiguousarray(out[found >= 0]) if self.inner else out
 
     def firsts(self, rows: Lanes, same: int) -> Lanes:
-        """Return, of rows [group | value] in order, the first of those that are equal in the first `same` lanes."""
+        """Return the first of those rows [group | value], which are in order, that are equal in the first `same` lanes."""
         opens = np.ones(len(rows), np.bool_)
         opens[1:] = (rows[1:, :same] != rows[:-1, :same]).any(axis=1)
         if self.ranked is not None and not opens.all():

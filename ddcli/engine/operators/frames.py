@@ -41,7 +41,7 @@ class Partitions:
     group: Lanes
     """Number of the row's peers among all peers of all partitions."""
     groups: Lanes
-    """Where each group of peers begins, with an end mark."""
+    """The first row of each group of peers, with an end mark."""
 
     def __len__(self) -> int:
         return len(self.start)

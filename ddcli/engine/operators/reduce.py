@@ -110,7 +110,7 @@ class Reduce:
         self._chunk = chunk
         self._part = max(chunk // GROUPS, 1)
         self.rows_read = 0
-        """How many rows of groups were evaluated, but for those of sums."""
+        """The number of rows of groups that were evaluated, but for those of sums."""
 
     @property
     def search(self) -> Search | None:
@@ -305,7 +305,7 @@ class Reduce:
         outputs: FormerOutput,
         combined: Lanes | None = None,
     ) -> Single:
-        """Return what accumulable aggregates want: the output's own numbers so far, and what the batch adds to them."""
+        """Return the rows that accumulable aggregates want: the output's own numbers so far, and those that the batch adds to them."""
         sums = Sums(len(instances), (Count(), *self.sums))
         first = instances.first
         if self.nt == 1:
@@ -326,7 +326,7 @@ class Reduce:
         return Single(*sums.settle(instances, first, position=-1))
 
     def _want(self, instances: Instances, sources: list[Lanes], bounds: Lanes) -> Single | Lanes:
-        """Return what the aggregates give: one record an instance, or rows [instance | output | count]."""
+        """Return the results of the aggregates: one record an instance, or rows [instance | output | count]."""
         if self._searches:
             groups = Sources(sources, bounds, self.nk, self.nv, instances.first, instances.times)
             if self._several:
