@@ -159,17 +159,18 @@ def parted(rows: Sequence[Rows]) -> tuple[list[np.ndarray], np.ndarray]:
     >>> parted([np.array([[1, 0, 1]]), Uniform(np.array([[7], [8]]), np.array([3, 1]))])[1].tolist()
     [[0, 0, 0], [3, 1, 1]]
     """
-    shared = [at for at, each in enumerate(rows) if type(each) is Uniform]
-    if not shared:
-        return list(rows), NO_TAILS  # type: ignore[arg-type]
-    first = rows[shared[-1]]
-    assert isinstance(first, Uniform)
-    tails = first.tails
-    if shared[-1]:  # mostly it is the oldest batch alone
-        tails = np.zeros((len(rows), tails.size), np.int64)
-        for at in shared:
-            tails[at] = rows[at].tails  # type: ignore[union-attr]
-    return [each.data if type(each) is Uniform else each for each in rows], tails  # type: ignore[misc]
+    found = [*rows]
+    count = [*map(type, found)].count(Uniform)
+    if not count:
+        return found, NO_TAILS  # type: ignore[return-value]
+    if count == 1 and isinstance(oldest := found[0], Uniform):  # mostly it is that one
+        found[0] = oldest.data
+        return found, oldest.tails  # type: ignore[return-value]
+    shared = {at: each for at, each in enumerate(rows) if isinstance(each, Uniform)}
+    tails = np.zeros((len(found), max(each.tails.size for each in shared.values())), np.int64)
+    for at, each in shared.items():
+        found[at], tails[at] = each.data, each.tails
+    return found, tails  # type: ignore[return-value]
 
 
 def row_of(rows: Rows, at: int) -> np.ndarray:

@@ -41,14 +41,15 @@ class Arrange(Keeping):
         return TakenLanes(order, len(order) - 1) if self._plain and len(set(order)) == len(order) else None
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        if self.trace.shares_tails and not interval.rounds and (tail := self._shared_tail(deltas[0])) is not None:
+        few = len(deltas[0].updates) <= kernels.FEW
+        if not few and not interval.rounds and (tail := self._shared_tail(deltas[0])) is not None:
             data = kernels.take(taken_out(deltas), self._lanes_taken)
             self.batch = cast("np.ndarray", kernels.consolidated_parts(data, tail))
             return Delta(self.batch, distinct=True, inserts=True)
         updates = deltas[0].updates
         if deltas[0].taken:
             self.batch = kernels.consolidate(updates)
-        elif self._plain and len(updates) <= kernels.FEW:
+        elif self._plain and few:
             if self._order is None:
                 width = updates.shape[1]
                 self._order = np.array([*self.lanes, *range(width - self.trace.nt - 1, width)], np.int64)
@@ -67,7 +68,9 @@ class Arrange(Keeping):
 
         Those that were taken on the way lie in memory that is reused shard by shard: a copy of some lanes would only need more.
         """
-        return kernels.common_tail(delta.updates, self.trace.nt) if self._plain and not delta.taken else None
+        if not self.trace.shares_tails or not self._plain or delta.taken:
+            return None
+        return kernels.common_tail(delta.updates, self.trace.nt)
 
 
 class Entered(Stateless):
