@@ -21,7 +21,7 @@ from ddcli.engine.jit.registry import every_module
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST = {*COMMON, "leaves", "loans", "packed_pages", "pages", "pool_table", "siphash"} | {
+FIRST = {*COMMON, "leaves", "loans", "packed_pages", "pages", "pool_table", "siphash", "transposition", "uniform"} | {
     f"reduce_{what}" for what in ("times", "rows", "sums", "turns")
 }
 """The modules that a first run is likely to call: the common ones, those of states, of texts, and of counts and sums."""

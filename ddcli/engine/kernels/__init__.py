@@ -36,6 +36,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * text_syntax: field counts of CSV, keys of JSON
 * threshold: multiplicities at each instance
 * times: advance times to a frontier
+* transposition: lanes as columns, and columns as lanes
 * uniform: rows that share one time and diff
 * upsert: from values by key to updates
 * walk: the histories of a few groups in a loop
@@ -53,11 +54,9 @@ from ddcli.engine.kernels.gather import (
     gather_bounds,
     inserted,
     locate,
-    put_columns,
     select,
     take,
     take_sums,
-    turned,
 )
 from ddcli.engine.kernels.join import join, join_chunks
 from ddcli.engine.kernels.join_few import FEW, JoinOfFew
@@ -69,6 +68,7 @@ from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.shift import enter_at, join_times, shift
 from ddcli.engine.kernels.sort import arranged, consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance
+from ddcli.engine.kernels.transposition import put_columns, turned
 from ddcli.engine.kernels.uniform import (
     Rows,
     Uniform,
