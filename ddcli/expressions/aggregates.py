@@ -139,43 +139,34 @@ _TABLE = [
     Aggregate("string_agg", "string_agg(x, separator order by y [desc], ...)", "All texts joined by a constant separator; with `distinct` each once.", "string", _same, ordered=True, takes_distinct=True, args=2),
 ]  # fmt: skip
 AGGREGATES: dict[str, Aggregate] = {each.name: each for each in _TABLE}
-AGGREGATE_SYNONYMS = {
-    "every": "bool_and",
-    "any": "bool_or",
-    "mean": "avg",
-    "stddev": "stddev_samp",
-    "variance": "var_samp",
-}
-AGGREGATE_SYNONYMS |= {
-    "n_unique": "count",
-    "std": "stddev_samp",
-    "var": "var_samp",
-    "listagg": "string_agg",
-    "group_concat": "string_agg",
-}
-AGGREGATE_SYNONYMS |= {
-    "first_value": "first",
-    "last_value": "last",
-    "arg_min": "first",
-    "arg_max": "last",
-    "all": "bool_and",
-}
-AGGREGATE_SYNONYMS |= {"list": "array_agg", "any_value": "min"}
-AGGREGATE_SYNONYMS |= {"min_by": "first", "max_by": "last"}
 DISTINCT = {"n_unique", "approx_count_distinct", "approx_distinct"}
 """Names of `count` that count different values: exactly, whatever they promise elsewhere."""
 COUNTED = {"count_if", "countif"}
 """Names of `count` that count the rows for which a condition is true."""
-AGGREGATE_SYNONYMS |= dict.fromkeys([*DISTINCT, *COUNTED], "count")
-AGGREGATE_SYNONYMS |= {
-    "percentile": "quantile_cont",
-    "percentile_cont": "quantile_cont",
-    "percentile_disc": "quantile_disc",
-}
 BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
 OF_PAIRS = {"regr_count": ("count", 0), "regr_avgy": ("avg", 0), "regr_avgx": ("avg", 1)}
 """Names of aggregates of one of two values, the first or the second, of the rows in which both are there."""
-AGGREGATE_SYNONYMS |= {name: meant for name, (meant, _) in OF_PAIRS.items()} | {"regr_syy": "regr_sxx"}
+OTHER_NAMES = {
+    "bool_and": "every all",
+    "bool_or": "any",
+    "avg": "mean",
+    "stddev_samp": "stddev std",
+    "var_samp": "variance var",
+    "string_agg": "listagg group_concat",
+    "first": "first_value arg_min min_by",
+    "last": "last_value arg_max max_by",
+    "array_agg": "list",
+    "min": "any_value",
+    "quantile_cont": "percentile percentile_cont",
+    "quantile_disc": "percentile_disc",
+    "regr_sxx": "regr_syy",
+}
+"""Other people's names for the same aggregates."""
+AGGREGATE_SYNONYMS = {
+    **{other: name for name, others in OTHER_NAMES.items() for other in others.split()},
+    **dict.fromkeys([*DISTINCT, *COUNTED], "count"),
+    **{name: meant for name, (meant, _) in OF_PAIRS.items()},
+}
 
 
 def aggregate_expression(call: AggregateCall) -> pl.Expr:
