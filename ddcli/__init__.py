@@ -23,7 +23,7 @@ MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is public when it is first asked for."""
+    """Import a public name when it is first used."""
     if name in __all__ or name in MODULES:
         import importlib
 

@@ -2,8 +2,8 @@
 
 To type checkers `dataclass` is `dataclasses.dataclass`, and `fields`, `replace`, `field` and `is_dataclass` of the standard library work as ever. `__init__`
 is the standard library's own from the instance after `FEW` on: of some 250 classes that a run imports, it makes a few instances of a third, and
-many of a handful. The others are ordinary closures, as fast as generated ones where it matters. Fields are described here, too: the standard library
-searches each annotation for what else it could mean, and makes a class with slots before its methods.
+many of a handful. The other methods are ordinary closures, as fast as generated ones where it matters. Fields are described here, too: the standard library
+searches each annotation for other meanings, and makes a class with slots before its methods.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def _made(
 
 
 def _describe(cls: Any, *, kw_only: bool) -> tuple[dataclasses.Field[Any], ...]:
-    """Have a class describe its fields, as the standard library does; return them.
+    """Describe the fields of a class on it, as the standard library does; return them.
 
-    What has other annotations than the names of types and of class variables is left to the standard library, which is slower as it
-    has to find out what each annotation means.
+    A class with other annotations than the names of types and of class variables is left to the standard library, which is slower as it
+    has to find the meaning of each annotation.
     """
     found: dict[str, dataclasses.Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
@@ -155,7 +155,7 @@ def _with_slots(cls: type, names: list[str], methods: dict[str, Any]) -> type:
 
 
 def _first_init(made: list[Any], *, frozen: bool) -> Callable[..., None]:
-    """Return an `__init__` that makes few instances by itself, then puts the standard library's in its place; so it does where that refuses the arguments."""
+    """Return an `__init__` that makes few instances by itself, then puts the standard library's in its place; it does so at once for arguments that are refused."""
     left, later, put = FEW, object(), object.__setattr__ if frozen else setattr
     given: tuple[dataclasses.Field[Any], ...] = ()
     places: list[str] = []
@@ -165,7 +165,7 @@ def _first_init(made: list[Any], *, frozen: bool) -> Callable[..., None]:
     finishes = looked = False
 
     def look() -> None:
-        """Find out what the fields are: hardly half of the classes have an instance in a run."""
+        """Look at the fields, once there is an instance: hardly half of the classes have one in a run."""
         nonlocal given, places, settable, needed, finishes, looked
         given = dataclasses.fields(made[0])
         places = [field.name for field in given if field.init and not field.kw_only]

@@ -53,7 +53,7 @@ class Span:
         return self.source[self.column - 1 :][: self.length]
 
     def shown(self) -> list[str]:
-        """Return the line with the place marked below; of a line that is longer than the terminal is wide, what is around the place.
+        """Return the line with the place marked below; of a line that is wider than the terminal, the part around the place.
 
         A line that the terminal wrapped would leave the mark below somewhere else.
         """
@@ -130,11 +130,11 @@ def _first_line(text: str) -> int:
 
 
 LONGEST = 4000
-"""Characters of a part of a message: what it quotes may be a file of some gigabytes without a line's end."""
+"""Characters of a part of a message, at most: it may quote a file of some gigabytes without a line's end."""
 
 
 def _bounded(text: str) -> str:
-    """Return a text without its middle, if it is too long for a message, whoever shows that and in whatever way."""
+    """Return a text without its middle, if it is too long for a message."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST * 3 // 4]} ... {text[-LONGEST // 4 :]}"
 
 
@@ -168,7 +168,7 @@ def masked(text: str) -> str:
 
 
 class DdError(Exception):
-    """The root: what went wrong (`problem`), where (`span` or `place`), and what to do about it (`hint`)."""
+    """The root of all errors: the `problem`, its place (`span` or `place`), and a `hint` on how to solve it."""
 
     exit_code: ClassVar[int] = 5
     detail: tuple[str, ...] = ()
@@ -182,7 +182,7 @@ class DdError(Exception):
         self.hint = hint and _shown(hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let an error go from one process to another, whatever its `__init__` asks for."""
+        """Let an error be pickled for another process, whatever arguments its `__init__` takes."""
         return _again, (type(self), self.args), self.__dict__
 
     def lines(self) -> list[str]:
@@ -229,7 +229,7 @@ class UnknownColumn(SpecError):
 
 
 class SpecErrors(UsageError):
-    """All that is wrong in a pipeline file, in the order of their places."""
+    """All errors in a pipeline file, in the order of their places."""
 
     def __init__(self, errors: Sequence[DdError]):
         ordered = sorted(errors, key=lambda e: (e.span.file, e.span.line, e.span.column) if e.span else ("", 0, 0))
@@ -242,7 +242,7 @@ class SpecErrors(UsageError):
 
 
 class InputError(DdError):
-    """Input refused: missing, damaged, changed, of a wrong type, or a row that an expression fails on."""
+    """A refused input: missing, damaged, changed, of a wrong type, or with a row that an expression fails on."""
 
     exit_code = 3
 
@@ -260,7 +260,7 @@ class EngineError(DdError):
 
 
 class BudgetError(DdError):
-    """A budget is exceeded: by what a run took, which commits nothing then, or by what a pipeline's operators may take."""
+    """A budget is exceeded: by the cost of a run, which commits nothing then, or by the work that a pipeline's operators may do."""
 
     exit_code = 6
 

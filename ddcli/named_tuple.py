@@ -1,7 +1,7 @@
 """Named tuples that cost little to import: the standard library compiles a function, and an expression for each annotation, of every class.
 
-To type checkers this is `typing.NamedTuple`. What a class has is the same, but for its `__new__`, which is that of a template with as many fields under other
-names, and as fast: a class takes 15 instead of 200 us.
+To type checkers this is `typing.NamedTuple`. A class has the same attributes, but for its `__new__`, which is that of a template with as many fields under other
+names, and as fast: to make a class takes 15 instead of 200 us.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - what others import from here
 
 _new = tuple.__new__
-# Of so many fields: the names are replaced.
+# One for each number of fields; their names are replaced.
 TEMPLATES = (
     lambda _cls, a: _new(_cls, (a,)),
     lambda _cls, a, b: _new(_cls, (a, b)),

@@ -1,11 +1,11 @@
 r"""Text for a screen: a terminal, a log of GitHub, a comment, a page.
 
-What people are shown comes from pipeline files, data, file names and other people's exceptions. `visible` is the one
+Texts on a screen come from pipeline files, data, file names and other people's exceptions. `visible` is the one
 function between these and a screen: each character that would steer a terminal, begin a line, change the order of letters
-or not be seen at all is written as Python writes it, `\x1b` or `\u202e`. Whoever composes a line puts what is not its own
-through `visible`, or hands the line to `say`, which does it with the whole; doing it twice changes nothing.
+or be invisible is written as Python writes it, `\x1b` or `\u202e`. Code that composes a line passes foreign text
+through `visible`, or the whole line to `say`, which does the same; doing it twice changes nothing.
 
-JSON has escapes of its own (`json_text`): what is read back is what was there.
+JSON has escapes of its own (`json_text`), which a reader turns back into the same text.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def visible(text: str) -> str:
-    r"""Return a text on one line, with what would not be shown as it is in escapes.
+    r"""Return a text on one line, with escapes for the characters that a screen would not show as they are.
 
     >>> print(visible("a\x1b[31m\nb\u202e"), visible("\udcff"), visible("##[error]"), visible("größer → 日本"))
     a\x1b[31m\nb\u202e \udcff \x23#[error] größer → 日本
     """
     if text.isascii() and text.isprintable() and "##" not in text:
-        return text  # as nearly all are: what finds the others takes 10 ms to compile
+        return text  # as nearly all are: the pattern that finds the others takes 10 ms to compile
     return unseen().sub(_escape, text)
 
 
 @cache
 def unseen() -> re.Pattern[str]:
-    """Return the pattern of text that is not shown as it is."""
+    """Return the pattern of characters that `visible` escapes."""
     return re.compile(rf"[\x00-\x1f{HIDDEN}\ud800-\udfff]|{LOGGING}")
 
 
@@ -61,7 +61,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def as_line(text: str) -> str:
-    """Return a text as a line of its own: in GitHub Actions, a `::` at its beginning, which would be a command, is escaped, too."""
+    """Return a text as a line of its own: in GitHub Actions a `::` at its beginning, which would be a command, is escaped too."""
     text = visible(text)
     return _COMMAND.sub(r"\1\\x3a", text, count=1) if in_actions() and _COMMAND.match(text) else text
 
@@ -73,7 +73,7 @@ def near(text: str) -> str:
     ('in/a.csv is gone', '/elsewhere/in/a.csv', '/mnt/')
     """
     try:
-        here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would say the same in more
+        here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would take more calls
     except OSError:  # somebody removed it
         return text
     return (
@@ -84,7 +84,7 @@ def near(text: str) -> str:
 
 
 def columns(stream: TextIO) -> int | None:
-    """Return the width of the terminal that a stream goes to, or what COLUMNS states; None where it goes elsewhere."""
+    """Return the number that COLUMNS states, or the width of the stream's terminal; None if the stream is no terminal."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdecimal() and int(stated):
         return int(stated)
@@ -100,9 +100,9 @@ def in_actions() -> bool:
 
 
 def say(*lines: str, err: bool = False, file: TextIO | None = None, styled: bool = False) -> None:
-    """Write lines to stdout, stderr or a file. Each is one: a newline in it is an escape.
+    """Write lines to stdout, stderr or a file; a newline in a line becomes an escape.
 
-    Where a line is `styled` it keeps colours; who put them there has made the rest visible.
+    Lines that are `styled` keep their colours; the caller has made the rest of them visible.
     """
     import click
 
@@ -144,7 +144,7 @@ def rich_text(text: str, style: str = "") -> Text:
 
 
 def say_own(text: str, *, err: bool = False) -> None:
-    """Write a text as it is: a script, or a workflow command, in which all that is not ours is escaped already."""
+    """Write a text as it is: a script, or a workflow command, in which foreign text is escaped already."""
     import click
 
     click.echo(text, err=err)
@@ -162,7 +162,7 @@ def json_text(tree: Any, indent: int | None = None) -> str:
 
 
 def json_visible(text: str) -> str:
-    r"""Return JSON in which JSON's escapes stand for what a screen would not show as it is: it means the same.
+    r"""Return JSON in which JSON's escapes stand for the characters that a screen would not show as they are; its value is the same.
 
     >>> json_visible('["größer\u202e"]')
     '["größer\\u202e"]'
@@ -179,7 +179,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def json_number(value: float) -> float | str:
-    """Return a float as JSON has it: what JSON has no number for as the text that `cast(text as float64)` reads.
+    """Return a float as JSON has it: NaN and infinities, for which it has no number, as the text that `cast(text as float64)` reads.
 
     >>> json_number(1.5), json_number(float("nan")), json_number(float("-inf"))
     (1.5, 'NaN', '-Infinity')
@@ -190,7 +190,7 @@ def json_number(value: float) -> float | str:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value of a row, perhaps a list or a struct, as JSON has it; what JSON has no word for as its text.
+    """Return a value of a row, perhaps a list or a struct, as JSON has it; as its text if JSON has no such type.
 
     >>> from datetime import date
     >>> json_value((1, None, [float("nan"), date(2024, 2, 1)]))
@@ -221,6 +221,6 @@ def in_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> It
 
 
 def prepare() -> None:
-    """Have stdout take any text: what its encoding lacks is written as an escape, as on stderr."""
+    """Have stdout take any text: characters that its encoding lacks are written as escapes, as on stderr."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

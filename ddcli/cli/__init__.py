@@ -8,7 +8,7 @@
 * completion: `dd completion`
 * convert: `dd convert`
 * coreutils: the scripts' entry point, and the hand-over to the system's `dd`
-* correction: what `dd retract`, `dd state reopen` and `dd forget` share
+* correction: the parts that `dd retract`, `dd state reopen` and `dd forget` share
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
@@ -20,9 +20,9 @@
 * library_parts: parts of libraries that are imported when somebody needs them
 * log: `dd log`
 * log_compact: `dd log compact`
-* main: the group of all commands, and how errors end it
-* memory: how the allocator keeps freed memory
-* messages: what a run reports, as lines or as JSON objects
+* main: the group of all commands, and the exit code of each error
+* memory: the allocator's settings for freed memory
+* messages: the reports of a run, as lines or as JSON objects
 * plan: `dd plan`
 * process: start and end of the process
 * query: `dd query`
@@ -34,7 +34,7 @@
 * schema: `dd schema`
 * sql: `dd sql`
 * state: `dd state ls`, `show`, `verify`, `export`
-* state_arguments: what commands on a state are given
+* state_arguments: the arguments of commands on a state
 * state_changes: the commands on a state that change it
 * test: `dd test`
 * why: `dd why`

@@ -128,7 +128,7 @@ def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # no
 
 
 def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
-    """Return a view in a format; text for the terminal that it goes to, if it is one."""
+    """Return a view in a format; a text is fitted to the `terminal`, if there is one."""
     if form == "json":
         return [json_text(view.to_json())]
     if form == "mermaid":

@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
             show_traceback(error)
         fail(*error.lines(), code=error.exit_code)
     except BrokenPipeError:
-        # What is still buffered must go somewhere when Python ends, or it complains on stderr.
+        # Python writes the rest of its buffer when it ends, and complains on stderr if that fails.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         sys.exit(NO_READER)
@@ -171,7 +171,7 @@ def show_misuse(error: click.ClickException) -> None:
     hint = getattr(error, "hint", "")
     if found := DID_YOU_MEAN.search(problem):
         problem, hint = problem[: found.start()], f"d{found['hint'][1:]}"
-    # Of a missing parameter click lists the choices, in lines; all other messages quote the person's own words.
+    # For a missing parameter click lists the choices, in lines; all other messages quote the person's own words.
     first, *choices = problem.expandtabs(2).split("\n") if isinstance(error, click.MissingParameter) else [problem]
     say(f"error: {first[:1].lower()}{first[1:].removesuffix('.')}", *choices, err=True)
     context = getattr(error, "ctx", None)

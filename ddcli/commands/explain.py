@@ -1,4 +1,4 @@
-"""Finding what there is to explain of a pipeline: its plan, as the next run will have it, the state, and the records of runs."""
+"""The view of a pipeline that `dd explain` draws: its plan, as the next run will have it, the state, and the records of runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def explain(path: Path, state: Path | None = None) -> View:
-    """Return the view of the pipeline file at `path`; raise what is wrong with it. No row is read, nothing changed, no lock taken.
+    """Return the view of the pipeline file at `path`; raise its errors. No row is read, nothing changed, no lock taken.
 
-    Where an input's columns are declared it needs no file, else the files' footers say what they are.
+    An input whose columns are declared needs no file; of others the columns are read from the files' footers.
     """
     checked = check(path)
     if checked.errors:

@@ -1,4 +1,4 @@
-"""A run that has something to do: it migrates the state to a changed plan first, and begins again where it must."""
+"""A run that has something to do: its attempts, and the migration of the state to a changed plan before them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 ATTEMPTS = 3
-"""Runs that are begun, each with a new secret: that even the second finds a collision is as good as impossible."""
+"""Attempts at a run, each with a new secret: a collision in the second is as good as impossible already."""
 
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
@@ -76,7 +76,7 @@ def _execute(
     secret: bytes | None,
     opened: dict[str, Reader],
 ) -> RunSummary:
-    """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports. The readers are noted in `opened`."""
+    """Make one attempt; a state without a manifest begins with `secret`, or with that of its imports if it is None. The readers are added to `opened`."""
     request.progress.begin("looking at the inputs")
     ready = prepare(request, manifest, rows_held(request.memory))
     if amended := amending(request, manifest, ready):

@@ -1,4 +1,4 @@
-"""Forgetting rows of inputs: everything is computed anew without them, in one commit that removes all files which may have held them."""
+"""`dd forget`: everything is computed anew without some rows of inputs, in one commit that removes all files which may have held them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def forget(
 ) -> ForgettingSummary:
     """Remove the rows of some inputs for which a condition holds from all that the pipeline file at `path` has made of them; return what was done.
 
-    The inputs' files are read again as they are now, those that were taken in; no time is closed. State, outputs and side logs are then what
-    they were if these rows had never been: every arrangement is built anew, and of a log the files are replaced that hold other rows now. The
-    commit that names the new files is the one that removes the old ones, so who dies before it has done nothing, and after it the next `State.open` goes on.
+    The input files that were taken in are read again as they are now; no time is closed. State, outputs and side logs are then as
+    if these rows had never been: every arrangement is built anew, and the files of a log that hold other rows now are replaced. The
+    commit that names the new files also removes the old ones: a process that dies before it has changed nothing, and after it the next `State.open` finishes.
 
     Raises a DdError, after which state and outputs are as they were.
     """
@@ -113,7 +113,7 @@ def forget(
 
 
 def _refuse_readers(directory: Path) -> None:
-    """Raise StateError while another pipeline reads the state: the files that it reads stay until it has done."""
+    """Raise StateError while another pipeline reads the state: the files that it reads stay until it has ended."""
     for hold in read_holds(directory):
         if hold.manifest is not None:
             raise StateError(
@@ -124,7 +124,7 @@ def _refuse_readers(directory: Path) -> None:
 
 
 def _refuse_rows_there(request: Request, manifest: Manifest | None) -> None:
-    """Raise StateError for a table that still has rows which are to be forgotten."""
+    """Raise StateError for a table that still has rows that are to be forgotten."""
     if request.spec.tables and manifest is not None and request.forgetting is not None:
         from ddcli.job.tables import refuse_rows_there
 
@@ -134,8 +134,8 @@ def _refuse_rows_there(request: Request, manifest: Manifest | None) -> None:
 def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: Sequence[str]) -> Request:
     """Return the request that takes everything in anew without the rows of some inputs for which a condition holds, and closes no time.
 
-    Of the inputs that are named; of no name, of the one input that has the columns of the condition. Raises SpecError for what is wrong with the condition, UsageError
-    where several inputs may be meant, StateError where there is no state.
+    `inputs` names these inputs; if empty, the one input that has the columns of the condition is meant. Raises SpecError for a wrong condition, UsageError
+    where several inputs may be meant, StateError without a state.
     """
     if manifest is None:
         hint = "the first `dd run` makes a state; there is nothing to be forgotten"

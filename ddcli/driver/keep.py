@@ -1,4 +1,4 @@
-"""`keep:` of an output: after a run, what is older in its log is summed up, when that pays."""
+"""`keep:` of an output: after a run, old updates in its log are summed up, if that pays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = 8
 
 
 def keep_logs(request: Request, state: State) -> tuple[ClaimSummary, ...]:
-    """Sum up what outputs' logs needn't keep apart by the file's `keep`, and commit that; return whose claims are in the way, or were passed."""
+    """Sum up the updates that outputs' logs needn't keep apart by the file's `keep`, and commit that; return the claims that prevent it or were passed."""
     manifest = state.manifest
     assert manifest is not None, "a run that changed something has committed"
     if not manifest.upper:
@@ -41,9 +41,9 @@ def keep_logs(request: Request, state: State) -> tuple[ClaimSummary, ...]:
 
 
 def pays(files: Sequence[FileEntry]) -> bool:
-    """Return whether old files, the first of which may stand for others, are worth summing up: there are some, and they are as large as half of that.
+    """Return whether old files of a log are worth summing up: there are `FILES` since the last sum, and they are half as large as it, or larger.
 
-    So a byte of the log is written again a few times in all.
+    So each byte of the log is written again a few times in all.
     """
     summed = sum(file.size for file in files if is_summed(file))
     others = [file.size for file in files if not is_summed(file)]

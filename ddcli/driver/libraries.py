@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 NUMPY = ("numpy/_core/_multiarray_umath",)
 POLARS = tuple(f"_polars_runtime_{kind}/_polars_runtime" for kind in ("compat", "64", "32"))
-"""The packages of polars' code, in polars' order: it imports the first that exists, unless its settings say otherwise."""
+"""The packages of polars' code, in polars' order: it imports the first that exists, unless its settings name another."""
 SETTINGS = ("POLARS_FORCE_PKG", "POLARS_PREFER_PKG")
 
 
 def map_ahead() -> None:
-    """Have a thread map the libraries, if none of their packages is imported yet; what can't be mapped is left to the import, which reports it."""
+    """Have a thread map the libraries, if none of their packages is imported yet; the import reports a library that can't be mapped."""
     if sys.platform != "linux" or not sys.modules.keys().isdisjoint(("numpy", "polars")):
         return
     import ctypes

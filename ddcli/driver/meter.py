@@ -41,7 +41,7 @@ class Watching:
         }
 
     def note(self, name: str, rows: int, size: float, seconds: float) -> None:
-        """Learn that some rows of an input were read."""
+        """Count and report some rows of an input that were read."""
         with self._lock:
             self.seconds[name] += seconds
         self.progress.read(rows, int(size))
@@ -55,7 +55,7 @@ def widths_of(taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[
 
 @frozen
 class WatchedSlice:
-    """Some updates of the input `name`, not read yet, of so many bytes a row (`width`)."""
+    """Some updates of the input `name`, not read yet; a row takes `width` bytes of its file."""
 
     part: Slice
     name: str

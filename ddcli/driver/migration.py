@@ -1,11 +1,11 @@
-"""A changed pipeline's state: what is new in the plan is built from what is kept and from the inputs, and outputs are corrected.
+"""A changed pipeline's state: new arrangements are built from kept ones and from the inputs, and outputs are corrected.
 
-The work is that of a run over all times before the frontier, of a graph that begins at the arrangements which are kept.
-Outputs that say something else now are given the difference, at the frontier: no closed time changes. One commit for all.
+The work is that of a run over all times before the frontier, of a graph that begins at the kept arrangements.
+Outputs whose contents change are given the difference, at the frontier: no closed time changes. It is one commit.
 
-Files are withdrawn the same way: what is above their inputs is built from the files that remain. Under the clock of arrivals that
-happens at the time of a run, which is closed with it; so does a full refresh, which takes in what is new as well: files that came in the
-place of others count from the moment on at which these don't. And a state is reopened so: all of it is built as of the earlier frontier, from
+Files are withdrawn the same way: the arrangements above their inputs are built from the files that remain. Under the clock of arrivals that
+happens at the time of a run, which is closed with it; so does a full refresh, which takes in new files as well: files that replace
+others count from the time on at which these no longer do. A state is reopened the same way: all of it is built as of the earlier frontier, from
 the files that were taken in. Each output gets the difference to all of its updates, at that frontier and at the times after it, which are open then.
 """
 
@@ -77,9 +77,9 @@ if TYPE_CHECKING:
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
 ) -> Rebuilt:
-    """Bring a state to a changed plan, at the frontier where it is; return the manifest, what was written to outputs, counted, and where.
+    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, and what ran on Spark.
 
-    Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
+    Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
     changes = find_changes(request, manifest, planning.plan)
     if request.withdrawn or request.reopened is not None or request.forgetting is not None:
@@ -105,10 +105,10 @@ def rebuild(
     refreshed = request.refreshes_all and request.forgetting is None
     at = run_time(request.clock, manifest) if request.clock.arrival and (request.withdrawn or refreshed) else None
     if at is not None and refreshed:
-        # All that is new arrives now: files in the place of others would else be missed until the next run.
+        # All new files arrive now: those in the place of others would else be missed until the next run.
         found = {name: given.arriving(at) for name, given in found.items()}
     elif request.clock.arrival:
-        # What is new in a known input is the next run's; a new input has been there since the last one.
+        # New files of a known input are the next run's; a new input has been there since the last one.
         last, later = last_time(manifest), last_time(manifest) + 1
         found = {name: given.arriving(later if name in manifest.inputs else last) for name, given in found.items()}
     return _Migration(Rebuild(request, manifest, changes, found, time, at), state, planning, choosing).run()
@@ -169,7 +169,7 @@ class _Migration:
                 times = rebuild.upper.elements
                 count = reopenings(rebuild.manifest) + rebuild.reopens
                 called = name_ending(rebuild, transaction, count)
-                # Others are computed, where they are, for the arrangements on the way to them.
+                # Others are computed, if at all, for the arrangements on the way to them.
                 layouts = {
                     name: layout
                     for name, layout in assembled.outputs.items()
@@ -240,7 +240,7 @@ class _Migration:
             workers.close()
 
     def _seen(self, readers: dict[str, Reader]) -> Time | None:
-        """Return the largest time of each coordinate in all files, as far as it matters: one in a withdrawn file closes nothing later."""
+        """Return the largest value of each time coordinate in all files, as far as it matters: one in a withdrawn file closes nothing later."""
         rebuild = self.rebuild
         seen = find_seen(rebuild.manifest)
         if rebuild.reopens:
@@ -270,7 +270,7 @@ class _Migration:
         return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(rebuild.request, listings)}
 
     def _built(self, number: int) -> dict[str, Any]:
-        """Return which exported arrangements commits have built anew, this one those in which something may have been taken back."""
+        """Return the commits that have built exported arrangements anew: this one, for those in which something may have been taken back."""
         rebuild = self.rebuild
         built = dict(rebuild.manifest.cache.get("built", {}))
         others = (
@@ -295,7 +295,7 @@ class _Migration:
         )
 
     def _due(self, traces: StateTraces) -> dict[str, Any]:
-        """Return when something is due under the clock of arrivals, in what was built or is kept."""
+        """Return when something is due under the clock of arrivals, in built and in kept arrangements."""
         rebuild = self.rebuild
         if not rebuild.request.clock.arrival:
             return {}
@@ -304,7 +304,7 @@ class _Migration:
         return {"due": min(known, default=None)}
 
     def _kept(self) -> frozenset[int]:
-        """Return the numbers of shards of what is kept: what is built has as many, or as its rows ask for."""
+        """Return the numbers of shards of kept arrangements: those that are built have as many, or as their rows ask for."""
         rebuild = self.rebuild
         return frozenset(
             len(entry.shards)

@@ -38,7 +38,7 @@ class Prepared:
 
 
 def amending(request: Request, manifest: Manifest | None, ready: Prepared) -> Request | None:
-    """Return the request that takes in files which lie in the place of withdrawn ones with the times of their rows, where some are late.
+    """Return the request that takes in files that replace withdrawn ones with the times of their rows, where some are late.
 
     None where there are no such files: then they are new like any other.
     """
@@ -53,7 +53,7 @@ def amending(request: Request, manifest: Manifest | None, ready: Prepared) -> Re
 
 
 def remembered(request: Request, manifest: Manifest) -> BoundPipeline:
-    """Return a request's file bound to the columns that a state remembers of its inputs: none is opened."""
+    """Return a request's file bound to the columns of its inputs that a state remembers; no input is opened."""
     spec = request.spec
     schemas = {
         name: LogSchema.from_json(entry.schema).columns
@@ -73,8 +73,8 @@ def prepare(
 ) -> Prepared:
     """Return the part of each input that the state of `manifest` has not taken, held to its columns and its times.
 
-    `most` rows may be in memory at once. With `whole`, return all that there is, arrangements of others as logs, and hold
-    nothing to the state; if only what is `taken` counts, without the files that are new to an input of the state.
+    `most` rows may be in memory at once. With `whole`, return all of each input, arrangements of others as logs, and hold
+    nothing to the state; with `taken`, without the files that are new to an input of the state.
     """
     before = manifest
     known = pins = None if request.refreshes_all else manifest
@@ -98,7 +98,7 @@ def prepare(
 def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[str, int]:
     """Return, for each input that is a log with a summed-up past, the time from which on it has its updates.
 
-    Rows that have the times at which they arrive are new to who reads them first; to who forgets others of them, they all came with the last.
+    Under the clock of arrivals all rows are new to a pipeline that reads them first; to one that forgets others of them, they all came with the last file.
     """
     if request.clock.arrival:
         times = {
@@ -110,7 +110,7 @@ def input_horizons(request: Request, listings: Mapping[str, Listing]) -> dict[st
 
 
 def horizons_of(request: Request, graph: PhysicalGraph, listings: Mapping[str, Listing]) -> dict[str, int]:
-    """Return before which time the outputs say nothing, where they are written from the beginning: one that reads a log whose past is summed up, or several."""
+    """Return, for outputs over logs with a summed-up past, the time from which on they have their updates if they are written from the beginning."""
     horizons = input_horizons(request, listings)
     found = {name: latest_horizon(node, horizons) for name, node in graph.outputs.items()} if horizons else {}
     return {name: time for name, time in found.items() if time is not None}

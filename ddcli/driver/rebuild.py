@@ -45,7 +45,7 @@ class Rebuild:
 
     @cached_property
     def upper(self) -> Frontier:
-        """The frontier at which all is done: that of the state, an earlier one, or just after the time of the run that withdraws files or takes all in anew."""
+        """The frontier after the rebuild: that of the state, an earlier one, or just after the time of the run that withdraws files or takes all in anew."""
         if self.request.reopened is not None:
             return self.request.reopened
         return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])
@@ -61,7 +61,7 @@ class Rebuild:
         return self.upper if self.at is None else Frontier([(self.at,)])
 
     def known(self, name: str) -> OutputEntry | None:
-        """Return the state's entry of an output, whatever it was called; none of one that is written from the beginning."""
+        """Return the state's entry of an output, under the name that it had; None for one that is written from the beginning."""
         if name in self.request.rewrite:
             return None
         return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))

@@ -32,7 +32,7 @@ def name_ending(rebuild: Rebuild, transaction: Transaction | None, count: int) -
 def correct_side_logs(
     rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, errors: ErrorLog, called: str, *, anew: bool
 ) -> None:
-    """Have all side logs say what is so now; those of inputs where these are taken in `anew`, or something is taken back."""
+    """Correct all side logs; those of inputs if these are taken in `anew`, or something is taken back."""
     aside, times = error_directory(rebuild.request), rebuild.upper.elements
     if rebuild.request.withdrawn or rebuild.reopens or rebuild.request.refreshes_all:  # all of it is computed
         errors.correct(transaction, aside, rebuild.opened, (rebuild.manifest.upper, times), called)
@@ -45,7 +45,7 @@ def correct_side_logs(
 
 
 def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
-    """Have the logs of late rows, and of rows that can't be read, say what the files hold of these now."""
+    """Correct the logs of late rows, and of rows that can't be read, to those that the files have now."""
     correction = Correction(
         rebuild.request, transaction, rebuild.time, (rebuild.manifest.upper, rebuild.upper.elements), called
     )
@@ -68,7 +68,7 @@ def _correct_aside(rebuild: Rebuild, readers: dict[str, Reader], transaction: Tr
 
 
 def corrected_outputs(rebuild: Rebuild, publishing: Publishing) -> dict[str, OutputEntry]:
-    """Return the outputs with their differences. One that is in the plan no more is forgotten; its files stay."""
+    """Return the outputs with their differences. One that is no longer in the plan is dropped; its files stay."""
     entries = {}
     for name, meaning in rebuild.changes.plan.meanings.items():
         if name not in rebuild.request.outputs:
@@ -89,7 +89,7 @@ def corrected_outputs(rebuild: Rebuild, publishing: Publishing) -> dict[str, Out
 
 
 def retire_rewritten(rebuild: Rebuild, transaction: Transaction) -> None:
-    """Have the commit take away the files so far of outputs that are written from the beginning, those that are still there."""
+    """Have the commit remove the existing files of outputs that are written from the beginning."""
     for name, before in renamed(rebuild.request, rebuild.manifest).items():
         if name in rebuild.request.rewrite:
             for file in rebuild.manifest.outputs[before].files:

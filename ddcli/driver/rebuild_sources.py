@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ddcli.sources.slices import Slice
 
 WRITTEN = "written:"
-"""Begins the names of sources that hold the updates of an output so far; no input's name has a colon."""
+"""The prefix of sources that hold the updates of an output so far; no input's name has a colon."""
 
 
 def _timed(graph: PhysicalGraph) -> frozenset[str]:
-    """Return the inputs of which more than the sum matters: rows of keys, and rows of which one was there, if only for a time."""
+    """Return the inputs whose updates must keep their times: those with keys, and those whose records may have existed for a time only."""
     keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
     standing: dict[str, Node] = {
         str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, StandingRecord)
@@ -68,7 +68,7 @@ def _check_columns(rebuild: Rebuild, name: str, schema: Schema) -> None:
 
 
 def _check_files(rebuild: Rebuild, name: str) -> None:
-    """Refuse an output whose files aren't what was written: of what isn't there any more the difference would be wrong."""
+    """Refuse an output whose files aren't as they were written: the difference to lost updates would be wrong."""
     entry = rebuild.known(name)
     for file in entry.files if entry else ():
         check_bytes(rebuild.request.outputs[name] / file.name, file)
@@ -77,7 +77,7 @@ def _check_files(rebuild: Rebuild, name: str) -> None:
 def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
     """Return readers of the inputs that are read again or for the first time, and the inputs that the state knows.
 
-    Of those only files are read that were taken from.
+    Of known inputs only the files that were taken in are read.
     """
     known, needed = rebuild.changes.known.inputs, graph.scans()
     past = {name: given.past() if name in known else given for name, given in rebuild.found.items()}
@@ -85,7 +85,7 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
     read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
     before = rebuild.manifest.read_anew() if known or rebuild.request.forgetting is not None else None
     if before is not None and (rebuild.reopens or rebuild.request.forgetting is not None):
-        # An import begins anew, as of its frontier now.
+        # An import begins anew, as of its present frontier.
         own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
         before = replace(before, inputs=own)
     readers = open_logs(rebuild.request, before, read, rows_held(rebuild.request.memory))
@@ -97,9 +97,9 @@ def readers_of(rebuild: Rebuild, graph: PhysicalGraph) -> tuple[dict[str, Reader
 def sources_of(
     rebuild: Rebuild, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
 ) -> tuple[dict[str, InputEntry], dict[str, Fed]]:
-    """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
+    """Return the inputs as the next manifest has them, and the sources of the graph: rows before the frontier, collections' contents.
 
-    Rows that say what keys have from their time on keep their times; of others only the sum matters.
+    Rows that set a key's values from their time on keep their times; of others only the sum matters.
     """
     times = rebuild.upper.elements
     inputs = {name: replace(rebuild.manifest.inputs[name], upper=times) for name in rebuild.found if name in known}

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
-    """Return the changes that the plan makes to a state, and those that the request wants to be computed anew."""
+    """Return the changes that the plan makes to a state, with all that the request wants to be computed anew."""
     everything = request.refreshes_all or request.reopened is not None
-    # Whether a record fails is known where it is computed; and what is kept knows nothing of what has become due.
+    # A record fails where it is computed; and kept arrangements lack the updates that have become due.
     whole = bool(request.withdrawn) and (
         request.spec.errors is not None
         or (request.clock.arrival and is_due(manifest, run_time(request.clock, manifest)))
@@ -48,7 +48,7 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
 
 
 def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
-    """Return each output's name in the state, by the name that it has now; one that is gone keeps its own."""
+    """Return the name in the state of each output, by its present name; an output that is gone keeps its own."""
     found = same_outputs(request.state, manifest, request.outputs)
     gone = {name: name for name in manifest.outputs if name not in request.outputs and name not in found.values()}
     return gone | found
@@ -57,8 +57,8 @@ def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
 def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> bool:
     """Return whether outputs would change in a way that a person has to ask for.
 
-    Not where the file is the one that the state was made by, and depends on no code or state beside it that may have changed: then this version of
-    dd only plans the same meaning otherwise.
+    That is not so if the state was made by this very file, and the file depends on no code or state beside it that may have changed: then only
+    this version of dd plans differently.
     """
     spec = request.spec
     beside = any(functions_of(spec)) or any(given.arrangement is not None for given in spec.inputs.values())
@@ -78,8 +78,8 @@ def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges)
 
 
 def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
-    """Raise StateError if the pipeline has changed since, or another reads an arrangement in which something is taken back: it would
-    not learn of that.
+    """Raise StateError if the pipeline has changed since, or another pipeline reads an arrangement in which something is taken back: it would
+    not notice.
     """
     reopens = request.reopened is not None
     as_before = replace(request, withdrawn={}, reopened=None, rewrite=frozenset())
@@ -113,7 +113,7 @@ def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChange
 
 
 def refuse_other_frontiers(reopened: Frontier, found: dict[str, InputFiles], time: Schema) -> None:
-    """Raise StateError where a pipeline from which an arrangement is imported has closed other times: it keeps no earlier ones apart."""
+    """Raise StateError where a pipeline from which an arrangement is imported has closed other times: it no longer keeps earlier times apart."""
     for name, given in found.items():
         if given.shared is not None and Frontier(given.shared.manifest.upper) != reopened:
             kinds = list(time.values())
@@ -127,7 +127,7 @@ def refuse_other_frontiers(reopened: Frontier, found: dict[str, InputFiles], tim
 
 
 def refuse_later_imports(manifest: Manifest, found: dict[str, InputFiles]) -> None:
-    """Raise StateError where a pipeline from which an arrangement is imported has gone on: what it had before is no more kept apart."""
+    """Raise StateError where a pipeline from which an arrangement is imported has run since: it no longer keeps the earlier times apart."""
     for name, given in found.items():
         if given.shared is not None and not Frontier(given.shared.manifest.upper).dominates(Frontier(manifest.upper)):
             raise StateError(

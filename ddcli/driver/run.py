@@ -75,29 +75,29 @@ def run(
 
     Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
     inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
-    `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
-    none of them: all; `rewrite` those to write from the beginning. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
+    `apply`, outputs get the difference that a change of the pipeline makes; `refresh` names outputs to compute anew
+    (empty: all); `rewrite` those to write from the beginning. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` gets lines for people,
-    `progress` is notified of how far the run is; `ready` returns whether a new file may be read now. `standby` has what the last of
-    a watch's rounds has left, and takes what this one leaves.
+    `progress` is notified of the run's progress; `ready` returns whether a new file may be read now. `standby` has the leftovers of the last
+    of a watch's rounds, and takes those of this one.
 
-    Under the clock of arrivals what is new gets the time `now`, a timestamp in UTC (default: the present time), which is
+    Under the clock of arrivals new rows get the time `now`, a timestamp in UTC (default: the present time), which is
     after that of the last run.
 
-    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
+    `engine` chooses where the run is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
     same, so each run may choose anew.
 
-    Files of inputs that earlier runs took in and `withdraw` names are taken back before anything is read; under the clock of events
-    no time is closed then. With `reopen` nothing is done but to take the state back to that time: the times from it on are open again.
+    `withdraw` names files of inputs that earlier runs took in: they are taken back before anything is read; under the clock of events
+    no time is closed then. With `reopen` the run only takes the state back to that time: the times from it on are open again.
 
-    `budget` bounds what the run may take, as the command's option does: `{"rows": "1e6", "operator.seconds": "5min"}`. It comes before the
-    file's, bound by bound; a run that exceeds one raises BudgetError.
+    `budget` bounds the cost of the run, as the command's option does: `{"rows": "1e6", "operator.seconds": "5min"}`. Each bound replaces
+    the file's; a run that exceeds one raises BudgetError.
 
     With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
 
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
-    before what is new is taken in.
+    before new rows are taken in.
     """
     started, began = clock.perf_counter(), datetime.now(UTC)
     say = say or (lambda _line: None)
@@ -145,7 +145,7 @@ def run(
                 request = _withdrawing(request, opened.manifest, withdraw)
                 if reopen is not None:
                     request = _reopening(request, opened.manifest, reopen)
-            if reopen is not None and request.reopened is None:  # what a dead run has left is published now
+            if reopen is not None and request.reopened is None:  # the outputs of a dead run are published now
                 return nothing_new(request, opened.manifest)
         from ddcli.driver.execute import execute
 
@@ -180,7 +180,7 @@ def _say_notes(notes: Mapping[str, str], say: Callable[[str], None]) -> None:
 
 
 def _is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
-    """Return whether nothing is new, whatever is done to the mirrors of tables meanwhile."""
+    """Return whether nothing is new, even while another run joins files of mirrors."""
 
     def look() -> bool:
         newest = newest_of(request) if request.spec.tables else manifest
@@ -216,7 +216,7 @@ def open_state(request: Request, if_locked: IfLocked) -> Iterator[State]:
 
 
 def _bounded(request: Request, budget: Mapping[str, str] | None) -> Request:
-    """Return a request with what it may take. Only where there is a bound is the module imported that looks at it."""
+    """Return a request with its budget. The module of budgets is imported only if there is a bound."""
     if not budget and request.spec.budget is None:
         return request
     from ddcli.job.budget import run_budget
@@ -225,7 +225,7 @@ def _bounded(request: Request, budget: Mapping[str, str] | None) -> Request:
 
 
 def _beginning_anew(request: Request, manifest: Manifest | None) -> Request:
-    """Return a request that computes all anew where an arrangement that it imports was built anew to forget rows: it goes on with the difference.
+    """Return a request that computes all anew where an arrangement that it imports was built anew to forget rows; outputs get the difference.
 
     Raises InputError where a file of another input is not as it was taken in.
     """
@@ -242,7 +242,7 @@ def _beginning_anew(request: Request, manifest: Manifest | None) -> Request:
 
 
 def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
-    """Return a request that withdraws these files. Only then is the module imported that looks for them."""
+    """Return a request that withdraws these files. The module for that is imported only if there are some."""
     if not files:
         return request
     from ddcli.job.withdrawal import withdrawing
@@ -251,14 +251,14 @@ def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pa
 
 
 def _reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
-    """Return a request that takes the state back to a time. Only then is the module imported that looks whether it can."""
+    """Return a request that takes the state back to a time. The module for that is imported only here."""
     from ddcli.job.reopened_times import reopening
 
     return reopening(request, manifest, time)
 
 
 def _compacted(request: Request, state: State, summary: RunSummary) -> RunSummary:
-    """Join small files of mirrors and sum up what is old in the outputs' logs; return the summary with both. The modules for it are imported only where there is something to do."""
+    """Join small files of mirrors and sum up old updates in the outputs' logs; return the summary with the claims on them. The modules for it are imported only if they are needed."""
     if not summary.changed:
         return summary
     if request.spec.tables:
@@ -272,7 +272,7 @@ def _compacted(request: Request, state: State, summary: RunSummary) -> RunSummar
 
 @contextmanager
 def _recorded(state: State, request: Request, began: datetime, started: float) -> Iterator[list[RunSummary]]:
-    """Keep a record of a run that has committed, and then fails: at a table that an output is, for example. The run adds its summary once it has committed."""
+    """Keep a record of a run that commits and then fails, for example at a table that is an output. The run adds its summary once it has committed."""
     committed: list[RunSummary] = []
     try:
         yield committed
@@ -284,7 +284,7 @@ def _recorded(state: State, request: Request, began: datetime, started: float) -
 
 
 def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:
-    """Keep a record of a run that has committed. It is for people: where it can't be written the run is done all the same."""
+    """Keep a record of a run that has committed. It is for people: if it can't be written the run has succeeded all the same."""
     from ddcli.engine.counts import Counts
     from ddcli.store.state.runs import RunRecord, write_run
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunPlan:
-    """The plan of a run: the one that was kept if it is for just this, else a new one, of which more is known."""
+    """The plan of a run: the graph that an earlier run kept, if inputs, file and state are the same, else a new plan, with all its parts."""
 
     request: Request
     manifest: Manifest | None
@@ -34,13 +34,13 @@ class RunPlan:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan, made from the file, as the state was made by; what is all computed anew is planned anew, but where rows are forgotten."""
+        """The plan made from the file, with the decisions of the state's plan; a refresh of everything plans anew, but for one that forgets rows."""
         kept = self.manifest if not self.request.refreshes_all or self.request.forgetting is not None else None
         return self.bound.plan(kept.cache["plan"] if kept else None)
 
     @cached_property
     def known(self) -> PhysicalGraph | None:
-        """The graph that was kept, if it is the one that the state was made by."""
+        """The graph that an earlier run kept, if it is the one by which the state was made."""
         kept, manifest = self.request.kept, self.manifest
         if kept is None or manifest is None or self.request.refreshes_all:
             return None
@@ -70,7 +70,7 @@ class RunPlan:
         return self.plan.to_json() | {"work": classes_of_work(self.bound, self.plan)}
 
     def check_work(self) -> None:
-        """Raise what operators may do more work than the budget; a plan that was kept is of a run that was allowed."""
+        """Raise the first error of operators that may do more work than the budget allows; a kept plan passed this check when it was made."""
         if self.request.budget is not None and self.known is None:
             errors = self.request.budget.check_work(self.plan.graph, lambda: self.places)
             if errors:
@@ -101,5 +101,5 @@ class RunPlan:
         """Keep the plan for runs on a state that remembers these generations."""
         kept = self.request.kept
         if kept is not None and self.known is None:
-            # What a plan remembers of itself is planned as it was: no need to do that again.
+            # The decisions that a plan remembers are made again as they were: no need to do that twice.
             kept.keep(self.request.spec, conditions_of(self.bound, generations), self.plan.graph)

@@ -1,4 +1,4 @@
-"""The run proper: one step of the dataflow over what is new, and the commit of all that it changed."""
+"""The run proper: one step of the dataflow over the new updates, and the commit of all that it changed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SingleRun:
     def run(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
-        # The first run begins where every time is at or after.
+        # The first run begins at the frontier that every time is at or after.
         check_lengths(self.request.spec, self.kinds)
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         for name, reader in self.readers.items():
@@ -159,7 +159,7 @@ class SingleRun:
                     orders=self.graph.orders,
                 )
                 watching = Watching(self.request.progress)
-                # Tasks report themselves what they have read.
+                # Tasks report the rows that they read themselves.
                 given = taken if spread else watching.watched(taken, self.readers)
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if self.request.budget is not None:
@@ -287,7 +287,7 @@ class SingleRun:
         return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
 
     def _horizons(self) -> dict[str, Any]:
-        """Return, at the first commit, which inputs say nothing from before a time."""
+        """Return, at the first commit, the times from which on inputs have their updates, where their past is summed up."""
         found = {} if self.manifest else input_horizons(self.request, self._listings)
         return {"horizons": found} if found else {}
 

@@ -65,7 +65,7 @@ class Stepping:
     interval: Interval
 
     def run(self) -> None:
-        """Step as the run was cut. What is put away is beside the state, or, where there is none on this machine, among temporary files."""
+        """Step as the run was cut. Scratch files are beside the state, or, if it is not on this machine, among temporary files."""
         if self.cut.room is None:
             self.run_in_memory()
             return
@@ -91,7 +91,7 @@ class Stepping:
                 if self.transaction is None:
                     return
                 if scope.workers.threads > 1:
-                    # In the thread that has stepped the shard: so the others' memory is free before the next one arrives.
+                    # In the thread that has stepped the shard, so that its memory is free before the next shard begins.
                     self.traces.write(trace, self.transaction, self.interval.upper)
                     return
                 writing.append(threads.submit(self.traces.write, trace, self.transaction, self.interval.upper))
@@ -133,7 +133,7 @@ class Stepping:
             write.result()
 
     def _parts(self) -> dict[str, list[Part]]:
-        """Return the parts of each input that need not be read as a whole: what reads them first takes each row by itself."""
+        """Return the parts of each input that need not be read as a whole: its first operators take each row by itself."""
         assembled, pool = self.assembled, self.pools[0]
         first = {index for stage in assembled.nest.scope.stages if stage.first for index in stage.places}
         return {
@@ -226,10 +226,10 @@ class Stepping:
         watch: Callable[[Counts], None],
         widths: Mapping[str, float] | None = None,
     ) -> tuple[Counts, SparkSummary | None]:
-        """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark.
+        """Step task by task, each where it is best done; return their counts, and where they were done if some were on Spark.
 
-        `watch` receives before each stage what was counted so far, and may raise. `widths` are the bytes of their files that rows of inputs
-        take, for the progress display.
+        `watch` receives the counts so far before each stage, and may raise. `widths` are the bytes of an input's files per row,
+        for the progress display.
         """
         import tempfile
 
@@ -242,7 +242,7 @@ class Stepping:
         outputs = {name: request.outputs[name] for name in publishing.layouts}
         if transaction is not None:
             transaction.expect(outputs.values())
-        # A dry run leaves the state alone: its tasks can only be of this machine. So are all that are nowhere else to be done.
+        # A dry run leaves the state alone: its tasks run on this machine only. So do all tasks of the local engine.
         beside = transaction is not None and (request.engine != "local" or not isinstance(request.state, ObjectPath))
         files = transaction.state.files if transaction is not None and beside else Files()
         with (

@@ -1,4 +1,4 @@
-"""Tables of other programs around a run: those that are inputs are mirrored first, those that are outputs follow it."""
+"""Tables of other programs around a run: those that are inputs are mirrored before it, those that are outputs follow it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mirrored(request: Request, state: State) -> Request:
 
 
 def join_mirrors(request: Request, state: State) -> None:
-    """Make one of the small files of mirrors, where there are many that were taken in wholly, and commit that."""
+    """Join the small files of mirrors, where there are many that were taken in wholly, and commit that."""
     manifest = state.manifest
     if manifest is None or isinstance(state.directory, ObjectPath):
         return
@@ -78,9 +78,9 @@ def _is_taken(file: InputFile, *, arrives: bool) -> bool:
 
 
 def looked(request: Request, look: Callable[[], T]) -> T:
-    """Return the result of `look` on a state whose lock nobody holds; look again where a run has joined files of a mirror meanwhile.
+    """Return the result of `look` on a state without its lock; look again if a run has joined files of a mirror meanwhile.
 
-    They are gone then, and who knows an older commit takes their rows in the joint file for new ones.
+    The files are gone then, and a reader of an older commit takes their rows in the joint file for new ones.
     """
     if not request.spec.tables:
         return look()
@@ -106,7 +106,7 @@ def _mirror_files(request: Request) -> set[tuple[str, str]]:
 
 @contextmanager
 def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]:
-    """Return a request with mirrors that have what is in the tables now, where that is wanted; its state stays as it is."""
+    """Yield a request with mirrors of the tables as they are now, where that is `wanted`; its state stays as it is."""
     if not (wanted and request.spec.tables):
         yield request
         return
@@ -119,9 +119,9 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
 
 @contextmanager
 def followed(request: Request, state: State | None) -> Iterator[dict[str, str]]:
-    """Bring the tables that outputs are up to their logs, whether what is done here succeeds or not: a run may be the next after one that died.
+    """Bring tables that are outputs up to their logs after the block, whether it succeeds or not: the run before may have died.
 
-    Return a mapping that has them and their places when all is done.
+    Yield a mapping that has these tables and their places when all is done.
     """
     done: dict[str, str] = {}
     if state is None or not request.spec.has_targets:
@@ -146,7 +146,7 @@ ROW = re.compile(r"(,?) (?:first )?in row ([0-9]+)(?: \(counted from 0\))?")
 
 @contextmanager
 def errors_at_tables(request: Request) -> Iterator[None]:
-    """Have errors of a mirror's files name the table and the record: nobody has written these files, or can mend them."""
+    """Have errors of a mirror's files name the table and the record: no person wrote these files, or can mend them."""
     try:
         yield
     except InputError as error:

@@ -1,7 +1,7 @@
 """`--watch`: another round whenever inputs change, until a signal or an error ends it.
 
-Changes are found by names, sizes and times of files, as in a run with nothing new; that the system reports
-changes only makes it quick. So links, later directories, and file systems without such reports are watched as well.
+Changes are found by names, sizes and times of files, as in a run with nothing new; reports of the system only make the watch
+quicker. So links, later directories, and file systems without such reports are watched as well.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds between two looks, notified or not; of object stores five times that: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
-"""Seconds without a change after which a round begins, unless whole files are all that is new; and for which it waits at most."""
+"""Seconds without a change after which a round begins, unless all new files are whole; and the most that it waits."""
 AGAIN, UNLOCKED = 30.0, 3.0
-"""Seconds after which a round is tried again that failed of something that may pass without any input changing: here, or in another run."""
+"""Seconds after which a failed round is tried again whose cause may pass without a change of inputs: a cause here, or another run's lock."""
 
 SECOND, MOMENT = 1_000_000, 0.001
-"""Microseconds in a second; and the seconds by which a round for what is due comes later than that."""
+"""Microseconds in a second; and the seconds by which a round comes later than the time at which something is due."""
 
 Look = frozenset[tuple[Any, ...]]
 FILE = 4
@@ -68,7 +68,7 @@ class Standing:
     result, once a signal can't interrupt the round any more.
 
     `refused` receives errors after which the watch continues: the input, or the pipeline file, may be corrected. `waiting` receives
-    each file that is not whole, once. `standby` is what rounds are given, with what was seen of the inputs.
+    each file that is not whole, once. `standby` has the leftovers of rounds, and the last look at the inputs.
     """
 
     pipeline: Path
@@ -84,8 +84,8 @@ class Standing:
     _stamps: set[tuple[Any, ...]] = field(default_factory=set)
 
     def run(self) -> None:
-        """Return when a signal ends it between two rounds. Raises `Stopped` when it does so within one; and an error that needs
-        a person's decision, or that the first round finds in what was asked for.
+        """Run rounds until a signal comes between two of them. Raises `Stopped` if it comes within one; and an error that needs
+        a person's decision, or wrong use that the first round finds.
         """
         whole = Wholeness(self.waiting)
         request, first = self._request(), True
@@ -110,7 +110,7 @@ class Standing:
         return read_request(self.pipeline, self.state, runs=True)
 
     def _again(self, before: Request) -> Request:
-        """Return the request by the pipeline file of now; of a broken one, which the round reports, the request before. A file that looks as before is not read."""
+        """Return the request of the pipeline file as it is now; of a broken file, which the round reports, the request before. An unchanged file is not read."""
         stamps = {_stamp(path) for path in (self.pipeline, *before.included)}
         if stamps == self._stamps:
             return before
@@ -121,7 +121,7 @@ class Standing:
             return replace(before, included=tuple(included_files(self.pipeline)))
 
     def _one(self, whole: Wholeness, *, first: bool) -> float | None:
-        """Do a round; return after how many seconds another is worth trying, whatever happens."""
+        """Do a round; return the seconds after which another is worth trying even without a change, or None."""
         try:
             self._at_work = True
             summary = self.round(whole)
@@ -139,7 +139,7 @@ class Standing:
         return None
 
     def _wait(self, waker: Waker, request: Request, seen: Look, again: float | None) -> Look:
-        """Return the next look at the inputs: when they have changed and then been left alone for a moment, when it is time, or on a signal."""
+        """Return the next look at the inputs, once they have changed and then stayed the same for a moment, after `again` seconds, or on a signal."""
         end = None if again is None else time.monotonic() + again
         patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
         waker.patience = patience
@@ -186,13 +186,13 @@ class Standing:
 
 
 def due_in(request: Request) -> float | None:
-    """Return after how many seconds something is due in the state under the clock of arrivals; None: nothing waits."""
+    """Return the seconds until something is due in the state under the clock of arrivals; None if nothing waits."""
     if not request.clock.arrival:
         return None
     try:
         manifest = read_newest(request.state)
     except DdError:
-        return None  # the next round reports what is wrong
+        return None  # the next round reports the error
     due = manifest.cache.get("due") if manifest is not None else None
     return None if due is None else max(0.0, (due - time_now(None)) / SECOND + MOMENT)
 
@@ -222,15 +222,15 @@ def _tip_of(request: Request, given: InputSpec) -> str:
 
 
 def watched(request: Request) -> list[Path]:
-    """Return the directories in which something may happen that matters."""
+    """Return the directories in which a change matters."""
     states = [state / "manifest" for state, _ in imports(request).values()]
     return [*(path if path.is_dir() else path.parent for path in map(_fixed, roots(request))), *states]
 
 
 def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], Glimpse] | None = None) -> Look:
-    """Return the state of the inputs, the pipeline file and the imported states; it differs if one of them has changed.
+    """Return a look at the inputs, the pipeline file and the imported states; it differs from the one before if one of them has changed.
 
-    `glimpses` receives what was seen of each input in files.
+    `glimpses` receives the listing of each input in files.
     """
     found: set[tuple[Any, ...]] = {_stamp(path) for path in (pipeline, *request.included)}
     for given in request.spec.inputs.values():
@@ -258,9 +258,9 @@ def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], Glim
 
 
 def is_whole(request: Request, seen: Look, now: Look) -> bool:
-    """Return whether all that is new are whole files of inputs, or their progress, and nothing more is to be expected at the same time.
+    """Return whether all new files are whole files of inputs, or their progress, and no more is to be expected of the same time.
 
-    Several inputs that carry no progress are closed together: what one has is late once the other's file has been taken in.
+    Several inputs that carry no progress are closed together: one's rows are late once the other's file has been taken in.
     """
     added, places = now - seen, roots(request)
     progress = {str(place / PROGRESS) for place in places}
@@ -276,7 +276,7 @@ def is_whole(request: Request, seen: Look, now: Look) -> bool:
 
 
 def came_at_once(request: Request, seen: Look, now: Look) -> bool:
-    """Return whether all that is new are whole files in new directories that were renamed into place, in which each input looks for its files.
+    """Return whether all new files are whole and in new directories that were renamed into place, where each input looks for its files.
 
     Then nothing more is to be expected of the same time. But `now` may have looked for some inputs before the rename: look again.
     """

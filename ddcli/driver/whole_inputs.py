@@ -1,4 +1,4 @@
-"""The inputs of a pipeline from their beginning: their updates before a frontier, as matrices, whatever a state has taken of them."""
+"""The inputs of a pipeline from their beginning: their updates before a frontier, as matrices, whether or not a state has taken them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class WholeInputs:
 
     @classmethod
     def of(cls, request: Request, *, taken: bool = False) -> Self:
-        """Open the inputs of a request, or what its state has `taken` of them, and build its collections."""
+        """Open the inputs of a request, or the files of them that its state has `taken`, and build its collections."""
         found = cls(request, prepare(request, newest_of(request), TOGETHER, whole=True, taken=taken))
-        _ = found.relations  # what is wrong with the file comes before what its functions do
+        _ = found.relations  # errors of the file come before those of its functions
         load_functions(request.spec, request.base)
         return found
 
@@ -75,7 +75,7 @@ class WholeInputs:
         return list(self.time.values())
 
     def latest(self) -> Time | None:
-        """Return the largest value of each coordinate of time that there is."""
+        """Return the largest value of each coordinate of time in the inputs; None without rows."""
         found = [time for reader in self.readers.values() if (time := _latest(reader))]
         return tuple(map(max, zip(*found, strict=True))) if found else None
 
@@ -112,7 +112,7 @@ def before(time: Time) -> Frontier:
 
 
 def _latest(reader: Reader) -> Time | None:
-    """Return the largest value of each coordinate of time in an input; of one that another pipeline keeps, the last that it has closed."""
+    """Return the largest value of each coordinate of time in an input; for another pipeline's arrangement, the last time that it has closed."""
     if not isinstance(reader, SharedReader):
         return reader.largest_time()
     corners = Frontier(reader.shared.manifest.upper).corners() if reader.shared.manifest.upper else ()
