@@ -1,24 +1,24 @@
 """The request of a run, its size and its summary.
 
-* budget: what a run may take, held against what it took
+* budget: the bounds on a run's cost, held against its cost
 * clock: the time of a run
-* consumed_files: what becomes of files that were taken in
-* forgotten_rows: the rows that are forgotten, and what became of files
-* frontier: up to which times a run closes them
+* consumed_files: the fate of input files that were taken in
+* forgotten_rows: the rows that are forgotten, and the fate of the files with them
+* frontier: the frontier up to which a run closes the times
 * functions: the Python functions of a pipeline: forbidden, or loaded
-* idle: whether there is anything to do at all
-* input_files: what there is of an input
-* inputs: what there is of each input of a run: which files are new, which changed
-* kept_plan: what a pipeline file means, kept from one run to the next
+* idle: the test whether there is anything to do at all
+* input_files: the files of one input, and its progress
+* inputs: the files and progress of each input of a run
+* kept_plan: the meaning of a pipeline file, kept from one run to the next
 * object_table: immutable objects as a table of JSON
-* options: where a run is computed
-* paths: the paths that a pipeline file names, and what is wrong with them
+* options: the places where a run may be computed
+* paths: the paths that a pipeline file names, and the errors in them
 * reopened_times: a state that is taken back to a time
-* request: what a run is asked for
-* sizes: how a run is cut into shards and passes; pure
-* standby: what a watch keeps from one round to the next
-* summary: what a run did
+* request: the request of a run
+* sizes: the numbers of shards and passes of a run; pure
+* standby: the memory of a watch from one round to the next
+* summary: the summary of a run
 * tables: inputs that are tables of other programs, and their mirrors
-* tables_out: outputs that are tables of other programs: whether they are up to their logs
+* tables_out: outputs that are tables of other programs, and the test whether they are up to their logs
 * withdrawal: the files that a request withdraws
 """

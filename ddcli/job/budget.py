@@ -1,4 +1,4 @@
-"""The budget of a run: what the file and the command allow, held against what the run took, before it commits."""
+"""The budget of a run: the bounds of file and command, held against the run's cost before it commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EACH = "operator."
 
 @frozen
 class RunBound:
-    """A bound: its name, `budget.rows`, the most that it allows, and where it is written, if that is in the file."""
+    """A bound: its name, such as `budget.rows`, the most that it allows, and its place in the file, if it has one."""
 
     name: str
     most: float
@@ -37,14 +37,14 @@ class RunBound:
 
 @frozen
 class RunCost:
-    """The cost of a run so far: what its operators counted, the seconds by the clock, and the bytes that it wrote, by operator or output."""
+    """The cost of a run so far: its operators' counts, the seconds by the clock, and the bytes that it wrote, by operator or output."""
 
     counts: Counts
     seconds: float = 0.0
     bytes: Mapping[str, int] = field(default_factory=dict)
 
     def by_operator(self, what: str) -> dict[str, float]:
-        """Return rows, seconds or bytes by operator. Of rows neither loops count, whose operators do, nor outputs, which only write."""
+        """Return rows, seconds or bytes by operator. Rows are not counted for loops, whose operators count, or for outputs, which only write."""
         if what == "bytes":
             return {**self.bytes}
         own = {name: count for name, count in self.counts.items() if not count.turns}
@@ -55,19 +55,19 @@ class RunCost:
 
 @dataclass(frozen=True)
 class RunBudget:
-    """Bounds of a run, of each operator, and of those of some collections, by what they bound; `began` is when the run did."""
+    """The bounds of a run, of each operator, and of the operators of some collections, by unit; the run began at `began`."""
 
     run: Mapping[str, RunBound]
     operator: Mapping[str, RunBound]
     collections: Mapping[str, Mapping[str, RunBound]] = field(default_factory=dict)
     work: Mapping[str | None, tuple[str, Span | None]] = field(default_factory=dict)
-    """The worst class of work, by collection; under None that of all others."""
+    """The worst class of work that is allowed, by collection; under None that of all others."""
     whole: str = "the run"
-    """The name in messages of the work that the bounds of `run` are on."""
+    """The name in messages of the work that `run` bounds."""
     began: float = field(default_factory=clock.perf_counter)
 
     def check(self, spent: RunCost, places: Callable[[], Mapping[str, OperatorPlace]]) -> None:
-        """Raise BudgetError, at the operator that took most, if a run has exceeded a bound; `places` says where operators are written."""
+        """Raise BudgetError, at the operator that took most, if a run has exceeded a bound; `places` returns the operators' places in the file."""
         for what, limit in self.run.items():
             found = spent.by_operator(what)
             took = spent.seconds if what == "seconds" else sum(found.values())
@@ -81,7 +81,7 @@ class RunBudget:
                 continue
             least = min(limit.most for limit in limits)
             for name, took in sorted(spent.by_operator(what).items(), key=lambda each: -each[1]):
-                if took > least:  # only then is it worth to know where it is
+                if took > least:  # `places` is costly, so it is called only for an error
                     place = places().get(name)
                     own = self.collections.get(place.collection or "", {}) if place else {}
                     limit_of = own.get(what) or self.operator.get(what)
@@ -116,9 +116,9 @@ class RunBudget:
 
 
 def run_budget(budget: Budget | None, given: Mapping[str, str], *, work: bool = False) -> RunBudget | None:
-    """Return the budget of a run: the file's, with the bounds of the call in place of its own. Raises UsageError for one that is none.
+    """Return the budget of a run: the file's, with the bounds of the call in place of its own. Raises UsageError for a bound that does not exist.
 
-    None where there is no bound at all. With `work` the call may bound that alone.
+    None if there is no bound at all. With `work` the call may bound only the class of work.
     """
     run = {**_limits(budget.run, "budget")} if budget else {}
     operator = {**_limits(budget.operator, "budget.operator")} if budget else {}
@@ -184,7 +184,7 @@ def _exceeded(
     counts: Mapping[str, RowCounts],
     places: Mapping[str, OperatorPlace],
 ) -> BudgetError:
-    """Return the error of a bound that an operator, or all together, the `whole`, have exceeded, at the place of the one that took most."""
+    """Return the error of a bound that an operator, or all of them together (`whole`), have exceeded, at the place of the one that took most."""
     most = max(by_operator, key=lambda each: (by_operator[each], each), default="")
     place = places.get(most)
     words = place.words if place else "an operator"
@@ -219,7 +219,7 @@ def _figure(what: str, value: float) -> str:
 def written_bytes(
     number: int, arrangements: Mapping[str, ArrangementEntry], outputs: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the bytes that the commit with this number writes: of `arrangements`, as it has them, by operator, and of outputs, by name."""
+    """Return the bytes that the commit with this number writes: of its `arrangements` by operator, and of outputs by name."""
     own = f"{number:09d}-"
     found = {OUTPUT + name: size for name, size in outputs.items()}
     for name, entry in arrangements.items():

@@ -1,6 +1,6 @@
-"""The time of a run, which all updates have that it reads under `clock: arrival`.
+"""The time of a run: under `clock: arrival` all updates that it reads have this time.
 
-One a run, in microseconds of UTC, strictly after those of earlier runs. It becomes known with the commit: a run that dies has had none.
+It is in microseconds of UTC, and strictly after those of earlier runs. The commit records it: a run that dies leaves none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MICROSECOND = 1000
 
 @frozen
 class RunClock:
-    """The clock of a request: whether rows have the time of the run that takes them in, and the present time, `given` by the caller or not."""
+    """The clock of a request: `arrival` if rows have the time of the run that takes them in, and the present time, which the caller may have `given`."""
 
     arrival: bool = False
     now: int = 0

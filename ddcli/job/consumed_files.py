@@ -1,7 +1,7 @@
 """The fate of input files that were taken in whole: they stay, may go, or are moved into an archive after the commit.
 
-Where a file is to be archived stands in the manifest that takes it in. So whoever dies between the commit and the move leaves a file
-that the next run knows, and moves. Imports no third-party library.
+The manifest that takes a file in names its place in the archive. So a process that dies between the commit and the move leaves a file
+that the next run knows and moves. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[Inpu
 
 
 def list_here(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:
-    """List the files of an input that are here, all as new, to know its columns: of those that a state has archived where they lie now."""
+    """List the existing files of an input, all as new, to learn its columns; archived files are listed in their archive."""
     known = apart(given, base, entry.files) if entry is not None and given.consumed != "keep" else []
     listing = list_input(given.path.value, base, known, forgets=given.consumed == "forget").anew()
     if not known:
@@ -57,7 +57,7 @@ def list_here(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing
 
 
 def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[str, str]:
-    """Return a note on each input, but those `known`, in whose archive files lie: somebody else has taken them in."""
+    """Return a note on each input, but those `known`, whose archive has files: another state has taken them in."""
     found = {}
     for name, given in spec.inputs.items():
         if given.archive is None or name in known:
@@ -78,7 +78,7 @@ def _files_below(directory: Path) -> Iterable[Path]:
 
 
 def destined(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:
-    """Return the files of an input as a commit is to name them: those that are to be archived with a path that no other file has."""
+    """Return the files of an input for a commit: those that are to be archived have a path in the archive that no other file has."""
     if given.archive is None:
         return files
     directory = given.archive.value.rstrip("/") or "/"
@@ -97,7 +97,7 @@ def destined(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequen
 
 
 def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
-    """Move the files that a commit has archived and that still lie in their inputs. Raises EngineError where one can't be moved."""
+    """Move the files that a commit has archived and that are still in their inputs. Raises EngineError if one can't be moved."""
     for name, given in spec.inputs.items():
         if given.archive is None or name not in manifest.inputs:
             continue

@@ -1,4 +1,4 @@
-"""The rows of a state that are forgotten: by input those for which a condition holds, and what becomes of the files that have them."""
+"""The rows of a state that are forgotten: by input those for which a condition holds, and the fate of the files with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ForgottenRows:
-    """The number of rows of an input's files that were forgotten, and of those that can't be read, so that nobody knows whether they should be."""
+    """The number of rows of an input's files that were forgotten, and of unreadable ones, for which the condition can't be decided."""
 
     rows: int = 0
     undecided: int = 0
@@ -27,7 +27,7 @@ class ForgottenRows:
 
 @frozen
 class RewrittenFile:
-    """A file that was replaced, by which one, and their sizes; no path where there was none, or is none any more."""
+    """A file that was replaced, its replacement, and their sizes; a path is None if there was no file before, or is none after."""
 
     was: str | None
     file: str | None
@@ -37,11 +37,11 @@ class RewrittenFile:
 
 @dataclass
 class Forgetting:
-    """The conditions of a request to forget, by input, and its results: the inputs' rows, the files that were replaced and kept, and where rows still are."""
+    """The conditions of a request to forget, by input, and its results: the inputs' rows, the files that were replaced and kept, and the places that still have such rows."""
 
     conditions: Mapping[str, RowCondition]
     mirrored: frozenset[str] = frozenset()
-    """The inputs that are tables: the files with their rows are the state's own."""
+    """The inputs that are tables; the files of their mirrors belong to the state."""
     inputs: dict[str, ForgottenRows] = field(default_factory=dict)
     rewritten: list[RewrittenFile] = field(default_factory=list)
     kept: list[FileEntry] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Forgetting:
             each.clear()
 
     def note(self, was: Path | None, before: int, file: Path | None, size: int) -> None:
-        """Note a file in the place of another."""
+        """Record that a file has replaced another."""
         names = None if was is None else str(was), None if file is None else str(file)
         self.rewritten.append(RewrittenFile(*names, before, size))
 
@@ -76,7 +76,7 @@ class ForgettingSummary:
     state_bytes: int
     still_in: list[str]
     versions_in: list[str]
-    """The outputs whose tables have the other rows now, and may keep older versions of themselves."""
+    """The outputs whose tables no longer have the rows, but may keep older versions that do."""
     readers: list[str]
 
     def to_json(self) -> dict[str, Any]:

@@ -31,10 +31,10 @@ def find_time(manifest: Manifest) -> Schema:
 def find_upper(
     request: Request, time: Schema, found: Mapping[str, InputFiles], manifest: Manifest | None, seen: Time | None
 ) -> Frontier | None:
-    """Return the frontier up to which a run closes the times, that of its state or one after it; None where there is nothing to go by.
+    """Return the frontier up to which a run closes the times, that of its state or one after it; None if nothing decides it.
 
-    The `--until` given; else the least upper of the inputs that carry their progress (one that is closed holds nobody
-    back); else the box up to `seen`, the largest value of each coordinate in all files so far. Under the clock of arrivals
+    It is the `--until` given; else the least upper of the inputs that carry their progress (a closed input delays no
+    other); else the box up to `seen`, the largest value of each coordinate in all files so far. Under the clock of arrivals
     that is the time of this run, if a file is new or something is due.
     """
     before = Frontier(manifest.upper) if manifest else None
@@ -56,7 +56,7 @@ def find_upper(
 
 
 def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, InputFiles], upper: Frontier) -> None:
-    """Refuse to close times that a pipeline from which an arrangement is imported has open: its rows at these would never be taken."""
+    """Refuse to close times that are open in a pipeline from which an arrangement is imported: its rows at these would never be taken."""
     for name, given in found.items():
         if (
             given.shared is None
@@ -78,7 +78,7 @@ def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, In
 
 
 def _after(value: int) -> int:
-    """Return the upper that closes a coordinate."""
+    """Return the upper that closes a value of a coordinate."""
     if value == BEYOND - 1:
         raise InputError(
             f"the time {value} is the largest there is: no upper could close it", hint="use an earlier one"
@@ -87,6 +87,6 @@ def _after(value: int) -> int:
 
 
 def find_seen(manifest: Manifest | None) -> Time | None:
-    """Return the largest value of each time coordinate in the files that earlier runs have looked into."""
+    """Return the largest value of each time coordinate in the files that earlier runs have read."""
     seen = manifest.cache["seen"] if manifest else None
     return None if seen is None else tuple(seen)

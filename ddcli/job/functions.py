@@ -1,4 +1,4 @@
-"""The Python functions that a pipeline file names, all of them before anything is computed: forbidden, or loaded."""
+"""The Python functions that a pipeline file names: all are forbidden, or loaded, before anything is computed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 NO_CODE = "DDCLI_NO_CODE"
 MODEL = "ddcli.spec.operator_model"
-"""The module of functions' class: while nobody has imported it, there is no function."""
+"""The module of the class of functions: until it is imported, there is no function."""
 
 
 def functions_of(spec: Spec) -> Iterator[PythonFunction]:
-    """Yield the functions that a file names, wherever it does."""
+    """Yield the functions that a file names."""
     model = sys.modules.get(MODEL)
     pending: list[Any] = [*spec.collections.values()] if model else []
     while pending:
@@ -36,9 +36,9 @@ def functions_of(spec: Spec) -> Iterator[PythonFunction]:
 
 
 def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
-    """Raise SpecErrors at each function that a file names, and at what it says of Spark, if none of its code may run.
+    """Raise SpecErrors at each function that a file names, and at its settings of Spark, if none of its code may run.
 
-    `no_code`, or DDCLI_NO_CODE, says so. What the command line says of Spark is not the file's.
+    `no_code`, or DDCLI_NO_CODE, forbids it. The command line's settings of Spark are allowed: they aren't the file's.
     """
     if not no_code and os.environ.get(NO_CODE, "") in ("", "0"):
         return
@@ -53,7 +53,7 @@ def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
     for text in (
         () if spark is None else (*filter(None, (spark.master, spark.remote)), *(name for name, _ in spark.conf))
     ):
-        # Settings name jars, programs and agents, and who is elsewhere sends us what we unpickle.
+        # Settings name jars, programs and agents, and a Spark elsewhere sends data that is unpickled here.
         if not text.value.startswith("local"):
             problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
             errors.append(SpecError(problem, span=text.span, hint="name Spark's address with --master and --conf"))
@@ -62,7 +62,7 @@ def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
 
 
 def load_functions(spec: Spec, folder: Path) -> None:
-    """Import the modules of all functions that a file names. Raises SpecErrors with each that can't be, at its place."""
+    """Import the modules of all functions that a file names. Raises SpecErrors with each that can't be imported, at its place."""
     errors = []
     for function in functions_of(spec):
         from ddcli.expressions.definition import define

@@ -1,6 +1,6 @@
 """The test whether a run has anything to do at all.
 
-A run with nothing new, the usual case under cron, is found out here from names and sizes of files, before a heavy
+A run with nothing new, the usual case under cron, is recognized here by names and sizes of files, before a heavy
 library is imported.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
-    """Return whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
+    """Return whether a state was made by another plan than this one, has its outputs in other places, or is to be computed anew."""
     if request.refresh is not None or request.rewrite or request.withdrawn or request.reopened is not None:
         return True
     if manifest.plan != fingerprint:
@@ -45,7 +45,7 @@ def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
 def is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
     """Return whether no file is new, no progress has moved, and no row that waits may be taken now. Raises StateError for outputs that are not the state's.
 
-    If it is not, who `locks` the state looks at outputs under the lock.
+    A caller that `locks` the state looks at the outputs again under the lock.
     """
     if (
         request.refresh is not None
@@ -98,11 +98,11 @@ def _has_nothing(request: Request, manifest: Manifest) -> bool:
         if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
             return False
         if given.shared and is_reading(given.shared.state, reader_name(request.spec.name.value, request.state)):
-            return False  # it keeps files, which are let go of after a run
+            return False  # it holds files, which are released after a run
     for given in found.values():
         if given.listing.new or given.listing.grown or given.listing.unmoved:
             return False
-        if request.clock.arrival and given.listing.waiting:  # a command that takes nothing in has seen it
+        if request.clock.arrival and given.listing.waiting:  # only a command that takes nothing in has read it
             return False
     # A row that waits and may be taken would move the upper: it is at or after the old one.
     return find_upper(request, time, found, manifest, find_seen(manifest)) == before

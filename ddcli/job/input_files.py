@@ -27,15 +27,15 @@ class InputFiles:
         return replace(self, listing=self.listing.past())
 
     def whole(self) -> InputFiles:
-        """Return all that there is, to be read from the beginning."""
+        """Return all files of the input, to be read from the beginning."""
         return replace(self, listing=self.listing.whole())
 
     def arriving(self, time: int) -> InputFiles:
-        """Return the same with this time for new files."""
+        """Return the same with `time` as the arrival of new files."""
         return replace(self, listing=self.listing.arriving(time))
 
     def mended(self, before: InputEntry) -> InputFiles:
-        """Return the same after files were withdrawn, with those of the same names in their places."""
+        """Return the same after files were withdrawn, with new ones of the same names in their places."""
         return replace(self, listing=self.listing.mended(before.files))
 
     def known(self, before: InputEntry) -> InputFiles:
@@ -43,11 +43,11 @@ class InputFiles:
         return replace(self, listing=self.listing.known(before.files))
 
     def reopened(self, frontier: Frontier) -> InputFiles:
-        """Return the same for a state that is taken back to a frontier: rows at or after it are late no more."""
+        """Return the same for a state that is taken back to a frontier: rows at or after it are no longer late."""
         return replace(self, listing=self.listing.reopened(frontier.elements))
 
     def marked(self, before: InputEntry | None, last: int | None) -> InputFiles:
-        """Return the same for an input that is read again, without the rows that earlier runs put aside; with the time of the `last` run
-        where nobody noted when a file was taken in.
+        """Return the same for an input that is read again, without the rows that earlier runs put aside; files whose arrival is not
+        recorded get the time of the `last` run.
         """
         return self if before is None else replace(self, listing=self.listing.marked(before.files, last))

@@ -29,8 +29,8 @@ from ddcli.job.request import Request, _of_writer
 def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
     """Return the files of each input. Progress is read before files are listed: its writer goes the other way.
 
-    With `anew` all files are new, whatever the state of `manifest` has taken in, but those that were withdrawn. Of a request that
-    withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either; of one
+    With `anew` all files are new, taken in or not, but those that were withdrawn. For a request that
+    withdraws files only those of the same names are new, and under the clock of arrivals not even these; for one
     that reopens the state none is.
     """
     if manifest is not None and not (anew or request.withdrawn or request.reopened):
@@ -69,7 +69,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 for file in consumed
                 if file.key not in gone or not file.forgotten
             ]
-        # What a watch has seen was there before the progress was read, which may speak of files that have come since.
+        # A watch has listed the files before the progress was read, which may count files that have come since.
         seen = (
             request.standby.glimpsed(given.path.value, request.base) if request.standby and progress is None else None
         )
@@ -100,7 +100,7 @@ def _other_times(what: str, count: int, given: InputSpec, place: Path) -> InputE
 
 
 def _refuse_other_names(request: Request, manifest: Manifest | None) -> None:
-    """Raise StateError where a state has other inputs or outputs than the file that it was made by: what they hold would be taken in once more."""
+    """Raise StateError where a state has other inputs or outputs than the file by which it was made: their rows would be taken in once more."""
     if manifest is None or manifest.pipeline != request.digest:
         return
     for what, kept, written in (

@@ -1,10 +1,10 @@
 """The meaning of a pipeline file, kept from one run to the next: a run of the same file neither parses nor plans again.
 
 It is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
-anywhere, and a spec says where outputs are written. It belongs to one text of the file under one path, and to one version of dd and of what it parses
-with (their files' sizes and times of change); a plan also to the types of the inputs' columns and to what the state remembers of earlier
-plans. A file that calls Python functions, or says where Spark is, is not kept: it is read anew each time, as its functions are. Whatever is wrong with
-what was kept, it is as good as none.
+anywhere, and a spec names the places where outputs are written. It belongs to one text of the file under one path, and to one version of dd and of the
+modules that parse and plan (their files' sizes and times of change); a plan also to the types of the inputs' columns and to the state's memory of earlier
+plans. A file that calls Python functions, or names a Spark, is not kept: it is read anew each time, as its functions are. A kept file with any
+fault is ignored.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 
 FOLDER = "plans"
 MOST, LARGEST = 500, 1 << 26
-"""Files that are kept, the oldest are removed; and bytes of one that is read."""
+"""The number of files that are kept, without the oldest; and the bytes of a file that is read, at most."""
 WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError)
-"""The errors of reading a file that holds something else than we write."""
+"""The errors of reading a file that holds anything else than we write."""
 SOURCES = ("spec", "expressions", "plan", "plan/sql")
-"""The packages that decide what a file means, and how what is kept is made again."""
+"""The packages that decide the meaning of a file, and how a kept one is read."""
 LIBRARIES = ("sqlglot", "yaml")
 
 
 CODE = ("Python", "Function", "Spark")
-"""Words in the names of classes of what calls somebody's code: none of them is kept, or ever made of what was kept."""
+"""Words in the names of classes that call somebody's code: none of these is kept, or ever read from a kept file."""
 LISTED = Listed(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"), CODE)
 """The classes of which a spec and a plan may be made."""
 
 
 @dataclass(frozen=True)
 class KeptPlan:
-    """The kept meaning of a file with this text at `path`: its spec, and a plan under some conditions, not yet made; nothing at first."""
+    """The kept meaning of a file with this text at `path`: its spec, and a plan under some conditions, which is read when it is first asked for; empty at first."""
 
     path: Path
     text: str
@@ -62,7 +62,7 @@ class KeptPlan:
     _graphs: dict[tuple[str, str], PhysicalGraph] = field(default_factory=dict, compare=False)
 
     def graph(self, conditions: str, fingerprint: str) -> PhysicalGraph | None:
-        """Return the plan if it was made under these conditions and is the one of this identity, which is computed from what it is."""
+        """Return the plan if it was made under these conditions and has this fingerprint, which is computed from its nodes."""
         if conditions != self.conditions:
             return None
         if (conditions, fingerprint) not in self._graphs:
@@ -77,7 +77,7 @@ class KeptPlan:
         return self._graphs[conditions, fingerprint]
 
     def keep(self, spec: Spec, conditions: str, graph: PhysicalGraph) -> None:
-        """Keep a spec and a plan for runs to come, if they may be; where they can't be written they are not kept."""
+        """Keep a spec and a plan for later runs, if they may be kept and can be written."""
         try:
             # A run has no use for tests, which may be long.
             document = object_table.write(replace(spec, tests=()), LISTED)
@@ -90,7 +90,7 @@ class KeptPlan:
 
 
 def conditions_of(bound: BoundPipeline, generations: object) -> str:
-    """Return a digest of all that a plan depends on beside the file: `generations` is what the state remembers of earlier plans, as JSON."""
+    """Return a digest of all that a plan depends on beside the file: `generations` is the state's memory of earlier plans, as JSON."""
     schemas = [
         [name, [(column, str(kind)) for column, kind in schema.items()]] for name, schema in bound.schemas.items()
     ]
@@ -105,10 +105,10 @@ def load(path: Path, text: str) -> KeptPlan:
 
 
 def _same(spec: Spec) -> bool:
-    """Return whether the files that a spec includes, and its variables, are what they were."""
+    """Return whether the files that a spec includes, and its variables, are as they were."""
     from ddcli.spec.variables import digest_of, find
 
-    # Each is looked up, as that notes that it is used.
+    # Each is looked up, as that records its use.
     if [digest_of(find(name)) for name, _ in spec.variables] != [digest for _, digest in spec.variables]:
         return False
     if not spec.fragments:
@@ -123,7 +123,7 @@ def _same(spec: Spec) -> bool:
 
 @lru_cache(maxsize=2)
 def _understood(path: Path, text: str, data: bytes) -> KeptPlan:
-    """Return the kept meaning that a file's content holds, if it is of this pipeline file: a watch asks the same each round."""
+    """Return the kept meaning in a file's content, if it is of this pipeline file; remembered, as a watch asks each round."""
     nothing = KeptPlan(path, text)
     body = unsealed(data)
     if body is None:
@@ -146,12 +146,12 @@ def _write(place: Path, body: bytes) -> None:
 
 
 def _place(path: Path) -> Path:
-    """Return the path of a file's kept plan. Messages name the file as it was named, so another name of it has a plan of its own."""
+    """Return the path of a file's kept plan. Messages name the file as the caller did, so another name of it has a plan of its own."""
     return cache_dir() / FOLDER / _digest(f"{path}\n{path.absolute()}")[:32]
 
 
 def _read(place: Path) -> bytes:
-    """Return the content of a plain file of this user's (or root's), none where there is no such file."""
+    """Return the content of a plain file that belongs to this user (or root); empty without such a file."""
     try:
         with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())

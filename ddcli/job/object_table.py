@@ -1,8 +1,8 @@
-"""Immutable objects as a table of JSON: each once, after those that it is made of, so that no depth is too great.
+"""Immutable objects as a table of JSON: each once, after its parts, so that no depth is too great.
 
-A value is a scalar as JSON has it, or `[n]`, the n-th entry of the table. An entry is a list: what it is, then its parts. It is one of the plain kinds
-in `PLAIN`, or a dataclass that the caller lists: nothing else is ever made, whatever a table says, and no code is named in it.
-Objects that are one remain one, and equal ones become one where nobody could tell them apart.
+A value is a scalar as JSON has it, or `[n]`, the n-th entry of the table. An entry is a list: its kind, then its parts. The kind is one of the plain
+ones in `PLAIN`, or a dataclass that the caller lists: `read` makes nothing else, and a table names no code.
+An object that two others share remains one, and equal objects become one where no reader could distinguish them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "interval": dt.timedelta,
     "path": Path,
 }
-"""The kinds that need no permission, and how each is made of its parts."""
+"""The kinds that need no permission, each with the function that makes it of its parts."""
 _KINDS: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict", frozenset: "set"}
 _OWN = {"list", "dict"}
-"""Kinds of which two equal objects are not one, since each may change."""
+"""The mutable kinds: two equal objects remain two, since each may change."""
 
 
 class Unlisted(ValueError):
-    """An object of a class that is not among those allowed."""
+    """An object of a class that is not allowed."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Listed:
 def write(root: Any, listed: Listed) -> Table:
     """Return the table of an object, its own entry the last.
 
-    Raises Unlisted where something else is.
+    Raises Unlisted for an object of another class.
     """
     table: Table = []
     known: dict[int, list[int]] = {}
@@ -122,7 +122,7 @@ def write(root: Any, listed: Listed) -> Table:
 
 
 def read(table: Table, listed: Listed) -> Any:
-    """Return the object of a table. Raises ValueError, TypeError, KeyError or IndexError where it is none of ours."""
+    """Return the object of a table. Raises ValueError, TypeError, KeyError or IndexError for a table that `write` hasn't made."""
     made: list[Any] = []
     classes: dict[str, tuple[type, tuple[str, ...]]] = {}
     for kind, *parts in table:

@@ -1,4 +1,4 @@
-"""The places where a run may be computed, as options and file state them. Imports no third-party library: most runs need no Spark."""
+"""The places where a run may be computed, as options and file name them. Imports no third-party library: most runs need no Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Engine = Literal["auto", "local", "spark"]
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """The choice of a Spark: its master, or the address of Spark Connect, and settings; or a session that exists already."""
+    """The choice of a Spark: its master, or the address of Spark Connect, with settings; or an existing session."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class SparkOptions:
         return cls(master or remote, conf or {}, session)
 
     def before(self, other: SparkOptions) -> SparkOptions:
-        """Return these options, and where they are silent those of another."""
+        """Return these options, completed by those of another."""
         return SparkOptions(self.master or other.master, {**other.conf, **self.conf}, self.session or other.session)
 
     @property

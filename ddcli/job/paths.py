@@ -1,4 +1,4 @@
-"""The paths that a pipeline file names or leaves to defaults, and the errors in them and in its times that need no data to be found."""
+"""The paths that a pipeline file names or leaves to defaults; and the errors in them, and in its times, that can be found without data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def logs_aside(spec: Spec) -> list[tuple[str, Text]]:
 
 
 def state_of(spec: Spec, base: Path) -> Path:
-    """Return the place of the state that the file names."""
+    """Return the directory of the state that the file names."""
     return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
 
 
@@ -48,7 +48,7 @@ def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 
 def _mixed_times(spec: Spec) -> list[SpecError]:
-    """Return the errors of inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
+    """Return the errors of inputs whose times differ in their coordinates; those of a product are columns of the outputs, too."""
     errors = []
     inputs = list(spec.inputs.values())
     for given in inputs:
@@ -67,7 +67,7 @@ def _mixed_times(spec: Spec) -> list[SpecError]:
 
 
 def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
-    """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
+    """Return the errors of outputs that are files, or whose directories contain, or are in, the state, an input or each other."""
     errors = []
     written: list[tuple[str, Text]] = [
         (f"outputs.{name}", output.path) for name, output in spec.outputs.items() if output.path
@@ -85,7 +85,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                         hint="give it a directory outside of the inputs'",
                     )
                 )
-        # A store is not asked: a directory needs no object.
+        # An object store is not asked: a directory needs no object.
         remote = isinstance(path, ObjectPath) and (what, text) in archives
         if not remote and not path.is_dir() and path.exists():  # most are directories: one question
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
@@ -122,7 +122,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 
 def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
-    """Return the errors of outputs that are tables, where an input, a log, the state or another table is inside of them or around them."""
+    """Return the errors of outputs that are tables which contain, or are in, an input, a log, the state or another table."""
     errors = []
     named: dict[tuple[str, str], str] = {}
     for name, one in spec.outputs.items():
@@ -172,7 +172,7 @@ def _plain(path: PurePath) -> PurePath:
 
 
 def takes(given: PurePath, file: PurePath) -> bool:
-    """Return whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
+    """Return whether an input, a directory or a glob, would take in a file; it ignores hidden and private names."""
     given, file = _plain(given), _plain(file)
     if file.match(str(given)):
         return True

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
-    """Return the request that takes its state back to a time, and does nothing else; the same request where that is open already.
+    """Return the request that takes its state back to a time, and does nothing else; the same request if that time is open already.
 
-    Raises StateError where there is no state, UsageError where its times are those of runs.
+    Raises StateError without a state, UsageError under the clock of arrivals.
     """
     if manifest is None:
         hint = "no time is closed; the first `dd run` makes a state"
@@ -37,13 +37,13 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
 
 
 def carried(manifest: Manifest | None) -> dict[str, Any]:
-    """Return the notes on its past that each commit of a state keeps: how often it was reopened, which arrangements have been built anew, which
-    files hold rows that were forgotten, and the times from which on inputs say anything.
+    """Return the notes on its past that each commit of a state keeps: how often it was reopened, the arrangements that were built anew, the
+    files with rows that were forgotten, and the times from which on inputs have their updates.
     """
     cache = manifest.cache if manifest is not None else {}
     return {name: cache[name] for name in ("reopenings", "built", "forgot", "unclean", "horizons") if name in cache}
 
 
 def reopenings(manifest: Manifest | None) -> int:
-    """Return how often a state was reopened: files that are written after it have names of their own."""
+    """Return how often a state was reopened: files that are written after a reopening have names of their own."""
     return int(manifest.cache.get("reopenings", 0)) if manifest is not None else 0

@@ -54,24 +54,24 @@ class Request:
     until: str | None
     say: Callable[[str], None]
     apply: bool = False
-    """True: outputs may be given the difference that a change of the pipeline makes."""
+    """True: outputs may get the difference that a change of the pipeline makes."""
     refresh: frozenset[str] | None = None
-    """The outputs to compute anew; none: all, with the inputs read again."""
+    """The outputs to compute anew; empty: all, with the inputs read again."""
     rewrite: frozenset[str] = frozenset()
     """The outputs to write from the beginning, in place of the files that they have."""
     memory: int = field(default_factory=default_memory)
-    """Bytes that the process may have resident."""
+    """The bytes that the process may have resident."""
     workers: int = field(default_factory=processors)
-    """Threads that shards are stepped in."""
+    """The threads that step shards."""
     engine: Engine = "auto"
     """The engine to compute on; `auto`: Spark, if its address is known, for the stages that exceed this machine's memory."""
     spark: SparkOptions = field(default_factory=SparkOptions)
     ready: Callable[[Path], bool] | None = None
-    """Says of new files whether they are taken in now; None: all are."""
+    """The test whether a new file may be taken in now; None: all are."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
-    """The imported arrangements, by input, as they are held while the run reads them."""
+    """The imported arrangements, by input, which are held while the run reads them."""
     progress: Progress = SILENT
-    """Gets notified of how far the run is."""
+    """The receiver of the run's progress."""
     standby: Standby | None = None
     """The memory of a watch from the last round, and for the next."""
     kept: KeptPlan | None = None
@@ -80,9 +80,9 @@ class Request:
     included: tuple[Path, ...] = ()
     """The files that the pipeline file includes."""
     withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The files that are to be withdrawn, by input, as they are called in the state."""
+    """The files that are to be withdrawn, by input, under their names in the state."""
     earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
-    """The files of an input that other states know, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
+    """The archived, forgotten or withdrawn files of an input that other states know, for a state that has taken in none of it."""
     reopened: Frontier | None = None
     """The frontier to which the state is taken back."""
     forgetting: Forgetting | None = None
@@ -90,11 +90,11 @@ class Request:
     budget: RunBudget | None = None
     """The bounds on the run's cost, if there are any."""
     looked: dict[int, dict[str, InputFiles]] = field(default_factory=dict)
-    """The inputs as they were found beside the commit of this number, which is not looked at again where it still is the newest."""
+    """The inputs as they were found beside the commit of this number; if it is still the newest they are not listed again."""
     noted: set[str] = field(default_factory=set)
-    """Inputs for which a note was printed that their logs are summed up."""
+    """The inputs for which a note was printed that their logs are summed up."""
     closes: bool = True
-    """True: times are closed; without, the run only withdraws files, or reopens the state."""
+    """True: the run closes times; else it only withdraws files, or reopens the state."""
 
     @property
     def refreshes_all(self) -> bool:
@@ -113,7 +113,7 @@ class Request:
 
     @property
     def side_logs(self) -> list[Path]:
-        """The directories of logs of rows that are put aside, as far as the file asks for such."""
+        """The directories of the logs of rows that the file wants to be put aside."""
         late = [late_directory(self, name) for name, given in self.spec.inputs.items() if given.late == "quarantine"]
         if self.spec.errors is None:
             return late
@@ -130,9 +130,9 @@ def read_request(
     runs: bool = False,
     now: str | None = None,
 ) -> Request:
-    """Read the pipeline file and return what it asks for, or refuse the file and the paths in it.
+    """Read the pipeline file and return its request. Raises the errors of the file and of its paths.
 
-    Who `runs` the pipeline is given what an earlier run kept of the file, if there is such: all but the file's tests.
+    A caller that `runs` the pipeline gets the meaning of the file that an earlier run kept, if there is one: all but the file's tests.
     """
     text = read_text(path)
     kept = kept_plan.load(path, text) if runs else None
@@ -190,7 +190,7 @@ def late_directory(request: Request, name: str) -> Path:
 
 
 def spark_of(spec: Spec) -> SparkOptions:
-    """Return Spark's place and settings as the file has them."""
+    """Return the file's Spark: its place and settings."""
     declared = spec.spark
     if declared is None:
         return SparkOptions()
@@ -219,13 +219,13 @@ def newest_of(request: Request) -> Manifest | None:
 
 
 def _of_writer(listing: Listing, owner: Owner | None) -> Listing:
-    """Return the listing of a log whose writer may add to its files, and may say that it begins at a horizon."""
+    """Return the listing of a log whose writer may add to its files, and may state the horizon at which it begins."""
     growing = replace(listing, growing=True)
     return growing if owner is None or owner.horizon is None else growing.not_before((owner.horizon,))
 
 
 def imports(request: Request) -> dict[str, tuple[Path, str]]:
-    """Return which arrangement of which state each input that is imported is."""
+    """Return the state and the name of each imported arrangement, by input."""
     return {
         name: (real(locate(request.base, given.path.value)), given.arrangement.value)
         for name, given in request.spec.inputs.items()

@@ -1,6 +1,6 @@
-"""The size of a run's parts: how many shards and passes, whether in memory or out of core. A pure function of sizes.
+"""The size of a run's parts: the numbers of shards and passes, in memory or out of core. A pure function of sizes.
 
-The number of shards belongs to the state, which is made once. The number of passes belongs to a run, and is a multiple of it: a
+The number of shards belongs to the state, and is chosen once. The number of passes belongs to a run, and is a multiple of it: a
 shard that has outgrown the memory is taken in several passes, each over its share of the keys. A run of few rows has one pass over all shards.
 """
 
@@ -14,44 +14,44 @@ from pathlib import Path
 from ddcli.dataclass import frozen
 
 BASE = 180 << 20
-"""Bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
+"""The bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
 
 LANE = 8
 """Bytes of a number in a lane."""
 
 WORKING = 10
-"""Bytes resident at the peak of a step for each byte of updates that it is fed, measured on joins with as many matches as rows."""
+"""The bytes resident at the peak of a step for each byte of its input updates, measured on joins with as many matches as rows."""
 
 GROWTH = 12
-"""The rows that a loop works on, as a multiple of its input, more or less: what its rounds add stays with it. Measured from 2 to 19."""
+"""The rows that a loop works on, as a multiple of its input: the updates of its rounds stay in memory. Measured from 2 to 19."""
 
 SHARD = 4_000_000
-"""Rows of new updates for which a state has one more shard: less would make small files, more long steps."""
+"""The rows of new updates for which a state has one more shard: fewer would make small files, more would make long steps."""
 
 LEAST_ROWS = 50_000
 """Rows of a slice, at the least: fewer would be read one row group at a time."""
 
 STREAMED = 500_000
-"""Rows of new updates from which they go through memory in parts, and traces are written as soon as all have read them."""
+"""The number of new updates from which on they go through memory in parts, and traces are written as soon as all readers have stepped."""
 
 PART = 24 << 20
-"""Bytes of such a part, as lanes: it stays near the processor, and is read, filtered and dealt before the next one is."""
+"""The bytes of such a part, as lanes: it fits the cache, and is read, filtered and dealt before the next one."""
 
 MUCH = 100_000
-"""Rows for which it is worth to have another process at work, as a task costs 50 ms by itself; in a loop, another thread."""
+"""The rows for which another process is worth while, as a task costs 50 ms by itself; in a loop, another thread."""
 
 SLICE = 16
-"""Slices like the one that a thread reads that the memory would hold: what is read is encoded, and dealt to several readers."""
+"""The slices of the size of one that a thread reads that would fit in memory: a slice is read, encoded, and dealt to several readers."""
 
 SLICED = 64 << 20
-"""Bytes of a slice, as lanes, at most: more take longer, as the system has to clear the memory."""
+"""The bytes of a slice, as lanes, at most: larger ones take longer, as the system has to clear the memory."""
 
 MOST_PASSES = 1 << 12
 
 
 @frozen
 class Sizes:
-    """`shards` of arrangements that are made now, `passes` of this run, `threads` that go through them side by side.
+    """The sizes of a run: the `shards` of new arrangements, the `passes` of this run, the `threads` that do them side by side.
 
     In memory, `most` and `room` are None; else `most` rows are read at once, and `room` bytes of the updates between stages stay
     in memory.
@@ -64,13 +64,13 @@ class Sizes:
     room: int | None = None
 
     def streams(self, rows: int) -> bool:
-        """Return whether so many rows go through memory in parts."""
+        """Return whether this number of rows goes through memory in parts."""
         return self.room is None and rows >= STREAMED
 
     def spread(self, rows: int, slots: int, *, new: bool) -> Sizes:
-        """Return the sizes for processes that do `slots` tasks at once: out of core, and so that all get some of a large run.
+        """Return the sizes for processes that do `slots` tasks at once: out of core, and with a share of a large run for each.
 
-        A `new` state has as many shards as are taken apart.
+        A `new` state has as many shards as there are shares.
 
         >>> Sizes(1, 1, 1).spread(10_000_000, 4, new=True)
         Sizes(shards=4, passes=4, threads=1, most=2500000, room=0)
@@ -96,11 +96,11 @@ def sizes(
     looped: bool = False,
     apart: bool = False,
 ) -> Sizes:
-    """Return the sizes of a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
+    """Return the sizes of a run over `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
-    Where it is `looped` through them they become more, and threads share far fewer than are worth a shard of their own, which every
-    later run would go through. Few rows go through all shards in one pass, unless each is to be taken `apart`: a step of an operator costs
-    more than its part of them.
+    In a `looped` run the updates grow, and threads share far fewer than are worth a shard of their own, which every
+    later run would step. Few rows go through all shards in one pass, unless each shard is to be taken `apart`: an operator's step costs
+    more than a shard's share of the rows.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=1, passes=1, threads=1, most=None, room=None)
@@ -132,7 +132,7 @@ def sizes(
 def rows_together(rows: int, width: int, cut: Sizes, *, apart: bool = True) -> int | None:
     """Return the number of rows of `width` lanes that are read together, of `rows` in all; None: all of them.
 
-    Not few where rows can't be read `apart` from those before them, as in text.
+    It is larger where rows can't be read `apart` from those before them, as in text.
 
     >>> rows_together(10_000_000, 8, Sizes(4, 4, 2)), rows_together(1_000, 8, Sizes(1, 1, 1)), rows_together(1_000, 8, Sizes(2, 2, 2))
     (393216, None, 50000)
@@ -150,7 +150,7 @@ def rows_held(memory: int) -> int:
 
 
 def rows_read(memory: int) -> int:
-    """Return the number of rows that are read together while their width is unknown."""
+    """Return the number of rows that are read together if their width is unknown."""
     return max(LEAST_ROWS, memory // 4096)
 
 
@@ -163,7 +163,7 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if match is None or (match[3] and not match[2]):
         raise ValueError(text)
-    # A bare letter is what Java and ulimit take it for.
+    # A bare letter means powers of 1024, as in Java and ulimit.
     base = 1024 if match[3] or not text.lower().rstrip().endswith("b") else 1000
     return int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
 

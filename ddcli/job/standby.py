@@ -1,7 +1,7 @@
-"""The memory of a watch from one round to the next: the batches of the state that are open, or in memory, and the values of their lanes; and what it has just seen of the inputs.
+"""The memory of a watch from one round to the next: the batches of the state that are open, or in memory, with the values of their lanes; and its last look at the inputs.
 
-A round takes it, and puts it back when it has committed. Whatever else ends a round, and whatever comes between two (another state, another
-secret, somebody else's commit), the next round begins from the manifest, as a new process does.
+A round takes it, and puts it back when it has committed. If a round ends in any other way, or something comes between two (another state, another
+secret, another process's commit), the next round begins from the manifest, as a new process does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Standby:
     """The open batches that the last round left, with the state and the commit that they belong to; nothing at first."""
 
     glimpses: dict[tuple[str, Path], Glimpse] = field(default_factory=dict)
-    """The glimpse of each input, by its path and the directory that this is relative to, from when the round was found to be worth while."""
+    """The look at each input that found the round worth while, by its path and the directory that this is relative to."""
     _kept: OpenBatches | None = None
     _mark: Mark | None = None
 
@@ -35,15 +35,15 @@ class Standby:
         return memory - memory // SHARE
 
     def glimpsed(self, path: str, base: Path) -> Glimpse | None:
-        """Return the glimpse of an input, once: a second caller wants its files as of then."""
+        """Return the look at an input, once: a second caller wants the files as they are by then."""
         return self.glimpses.pop((path, base), None)
 
     def clean(self, state: Path) -> int | None:
-        """Return the number of the commit of a state after which the last round has left nothing behind; None if no round has."""
+        """Return the number of the commit after which the last round left nothing behind in a state; None if no round did."""
         return self._mark[2] if self._mark is not None and self._mark[0] == state else None
 
     def take(self, state: Path, manifest: Manifest | None, secret: bytes, memory: int) -> OpenBatches:
-        """Return the open batches of the commit that a round continues from, none if they are of another. They are kept no longer."""
+        """Return the open batches of the commit from which a round continues, none if they are of another. They are kept no longer."""
         kept, mark = self._kept, self._mark
         self._kept = self._mark = None
         if kept is not None and manifest is not None and mark == _mark_of(state, manifest):
@@ -51,7 +51,7 @@ class Standby:
         return OpenBatches(secret, memory // SHARE)
 
     def keep(self, state: Path, manifest: Manifest, batches: OpenBatches) -> None:
-        """Keep for the next round what a round has left that has committed."""
+        """Keep the open batches of a committed round for the next one."""
         if batches.settle():
             self._kept, self._mark = batches, _mark_of(state, manifest)
 

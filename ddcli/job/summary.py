@@ -13,37 +13,37 @@ if TYPE_CHECKING:
 
 
 SHOWN = 5
-"""Files that are passed over which a summary names."""
+"""The number of passed-over files that a summary names."""
 
 
 @frozen
 class InputSummary:
-    """The updates taken from an input, and the files that were looked into."""
+    """The updates that were taken from an input, and the files that were read."""
 
     rows: int
     files: int
     waiting: int
-    """Files that still hold rows at or after the run's upper."""
+    """The number of files that still hold rows at or after the run's upper."""
     late: int = 0
-    """Rows at times that earlier runs had closed: moved up to the first that was open, or put aside."""
+    """The number of rows at times that earlier runs had closed: they were moved up to the first open time, or put aside."""
     aside: str | None = None
     """The place of late rows."""
     negative: int = 0
-    """Updates after which a record's multiplicity was negative, if the input warns of that and does not refuse it."""
+    """The number of updates after which a record's multiplicity was negative, if the input warns of them instead of refusing them."""
     example: str | None = None
     bytes: int = 0
     """The size of the files."""
     unparsed: int = 0
-    """Rows that can't be read."""
+    """The number of rows that can't be read."""
     unparsed_in: str | None = None
     """The place of rows that can't be read."""
     passed: dict[str, str] = field(default_factory=dict)
-    """Files and directories that are not read, and why."""
+    """The files and directories that are not read, each with the reason."""
 
 
 @frozen
 class OutputSummary:
-    """The updates added to an output log, how many insert and how many retract (by their diffs); the file, of which there is at most one."""
+    """The updates that were added to an output's log, the sums of their positive and of their negative diffs, and their file, if there is one."""
 
     rows: int
     inserted: int
@@ -53,7 +53,7 @@ class OutputSummary:
 
 @frozen
 class SparkSummary:
-    """The share of Spark in a run: its master, how many tasks of how many stages it did; and how many of the run were done here."""
+    """The share of Spark in a run: its master, the number of its tasks and stages, and of those that were done here."""
 
     master: str
     tasks: int
@@ -76,9 +76,9 @@ class SparkSummary:
 
 @frozen
 class ClaimSummary:
-    """A claim on the log of an output that is older than the log keeps: so many files are held back, or were summed up though it lacks them.
+    """A claim on updates of an output's log that are older than the log keeps: so many files are held back, or were summed up before the claimant read them.
 
-    `since` is the time from which on it lacks updates, if that is known; it is passed when times before `until` are closed, or never.
+    `since` is the time from which on the claimant lacks updates, if that is known; the claim is passed when times before `until` are closed, or never.
     """
 
     output: str
@@ -90,7 +90,7 @@ class ClaimSummary:
     passed: bool
 
     def line(self) -> str:
-        """Return it as a line for people."""
+        """Return the claim as a line for people."""
         files = f"{self.files:,} {plural(self.files, 'file')}{f' from {self.since} on' if self.since else ''}"
         who = f"  claim  {self.output}: {self.kind} '{self.name}'"
         if self.passed:
@@ -101,9 +101,9 @@ class ClaimSummary:
 
 @frozen
 class RunSummary:
-    """A run: the interval of times that it closed, as texts, what it read and what it changed.
+    """A run: the interval of times that it closed, as texts, the updates that it read and those that it wrote.
 
-    `time` is that of all it took in, under the clock of arrivals; of a run with nothing new that of the last one.
+    Under the clock of arrivals `time` is the time of the run; for a run with nothing new that of the last one.
     """
 
     name: str
@@ -117,7 +117,7 @@ class RunSummary:
     state_rows: int = 0
     dry: bool = False
     failed: int = 0
-    """Records on which an expression failed, which went to the log of errors."""
+    """The number of records on which an expression failed; they are in the log of errors."""
     errors: str | None = None
     rebuilt: dict[str, OutputSummary] = field(default_factory=dict)
     """The updates that a change of the pipeline added to outputs, before new rows were taken in."""
@@ -125,15 +125,15 @@ class RunSummary:
     """The share of Spark; None if all was done here."""
     time: str | None = None
     withdrawn: dict[str, list[str]] = field(default_factory=dict)
-    """The files that were withdrawn from each input, before what is new was taken in."""
+    """The files that were withdrawn from each input, before new rows were taken in."""
     reopened: str | None = None
-    """The times that are still closed, if the state was taken back to a time."""
+    """The frontier to which the state was taken back, if it was."""
     tables: dict[str, str] = field(default_factory=dict)
-    """The tables that outputs are and that the run has brought up to their logs: where each is."""
+    """The places of tables that are outputs and that the run has brought up to their logs."""
     claims: tuple[ClaimSummary, ...] = ()
-    """The claimants that hold back what outputs' logs needn't keep, and those that were passed."""
+    """The claims that hold back updates which outputs' logs needn't keep, and those that were passed."""
     counts: Counts | None = None
-    """The counts of each operator; they are kept with the run's record, and no part of the summary's JSON."""
+    """The counts of each operator; they are kept with the run's record, and are no part of the summary's JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
@@ -149,14 +149,14 @@ class RunSummary:
         if self.reopened is not None:
             what = f"times before {self.reopened} are closed, no more those before {self.lower}"
             return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
-        # Where the pipeline changed, and nothing is new, no time is closed.
+        # If the pipeline changed, and nothing is new, no time is closed.
         closed = f"at {self.time}" if self.time else f"times{since} to before {self.upper}"
         changed = "no new times, a change of the outputs" if self.rebuilt or self.withdrawn else "no time closed"
         what = closed if self.lower != self.upper else changed
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
     def lines(self, *, rates: bool = False) -> list[str]:
-        """Return the summary as lines of text; with `rates`, how large what was read is, and how fast it went."""
+        """Return the summary as lines of text; with `rates`, also the bytes that were read, and the rows a second."""
         tables = [f"  table  {name} -> {near(place)}" for name, place in self.tables.items()]
         if not self.changed:
             return [self.head, *tables]
@@ -219,7 +219,7 @@ class RunSummary:
 
 
 def _warnings(name: str, given: InputSummary) -> list[str]:
-    """Return the lines about what is odd about an input."""
+    """Return the warnings about an input, a line each."""
     lines = []
     if given.late:
         done = f"put aside -> {near(given.aside)}" if given.aside else "moved up to the first open time"
@@ -242,7 +242,7 @@ def _tasks(tasks: int, stages: int) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a word for so many.
+    """Return a word in the number that a count needs.
 
     >>> plural(1, "batch"), plural(2, "batch"), plural(0, "row")
     ('batch', 'batches', 'rows')

@@ -1,6 +1,6 @@
 """Inputs that are tables of other programs: each is read from its mirror in the state, which a run brings up to the table first.
 
-Where nothing is newer, that costs a look at a name for each table, and no third-party library is imported.
+If no table is newer, that costs a look at a name for each, and no third-party library is imported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TABLE_COLUMNS = {*TABLE_TIMES.values(), TABLE_DIFF}
 
 
 def at_mirrors(spec: Spec, base: Path, state: Path) -> Spec:
-    """Return the file with each input that is a table at its mirror in this state, with the columns that it has now."""
+    """Return the spec with each input that is a table replaced by its mirror in this state, with the mirror's present columns."""
     if not any(given.table for given in spec.inputs.values()):
         return spec
     return replace(
@@ -66,7 +66,7 @@ def _at_mirror(given: InputSpec, base: Path, directory: Path) -> InputSpec:
 
 
 def with_columns_of(given: InputSpec, columns: Schema) -> InputSpec:
-    """Return an input that declares those of a table's columns that the file declares, or all; and its mirror's own."""
+    """Return an input with the columns of its table that the file declares, or all; and its mirror's own."""
     span = given.name.span
     for name, (text, kind) in (given.columns or {}).items() if not given.follows else ():
         actual = columns.get(name)
@@ -148,7 +148,7 @@ def is_behind(spec: Spec, base: Path) -> bool:
 
 
 def _has_changed(given: InputSpec, base: Path, mark: Mark, connections: Connections | None = None) -> bool:
-    """Return whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it, or its file."""
+    """Return whether a table seems to have changed since its mark. For Delta Lake that takes a look at a name, for others a question to the catalog, or to the database's file."""
     assert given.origin is not None, "the input is at its mirror"
     if given.table == "delta":
         return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)
@@ -158,10 +158,10 @@ def _has_changed(given: InputSpec, base: Path, mark: Mark, connections: Connecti
 
 
 def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: Manifest | None) -> Spec:
-    """Bring the mirrors up to their tables, and return the file with the columns that these have then. Under the state's lock.
+    """Bring the mirrors up to their tables, and return the spec with the columns that these have then. Needs the state's lock.
 
-    What runs that have failed added, so that it is not in the state of `manifest`, is added up with what is newer: where all of it has
-    one time, a row that has come and gone since the last commit is not there.
+    Updates that failed runs added, which are not in the state of `manifest`, are added up with newer ones: where all of them have
+    one time, a row that has come and gone since the last commit is left out.
     """
     with Connections() as connections:
         for given in spec.tables.values():
@@ -170,9 +170,9 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files, manifest: M
 
 
 def refuse_rows_there(spec: Spec, base: Path, manifest: Manifest, conditions: Mapping[str, RowCondition]) -> None:
-    """Raise StateError for a table that has rows for which a condition holds: they would come back. Those that it had come and go in its mirror.
+    """Raise StateError for a table that has rows for which a condition holds: they would come back. Rows that it once had are in its mirror, with their retractions.
 
-    By a cursor no row is seen to go, so the table is asked.
+    A mirror by cursor sees no row go, so the table itself is asked.
     """
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.mirrors.selection import count_left, count_selected, frames_of
@@ -223,7 +223,7 @@ def _mirror(given: InputSpec, base: Path, files: Files, manifest: Manifest | Non
 
 
 def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tuple[list[Path], list[Path]]:
-    """Return the files of a mirror that stay, and those after them that later updates may be added up with: no state has taken them in."""
+    """Return the files of a mirror that stay, and those after them, which no state has taken in: later updates may be added up with these."""
     found = log_files(directory)
     entry = manifest.inputs.get(given.name.value) if manifest else None
     known = {file.path for file in entry.files} if entry else set()
@@ -233,7 +233,7 @@ def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tupl
 
 @contextmanager
 def mirrored_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterator[Spec]:
-    """Return the file with mirrors that are brought up to their tables in a directory apart: to see what a run would find."""
+    """Yield the spec with mirrors that are brought up to their tables in a directory apart, as a run would find them."""
     if not is_behind(spec, base):
         yield spec
         return
@@ -249,7 +249,7 @@ def mirrored_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterato
 
 
 def _copy(mirror: Path, directory: Path) -> None:
-    """Make a mirror's files known in another directory: its log by links, which cost nothing."""
+    """Copy a mirror to another directory: its log by links, which cost nothing."""
     mark = read_mark(mirror)
     if mark is None:
         return

@@ -1,4 +1,4 @@
-"""Outputs that are tables of other programs: whether each is up to its log. Imports no third-party library: a run with nothing new looks here."""
+"""Outputs that are tables of other programs, and the test whether each is up to its log. Imports no third-party library: a run with nothing new looks here."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def place_in(log: OutputEntry) -> tuple[str, int]:
 
 
 def place_of(target: TargetSpec, base: Path) -> Path:
-    """Return the path of a table that is not named in a catalog, or of the file of its database."""
+    """Return the path of a table that is in no catalog, or of the file of its database."""
     path = database_file(target.place.value) if target.kind == DATABASE else target.place.value
     return real(locate(base, path))
 
 
 def stated(target: TargetSpec) -> dict[str, str]:
-    """Return the statements of a file about the place of a table in a database: anything more would need a server's answer."""
+    """Return a table's place in a database as the file states it: anything more would need a server's answer."""
     return {"to": target.place.value, "table": target.called}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
-    """Return the request with the files that it withdraws: of these those that are in the state, from each input that has taken them in.
+    """Return the request with the files that it withdraws: those of `files` that are in the state, from each input that has taken them in.
 
     Under the clock of events it closes no time. A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.
     """
@@ -73,18 +73,18 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
 
 
 def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
-    """Return whether a path is in a table, or its mirror, or is the database that has it."""
+    """Return whether a path is in a table, in its mirror, or is the database of the table."""
     if given.origin is None:
         return False
     places = [given.path.value]
-    if given.table != "iceberg":  # that is named in a catalog
+    if given.table != "iceberg":  # the catalog names its place
         places.append(database_file(given.origin.value) if given.table == "database" else given.origin.value)
     whole = [str(real(locate(request.base, place))) for place in places if place]
     return any(name == place or name.startswith(f"{place}/") for place in whole for name in _names(path))
 
 
 def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tuple[str, InputFile]]:
-    """Return the file of each input that a path names: the one at that path now, else the only one that had this path and was not withdrawn."""
+    """Return the file of each input that a path names: the one at that path now, else the only one that had this path and is not withdrawn."""
     found = []
     for name in dict.fromkeys(name for name, _ in entries):
         files = [file for of, file in entries if of == name]

@@ -1,4 +1,4 @@
-"""Files: change logs in and out, the state and its commits. Knows of no YAML and no plan.
+"""Files: change logs in and out, the state and its commits. Knows neither YAML nor plans.
 
 * extras: packages that only some pipelines need
 * key_text: keys as people write them

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CONDITION = "write it as `column=value`, or as 'column is null'"
 IS_NULL = re.compile(r"(.+?)\s+is\s+null", re.IGNORECASE | re.DOTALL)
 UNWRITTEN = ("list", "struct", "binary", "duration")
-"""Kinds of types whose values nobody writes as text here."""
+"""The kinds of types whose values can't be written as text here."""
 
 
 def parse_keys(texts: Iterable[str], schema: Schema) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def parse_condition(text: str, schema: Schema) -> tuple[str, str | None]:
 
 
 def null_hint(key: Mapping[str, Any]) -> str | None:
-    """Return a hint where nothing was found and a condition names the text 'null', which may mean null.
+    """Return a hint for a condition that found nothing and names the text 'null', which may mean null.
 
     >>> null_hint({"id": 7, "region": "null"})
     "'null' is a text here: 'region is null' selects records without a value"

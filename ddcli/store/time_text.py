@@ -42,9 +42,9 @@ def parse_until(text: str, time: Schema) -> Frontier:
 
 
 def parse_time(text: str, time: Schema, option: str, whose: str = "inputs'") -> Time:
-    """Return the time that a person writes, of a product `x,y`; `option` and `whose` are what a message speaks of.
+    """Return the time that a person writes, of a product as `x,y`; messages name the `option`, and `whose` time it is.
 
-    A date or timestamp may also be `now`, `today` or `yesterday` (their first moment, in UTC), or so long ago: `-90m`, `-3d`, `-2w`.
+    A date or timestamp may also be `now`, `today` or `yesterday` (their first moment, in UTC), or a span before now: `-90m`, `-3d`, `-2w`.
 
     >>> from ddcli.expressions.types import Type
     >>> parse_time("1970-01-03,7", {"day": Type("date"), "version": Type("int64")}, "--as-of")
@@ -88,7 +88,7 @@ def _physical(text: str, kind: Type) -> int:
 
 
 def _relative(text: str) -> dt.datetime | None:
-    """Return the moment that a word says relative to the present one; raise ValueError for one that no calendar has."""
+    """Return the moment that a word states relative to the present one; raise ValueError for one that no calendar has."""
     now = dt.datetime.now(dt.UTC)
     if (ago := AGO.fullmatch(text)) is not None:
         try:

@@ -1,25 +1,25 @@
 """The state directory and its commits.
 
-* bundles: the small batches of a commit in one file, and when what is left of one moves on
+* bundles: the small batches of a commit in one file, and the moves of the live ones
 * commits: waits for commits
-* claimants: who claims the log of an output
-* consumers: how far those who are fed from outputs have acknowledged what they got
-* contents: where files lie, which of them a manifest names, and which go
-* directory: opened under the lock; what a dead run left is finished
-* entries: what a manifest names: inputs, arrangements, outputs, and their files
-* export: a copy, made while runs go on
-* holds: what readers in other pipelines claim
-* locked_directory: a directory under its lock, and what goes as no manifest names it
-* manifest: everything a state consists of
-* names: which names a state's files may have
-* outputs: the directories of outputs: whose they are, what is in them
-* pipeline_file: which pipeline file a state belongs to
+* claimants: the claimants of an output's log: consumers, and readers in other pipelines
+* consumers: the consumers of outputs' logs, with the positions that they have acknowledged
+* contents: the files in a state: those that a manifest names, those that wait, those to be removed
+* directory: a state opened under its lock; the work that a dead run left is finished
+* entries: the entries of a manifest: inputs, arrangements, outputs, and their files
+* export: a copy of a state, made while runs go on
+* holds: the claims of readers in other pipelines
+* locked_directory: a directory under its lock, and the removal of files that no manifest names
+* manifest: all that a state consists of
+* names: the names that a state's files may have
+* outputs: the directories of outputs: their owners, and the check of their files
+* pipeline_file: the pipeline file that a state belongs to
 * register: the lists of files, in append-only segments
-* removal: what a state and its outputs consist of, removed
+* removal: the removal of a state and its outputs
 * runs: records of the last runs
 * shared_arrangements: arrangements of other states
-* strangers: files in a state that are its own, and those that are none of it
+* strangers: the files in a state's directory that are its own, and those that are not
 * transaction: a commit: files and the next manifest, wholly or not at all
-* upkeep: look at, compact, reshard, rekey, tidy
-* verify: whether files are what the manifest states
+* upkeep: a state listed, compacted, resharded, rekeyed, tidied
+* verify: the check of files against the manifest
 """

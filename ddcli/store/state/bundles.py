@@ -1,8 +1,8 @@
 """Bundles: the small batch files of one commit in one file, so that it costs one write and one flush, not one for each arrangement.
 
 A bundle is a tar archive whose members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
-reader opens. The manifest says of a batch in which bundle it is and where it begins there. A bundle never changes. It goes when no manifest
-names a batch of it any more; and since most of one may be dead long before, a commit copies what is left of the worst into a bundle of its own.
+reader opens. The manifest has, for each batch in a bundle, the bundle and the offset in it. A bundle never changes. It is removed when no manifest
+names a batch of it any more; and since most of its batches may be dead long before, a commit copies the live ones of the worst bundle into its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = 512
 """Bytes of a block of tar: a member's header is one, and its content is filled up to whole ones."""
 END = bytes(2 * BLOCK)
 NAME, PREFIX = 100, 155
-"""Bytes that tar has for the last part of a path, and for what comes before it."""
+"""The bytes that tar has for the last part of a path, and for the parts before it."""
 
 
 class Bundle:

@@ -1,7 +1,7 @@
-"""The claimants of an output's log: consumers and readers in other pipelines, each with the updates that it has not got.
+"""The claimants of an output's log: consumers and readers in other pipelines, each with the updates that it has not read.
 
-What they lack stays as it is, and is not summed up, as far as the output's `claims` says. Who was passed is refused when it asks next:
-a consumer by the commits of the file in which the ones that it lacks are joined with others, a reader by the files that this stands for.
+Updates that a claimant lacks stay as they are, and are not summed up, within the bound of the output's `claims`. A claimant that was passed is refused when
+it reads next: a consumer by the commits of the file that joins those that it lacks with others, a reader by the files that this one stands for.
 Imports no third-party library.
 """
 
@@ -38,9 +38,9 @@ class Claimant(NamedTuple):
 
 
 def claimants(directory: Path, log: str, files: Iterable[FileEntry]) -> list[Claimant]:
-    """Return the claimants of a log, which has these files, in a state. Consumers that were passed, or have got nothing, claim nothing.
+    """Return the claimants in a state of a log, which has these files. Consumers that were passed, or have read nothing, claim nothing.
 
-    What a consumer was offered it may yet acknowledge.
+    A consumer may still acknowledge an offered position, so it claims all after the first of these.
     """
     first = next(iter(files), None)
     found = []
@@ -55,12 +55,12 @@ def claimants(directory: Path, log: str, files: Iterable[FileEntry]) -> list[Cla
 
 
 def is_passed(first: FileEntry | None, position: int) -> bool:
-    """Return whether a log, by its first file, is summed up beyond what a consumer has got: it lacks a part of the file."""
+    """Return whether a log, by its first file, is summed up beyond a consumer's position: it lacks a part of the file."""
     return first is not None and is_summed(first) and position > 0 and first.first <= position < first.commit
 
 
 def passed_by(manifest: Manifest, hold: Hold) -> list[str]:
-    """Return the outputs whose logs are summed up beyond what a reader has taken."""
+    """Return the outputs whose logs are summed up beyond the times that a reader has taken."""
     firsts = {
         name: next(iter(each.files), None) for name, each in manifest.outputs.items() if each.log in hold.arrangements
     }

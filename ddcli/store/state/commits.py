@@ -1,4 +1,4 @@
-"""Waiting for commits: a state's manifests are watched, or, in an object store, looked for now and then."""
+"""The wait for commits: a state's manifests are watched, or, in an object store, listed now and then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 1.0
 
 
 def commits(state: Path, refresh: Callable[[], bool], count: int | None, timeout: float | None) -> Iterator[None]:
-    """Yield at once, and then whenever `refresh` says that it went on to a newer commit: `count` times, or for so many seconds."""
+    """Yield at once, and then whenever `refresh` returns that it has moved to a newer commit: `count` times, or for `timeout` seconds."""
     end = None if timeout is None else time.monotonic() + timeout
     yield
     left, waker = count, Waker(PATIENCE)

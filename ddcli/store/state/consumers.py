@@ -1,11 +1,11 @@
-"""The consumers of outputs' logs: how far each has acknowledged, in a small file each in `<state>/consumers/`.
+"""The consumers of outputs' logs: the position that each has acknowledged, in a small file each in `<state>/consumers/`.
 
-A position is the number of a commit: what a consumer has got of a log is the sum of the files of commits up to it. What it is given next are
-the files of later commits, and of one that has grown since the rows after those of commits up to it (see `log.lineage`). No other file may have
-updates of commits on both sides of a position: whoever joins files asks who claims them (see `claimants`).
+A position is the number of a commit: a consumer at it has read the files of all commits up to it. Its next delivery are
+the files of later commits, and, of a file that has grown since, the rows after those of commits up to the position (see `log.lineage`). No other file may
+have updates of commits on both sides of a position: code that joins files asks for the claimants (see `claimants`).
 
-A position is acknowledged only if it was offered, and only by whoever was offered it from the position at which the consumer still is: of two
-processes that were given the same changes, one acknowledges them. Imports no third-party library.
+A position is acknowledged only if it was offered, and only by a process to which it was offered from the consumer's present position: of two
+processes with the same delivery, one acknowledges it. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = 16
 class Consumer:
     """The progress of a consumer of a log: the position that it `acknowledged` (0: none), the begin of that delivery, and the positions offered since.
 
-    `output` is what the state called the log's output, for people.
+    `output` is the name of the log's output in the state, for people.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Consumer:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], file: str) -> Consumer:
-        """Return the consumer that a file of this name has as `tree`. Raises ValueError, TypeError or KeyError for what `dd` never writes."""
+        """Return the consumer that a file of this name has as `tree`. Raises ValueError, TypeError or KeyError for a tree that `dd` never writes."""
         found = cls(**{**tree, "offered": tuple(map(count_of, tree["offered"]))})
         check_name(found.name), named(LOG, found.log), text_of(found.output)
         if not count_of(found.before) <= count_of(found.acknowledged) <= min(found.offered, default=found.acknowledged):
@@ -63,9 +63,9 @@ class Consumer:
         return replace(self, offered=tuple(sorted({*self.offered, position}))[-MOST:])
 
     def acknowledging(self, since: int, position: int) -> Consumer:
-        """Return the consumer when it has acknowledged what it got from one position to another; done again, it does nothing.
+        """Return the consumer after it has acknowledged the delivery from one position to another; done again, it does nothing.
 
-        Raises LockedError where another process has acknowledged some of that, UsageError for what was never offered.
+        Raises LockedError where another process has acknowledged some of that, UsageError for a position that was never offered.
         """
         if (since, position) == (self.before, self.acknowledged):
             return self

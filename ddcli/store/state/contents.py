@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 SPILL = "spill"
-"""The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""
+"""The directory of a state for a run's scratch files: nothing in it outlives the run."""
 TABLES_OUT = "tables_out"
 """The directory of a state with how far tables follow the logs of its outputs."""
 LOGS = "logs"
@@ -94,14 +94,14 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
 
 
 def ours(directory: Path, *forms: re.Pattern[str], directories: bool = False) -> list[Path]:
-    """Return the files (or the directories) in a directory whose names have one of some forms of ours: no other is ever removed."""
+    """Return the files (or the directories) in a directory whose names have one of our `forms`: no others are ever removed."""
     return [entry.path for entry in entries(directory, *forms) if (entry.directory if directories else entry.file)]
 
 
 def remove_unnamed(
     files: Files, directory: Path, manifest: Manifest | None, held: Collection[int], outputs: Iterable[Path]
 ) -> None:
-    """Remove what neither the manifest in force names nor one that is `held`, and what waits in directories of outputs for a commit."""
+    """Remove files that neither the manifest in force names nor one that is `held`, and those that wait in directories of outputs for a commit."""
     number = manifest.number if manifest else 0
     for path in ours(directory / "manifest", HALF_MANIFEST):
         files.remove(path)
@@ -136,13 +136,13 @@ def remove_unnamed(
 
 
 def _remove_outputs(files: Files, directory: Path, kept: Sequence[Manifest], outputs: Iterable[Path]) -> None:
-    """Remove what waits in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
+    """Remove files that wait in directories of outputs for a commit, and logs in the state of outputs that no manifest has."""
     for output in set(outputs):
         for path in ours(output, WAITING):
             files.remove(path)
     logs = {locate(directory, output.path) for each in kept for output in each.outputs.values()}
     for log in ours(directory / LOGS, NAMED, directories=True):
-        if log not in logs:  # nobody else reads a log in the state: an output that comes back begins anew
+        if log not in logs:  # no other state reads a log in this one: an output that comes back begins anew
             for path in ours(log, OF_OUTPUT, WAITING):
                 files.remove(path)
 
@@ -156,7 +156,7 @@ def clear_scratch(directory: Path, files: Files) -> None:
 
 
 def publish(files: Files, directory: Path, manifest: Manifest) -> None:
-    """Give the outputs of a commit their final names. Done again, it does nothing: what is renamed has no temporary file left."""
+    """Give the outputs of a commit their final names. Done again, it does nothing: a renamed file has no temporary name left."""
     waiting = unpublished(directory, manifest)
     for source, target in waiting:
         files.rename(source, target)

@@ -1,6 +1,6 @@
-"""The state directory: opening it under the lock, and finishing what a dead run left.
+"""The state directory: it is opened under the lock, and the work of a dead run is finished.
 
-What a commit leaves to be done is written in its manifest (see `transaction`), and done here by whoever opens the state next.
+The work that a commit leaves is written in its manifest (see `transaction`), and done here by the process that opens the state next.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ class State(LockedDirectory):
         files: Files | None = None,
         clean: int | None = None,
     ) -> Self:
-        """Lock a state, read its manifest, and finish or clear away what a run that died has left.
+        """Lock a state, read its manifest, and finish or remove the leavings of a run that died.
 
         `outputs` are the directories that the pipeline's outputs go to: they must hold the files that the manifest names
         and no other updates, else the sums of their rows would be wrong from here on. `written` are all directories outside
-        of the state that are written to (default: these): no file is renamed or removed elsewhere, whatever the manifest says.
-        The outputs named in `anew` are about to be written from the beginning: of these files may be gone.
-        `clean` is the number of the commit after which this process has left nothing: while it is in force, nobody looks for leavings.
+        of the state that are written to (default: these): no file is renamed or removed elsewhere, even if the manifest names it.
+        The outputs named in `anew` are about to be written from the beginning: files of these may be gone.
+        `clean` is the number of the commit after which this process has left nothing: while it is the newest, the directories are not searched for leavings.
         Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
         """
         files = files or Files()
         # Paths in the manifest are relative, so both sides must be free of links to be compared.
         directory, outputs = real(directory), {name: real(path) for name, path in outputs.items()}
         allowed = frozenset(outputs.values() if written is None else map(real, written))
-        before = read_newest(directory)  # what can't be read is refused before anything is made or changed
+        before = read_newest(directory)  # an unreadable manifest is refused before anything is made or changed
         if before is None:
             check_directory(directory)
         try:
@@ -76,7 +76,7 @@ class State(LockedDirectory):
         files.make_directory(directory)
         state = cls(directory, take_lock(directory, files, if_locked), files, allowed, new_identity())
         try:
-            if before is None:  # whatever happens from here on, the lock marks this as a state
+            if before is None:  # from here on the lock marks this as a state
                 files.sync(directory / LOCK)
                 files.sync_directory(directory)
             state.lock_outputs(outputs.values(), if_locked)
@@ -100,14 +100,14 @@ class State(LockedDirectory):
         return state
 
     def begin(self, *, batches: int = 0, often: bool = False) -> Transaction:
-        """Return the transaction of the next manifest, to which about so many batches come; such commits may come `often`.
+        """Return the transaction of the next manifest, with about `batches` batches; such commits may come `often`.
 
-        Nothing is written before something is added to it.
+        It writes nothing before something is added to it.
         """
         return Transaction(self, bundled=worthwhile(batches, often=often))
 
     def _clear(self, outputs: Mapping[str, Path]) -> None:
-        """Remove what runs have left that did not come to their end."""
+        """Remove the leavings of runs that did not come to their end."""
         if self.lock.sole:
             clear_scratch(self.directory / SPILL, self.files)
             self.sweep(outputs.values())

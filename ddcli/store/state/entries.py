@@ -1,4 +1,4 @@
-"""The entries of a manifest: the files of inputs, arrangements and outputs, and how far each has come.
+"""The entries of a manifest: the files of inputs, arrangements and outputs, and their frontiers.
 
 This module imports no third-party library, as `manifest`.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 PLAIN = 5
-"""Values in the row of a file of which there is nothing else to say than what it is, and whether all was taken in."""
+"""The number of values in the row of a plain file: its identity, and whether all of it was taken in."""
 PLAINLY = 256
 """Characters of a path that need no closer look."""
 
@@ -45,12 +45,12 @@ Times = tuple[tuple[int, ...], ...]
 
 @frozen
 class FileEntry:
-    """One Parquet file of the state or of an output: its name, what it must be, and the times that it covers.
+    """One Parquet file of the state or of an output: its name, its size and checksums, and the times that it covers.
 
     `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
     groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
     highest number. A file in a `bundle` (see `bundles`) begins `at` a byte of it. A file of an output has the updates of the
-    commits from `first` to `commit`: 0, of one before commits were noted.
+    commits from `first` to `commit`; `first` is 0 for one before commits were recorded.
     """
 
     name: str
@@ -112,9 +112,9 @@ class InputFile:
     """One file of an input: its path relative to the input's root, and the facts that show whether it changed.
 
     `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
-    `at` is the time of the run that took it in, where that is the time of its rows. Of a file that was `withdrawn` nothing is in the
-    state: it is remembered so that it isn't taken in again as it was, and, in an archive, for whoever withdraws it twice. One that was `archived` has that path,
-    relative to the pipeline file or absolute; one that was `forgotten` is gone. There may be another file of the name of these.
+    `at` is the time of the run that took it in, where that is the time of its rows. The state has no rows of a file that was
+    `withdrawn`: it is remembered so that it isn't taken in again unchanged, and, if it is in an archive, so that it can be withdrawn again. One that was
+    `archived` has that path, relative to the pipeline file or absolute; one that was `forgotten` is gone. Another file may have the name of one of these.
     """
 
     path: str
@@ -167,7 +167,7 @@ class InputFile:
 
 @frozen
 class InputEntry:
-    """An input: the rows before `upper` of these files are in the state. `schema` is what the log's reader wants kept, its columns at least."""
+    """An input: the rows before `upper` of these files are in the state. `schema` belongs to the log's reader; it has the columns at least."""
 
     upper: Times
     files: Sequence[InputFile]
@@ -221,7 +221,7 @@ class Size:
 
 @frozen
 class ArrangementEntry:
-    """An arrangement: what it is of (`fingerprint`), its frontiers, its columns with the key's first, its batch files by shard."""
+    """An arrangement: the `fingerprint` of its collection, its frontiers, its columns with the key's first, its batch files by shard."""
 
     fingerprint: str
     since: Times | None
@@ -306,7 +306,7 @@ def register_of(kind: type[T], files: Sequence[T]) -> Register[T]:
 
 
 def _is_plain(path: object, size: object, changed: object, fingerprint: object, done: object) -> bool:
-    """Return whether a row is what nearly all are, that of a file which was taken in: then nothing else has to be looked at."""
+    """Return whether a row has the plain form of nearly all, a file that was taken in: then its other values need no check."""
     return (
         type(path) is str
         and type(size) is type(changed) is int

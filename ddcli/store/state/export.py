@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def export_state(directory: Path, target: Path, *, files: Files | None = None) -> tuple[Manifest, Size]:
-    """Copy the newest manifest of a state and its batches into a new or empty directory; return it, and how much that is.
+    """Copy the newest manifest of a state and its batches into a new or empty directory; return it, and the size of the files.
 
-    What a manifest names is never changed, and only a newer commit drops it: when a file is gone, the copy goes on by the newer
-    manifest, with what it has already. The manifest comes last, so what is left of a copy that dies is no state; a copy that
-    fails removes what it wrote. Takes memory for one file.
+    The files that a manifest names never change, and only a newer commit removes them: when a file is gone, the copy continues with the
+    newer manifest, and keeps the files that it has. The manifest comes last, so a copy that dies leaves no state; a copy that
+    fails removes its files. Takes memory for one file.
 
-    Outputs stay where they are, and the copy says so.
+    Outputs stay where they are, and the copy names their places.
     Raises UsageError for a target that is neither new nor empty, StateError for a damaged file, EngineError for one that can't be written.
     """
     directory, target = real(directory), real(target)
@@ -84,7 +84,7 @@ class _Copy:
             self._lock.release()
 
     def take(self, manifest: Manifest) -> tuple[Manifest, Size]:
-        """Copy what a manifest names and isn't there yet, drop what it doesn't name, and write it."""
+        """Copy the files that a manifest names and the copy lacks, remove those that it doesn't name, and write the manifest."""
         named = {}
         for name, shard, file in batches_of(manifest):
             place, entry = batch_directory(self._target, name, shard) / file.name, alone(file)
@@ -118,9 +118,9 @@ class _Copy:
         self._files.sync(place)
 
     def _moved(self, manifest: Manifest) -> Manifest:
-        """Return the manifest as it is to be written where the copy is: its paths lead to the same places.
+        """Return the manifest for the copy: its relative paths lead to the same places.
 
-        Its registers are whole in it; their segments stay behind. What was in bundles has files of its own. It belongs to the pipeline
+        Its registers are whole in it; their segments stay behind. Batches of bundles have files of their own. The copy belongs to the pipeline
         file that is first run on it.
         """
         paths = output_paths(self._directory, manifest)

@@ -1,12 +1,12 @@
 """Holds: the claims of readers in other pipelines on a state, a small file each in `<state>/holds/`.
 
-A reader that has taken an arrangement's updates up to a frontier must be able to take the rest, and to tell times from there on.
+A reader that has taken an arrangement's updates up to a frontier must be able to take the rest, and to distinguish times from there on.
 So times at or after the meet of all holds' `since` stay apart, and batches that reach beyond their `through` are neither merged with
 older ones nor advanced. While a reader reads, its hold names the manifest that it reads by: a sweep leaves that and its files.
 
 A short lock, `holds/LOCK`, is held while a hold is written and the newest manifest read, and while the holds are read and files swept: so no
-file vanishes under a reader. The first hold of a reader is made under the state's own lock, when no run is under way that knows nothing
-of it. Imports no third-party library.
+file vanishes under a reader. The first hold of a reader is made under the state's own lock, when no run is under way that would not
+know it. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Claims:
         return Frontier(time for frontier in (own, *held) for time in frontier)
 
     def through(self, arrangement: str) -> Frontier:
-        """Return the frontier beyond which batches stay as they are; closed where nobody reads."""
+        """Return the frontier beyond which batches stay as they are; closed without readers."""
         return Frontier(time for hold in self._of(arrangement) for time in hold.through)
 
     @property
@@ -87,7 +87,7 @@ class Claims:
 
 
 def reader_name(pipeline: str, state: Path) -> str:
-    """Return the name of a reader, its own whatever other pipelines are called: by its state's place."""
+    """Return the name of a reader, which its state's place makes unique even among pipelines of one name."""
     return f"{pipeline}-{hashlib.sha256(str(real(state)).encode()).hexdigest()[:8]}"
 
 
@@ -135,7 +135,7 @@ def is_reading(directory: Path, reader: str) -> bool:
     try:
         hold = Hold.from_json(json.loads(read_bytes(_path(directory, reader))), reader)
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-        return False  # one that can't be read whoever writes it next reports
+        return False  # the process that writes it next reports an unreadable one
     return hold.manifest is not None
 
 

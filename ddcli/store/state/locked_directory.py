@@ -41,8 +41,8 @@ class LockedDirectory:
         self._made: list[Path] = []
 
     def close(self) -> None:
-        """Release the locks; what was made for them goes where nothing was ever committed."""
-        with ExitStack() as last:  # whatever happens to one, the others are released
+        """Release the locks; if nothing was ever committed, remove the directories that were made for them."""
+        with ExitStack() as last:  # if one fails, the others are released
             if self.manifest is None:
                 for directory in self._made:  # the outermost goes last
                     last.callback(try_to, partial(self.files.remove_directory, directory))
@@ -50,7 +50,7 @@ class LockedDirectory:
                 last.callback(lock.release)
 
     def check_locks(self) -> None:
-        """Make sure that nobody has taken over a lock meanwhile (LockedError)."""
+        """Make sure that no other process has taken over a lock meanwhile (LockedError)."""
         for lock in (self.lock, *self._locks):
             lock.check()
 
@@ -69,7 +69,7 @@ class LockedDirectory:
         self.close()
 
     def drop(self, before: Manifest | None) -> None:
-        """Remove what the commit before named and the one in force doesn't; other files only where there may be any that nobody names."""
+        """Remove files that the commit `before` named and the one in force doesn't; search for other unnamed files only if there may be some."""
         now = self.manifest
         assert now is not None, "something was committed"
         if before is None or _shape(before) != _shape(now) or is_directory(self.directory / "holds"):
@@ -84,7 +84,7 @@ class LockedDirectory:
         A manifest by which another pipeline may be reading is left, with its files.
         """
         outputs = {*outputs, *self.written}
-        if not is_directory(self.directory / "holds"):  # nobody ever read
+        if not is_directory(self.directory / "holds"):  # there never was a reader
             remove_unnamed(self.files, self.directory, self.manifest, frozenset(), outputs)
             return
         with holding(self.directory, self.files):
@@ -98,7 +98,7 @@ def _shape(manifest: Manifest) -> tuple[dict[str, int], set[str]]:
 
 
 def try_to(action: Callable[[], None]) -> None:
-    """Do what may fail: the first error is the one to report."""
+    """Do an action that may fail: the first error is the one to report."""
     try:
         action()
     except EngineError:

@@ -1,7 +1,7 @@
 """The manifest: everything that a state consists of, in one JSON file that is replaced as a whole.
 
-The manifest with the highest number is the truth. A file that it doesn't name is not part of the state, whatever it holds.
-Only the newest is kept: the files that an older one named are dropped with it, so it could not be returned to anyway.
+The manifest with the highest number is the truth. A file that it doesn't name is not part of the state.
+Only the newest is kept: the files that an older one named are removed with it, so a state could not return to it anyway.
 A manifest gets its name by a rename after its bytes are on the disk, so a crash leaves no torn one; a damaged one (its
 checksum is its first field) is damage to the disk or by hand, and is never skipped in favour of an older one.
 
@@ -57,7 +57,7 @@ T = TypeVar("T", bound=RegisterEntry)
 
 FORMAT = 8
 BEFORE = 7
-"""The format in whose batches only a reader of Parquet reads decimals of more than 18 digits: it is read, and the next commit writes the newer one."""
+"""The format whose batches need a library of Parquet for decimals of more than 18 digits: it is read, and the next commit writes the newer one."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -65,7 +65,7 @@ LAST = 999_999_999
 RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
 _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
-"""The manifest that was read or written last, and its bytes: a run reads the same several times, and the next round what the last one wrote."""
+"""The manifest that was read or written last, and its bytes: a run reads the same several times, and a round of a watch reads the one of the last round."""
 
 
 def nothing_planned() -> dict[str, Any]:
@@ -77,9 +77,9 @@ def nothing_planned() -> dict[str, Any]:
 class Manifest:
     """A state, whole.
 
-    `pipeline` is the SHA-256 of the pipeline file's bytes, `plan` the fingerprint of what it means. `publish` holds
+    `pipeline` is the SHA-256 of the pipeline file's bytes, `plan` the fingerprint of its physical graph. `publish` holds
     (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
-    arrangements that other pipelines may read, by name. `secret` is what values are hashed under, in hexadecimal digits (see
+    arrangements that other pipelines may read, by name. `secret` is the key of the hash of values, in hexadecimal digits (see
     `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` distinguishes
     the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `pipeline_file`). `bundles` are
     those that have batches, with their sizes.
@@ -189,7 +189,7 @@ def check_bundles(entry: ArrangementEntry, bundles: Mapping[str, Any]) -> None:
 
 
 def check_cache(cache: Mapping[str, Any]) -> None:
-    """Look whether what the driver keeps has the form of it. Raises as `Manifest.from_json` does."""
+    """Check the form of the driver's part. Raises as `Manifest.from_json` does."""
     time, seen, plan = columns_of(cache["time"]), cache["seen"], cache["plan"]
     if seen is not None and len([integer_of(value) for value in seen]) != len(time):
         raise ValueError("as many times seen as there are coordinates")
@@ -208,7 +208,7 @@ def check_cache(cache: Mapping[str, Any]) -> None:
 
 
 def _check_plan(plan: Mapping[str, Any]) -> None:
-    """Look whether what is kept of a plan has the form of it. Raises as `Manifest.from_json` does."""
+    """Check the form of the kept parts of a plan. Raises as `Manifest.from_json` does."""
     for generation in plan["generations"]:
         texts_of(generation["once"])
         for name, words in (("read", ("once", "several")), ("joins", ("first", "written"))):
@@ -238,7 +238,7 @@ COMMITS = ("first", "commit")
 
 
 def check_number(number: Any, path: Path) -> None:
-    """Look whether a manifest has the number that its name says, and there may be a next one: ValueError."""
+    """Raise ValueError if a manifest has another number than its name, or there can be no next one."""
     if number != int(path.stem) or number >= LAST:
         raise ValueError(f"it has the number {number!r:.80}")
 
@@ -326,7 +326,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if version == BEFORE:
             text_of(tree["engine"])
-            tree["engine"] = ""  # this version may plan otherwise, which a run with nothing new has to find, too
+            tree["engine"] = ""  # this version may plan differently, so that a run with nothing new must plan again
         check_number(tree["number"], path)
         manifest = Manifest.from_json(tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -338,6 +338,6 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def remember(path: Path, data: bytes, manifest: Manifest) -> None:
-    """Note what these bytes of a manifest say: who reads them again at this path need not parse them."""
+    """Remember the manifest that these bytes hold: a later read of the same bytes at this path need not parse them."""
     _LATELY.clear()
     _LATELY[path] = data, manifest

@@ -1,7 +1,7 @@
 """The names of files in a state and its outputs, and the checks of every value in a manifest, as others may write to its disk.
 
-A checksum notices damage, not an adversary: whoever changes a manifest computes another. So nothing in one is taken for a path, and
-no file is renamed or removed, whose name is not one that we give. Raises ValueError; the reader of a file names the file.
+A checksum detects damage, not an adversary, who would compute another. So no value of a manifest is taken for a path, and
+no file is renamed or removed, unless its name has a form of ours. Raises ValueError; the reader of a file names the file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OF_CONSUMER = Form(rf"[0-9a-f]{{16}}-{CONSUMER.pattern}\.json")
 HALF_CONSUMER = Form(rf"\.{OF_CONSUMER.pattern}{re.escape(TEMPORARY)}")
 RUN = Form(r"[0-9]{9}\.json")
 TABLE = ".table.json"
-"""The file that says how far the mirror of a table goes."""
+"""The file with the mark of a mirror: the version of the table that it has reached."""
 SCRATCH = Form(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 """The files of a run's scratch directory: of one process, and of tasks."""
 CHECKSUM = Form("[0-9a-f]{8}")
@@ -99,7 +99,7 @@ def path_of(value: Any) -> str:
 
 
 def path_inside(value: Any) -> str:
-    """Return a relative path that stays below what it is relative to."""
+    """Return a relative path that stays below the directory that it is relative to."""
     text = path_of(value)
     if text.startswith("/") or (".." in text and ".." in text.split("/")):
         raise ValueError(f"a path that leads out: {text!r:.80}")

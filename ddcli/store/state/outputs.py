@@ -1,7 +1,7 @@
 """The directories of a state's outputs: their places, their owner, and the check that they hold nothing else.
 
-A directory has one owner, the state that appends to it: with two, all would be in it twice. The owner's identity stands in the
-directory's progress, which each commit writes. A copy of a state has its identity, and may go on in its place: the copy that
+A directory has one owner, the state that appends to it: with two, all updates would be in it twice. The directory's progress, which each
+commit writes, has the owner's identity. A copy of a state has its identity, and may continue in its place: the copy that
 commits first does, and the other is refused from then on, as progress and files are not those that it knows.
 
 Readers read every data file in a directory. So a data file that no commit wrote is refused, too, before anything is computed.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 PARQUET = ".parquet"
-"""The ending that globs take, whatever the name begins with."""
+"""The ending that globs match, however the name begins."""
 NEWEST, OLDER = (500, 10), (50, 2)
 """The number of an output's files that a run that appends to it looks at, of the newest and of the older ones; and that of a process that has written the last itself."""
 ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
@@ -69,7 +69,7 @@ def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path
 def check_aside(directories: Iterable[Path]) -> None:
     """Refuse directories for late or failed rows that are outputs (StateError): these rows would be among another's.
 
-    Such a log has no progress, and an output has one. So nothing that waits there for its state to publish it is taken for a leaving.
+    Such a log has no progress, and an output has one. So no file that waits there to be published by its state is removed as a leaving.
     """
     for path in map(real, directories):
         if is_there(path / PROGRESS):
@@ -102,7 +102,7 @@ def check_unlocked(
 def _check_owner(
     name: str, directory: Path, path: Path, manifest: Manifest | None
 ) -> tuple[Times | None, Owner | None]:
-    """Refuse an output that another state writes (StateError); return its progress, and whose it is."""
+    """Refuse an output that another state writes (StateError); return its progress and its owner."""
     upper, owner = read_owned(real(path))
     if owner is not None and (manifest is None or owner.state != manifest.identity):
         raise _owned(name, directory, path, owner, manifest)
@@ -110,7 +110,7 @@ def _check_owner(
 
 
 def is_owned(path: Path, manifest: Manifest) -> bool:
-    """Return whether an output's directory says itself that it is of a manifest's state."""
+    """Return whether an output's directory names a manifest's state as its owner."""
     try:
         _, owner = read_owned(real(path))
     except InputError:
@@ -123,7 +123,7 @@ def check_outputs(
 ) -> None:
     """Refuse a state and outputs that don't belong together (StateError): their sums would be wrong from here on.
 
-    Of outputs that are to be written `anew` files may be gone, and the progress may be another.
+        Outputs that are to be written `anew` may lack files, and have another progress.
     Looks at names and progress only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
     """
     known = same_outputs(directory, manifest, outputs) if manifest else {}
@@ -150,10 +150,10 @@ def check_outputs(
 
 
 def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path], *, few: bool = False) -> None:
-    """Refuse outputs some files of which are not what was written (StateError), before a run appends to them.
+    """Refuse outputs with files that are not as they were written (StateError), before a run appends to them.
 
     Looks at a bounded number of files: at the size of the newest ones, and at the footers of those that were changed after the
-    last commit had published them; and at size and footer of those others whose turn it is. A process that has written the last one needs to
+    last commit had published them; and at size and footer of some others in turn. A process that has written the last file needs to
     look at `few`.
     """
     for name, before in same_outputs(directory, manifest, outputs).items():
@@ -180,7 +180,7 @@ def in_turn(keys: Sequence[str], number: int, count: int = OLDER[False]) -> Sequ
 
 
 def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None:
-    """Refuse a file that has another size, or another footer; that isn't looked at where nothing was changed since it was published."""
+    """Refuse a file of another size, or with another footer; the footer is read only if the file was changed after it was published."""
     size, changed = _size_and_change(path)
     problem = f"it has {size} bytes, and {entry.size} were written" if size != entry.size else ""
     if not problem and entry.footer and changed > published:
@@ -199,9 +199,9 @@ def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None
 
 
 def _size_and_change(path: Path) -> tuple[int, int]:
-    """Return the size of a file, and when it was changed or got its name, which nobody can set: nanoseconds; of an object, 0.
+    """Return the size of a file, and the time of its last change or rename in nanoseconds, which no program can set; 0 for an object.
 
-    Without a file, and for what is none, zeros.
+    Both are 0 if there is no plain file.
     """
     if isinstance(path, ObjectPath):
         return (path.head()["size"]), 0
@@ -285,7 +285,7 @@ def _data_below(directory: Path, prefix: str, state: Path) -> Iterator[str]:
 
 
 def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
-    """Return whether a link leads to a directory, in which a glob finds more; one that goes round leads nowhere."""
+    """Return whether a link leads to a directory, in which a glob finds more files; a circular link leads nowhere."""
     try:
         return entry.is_symlink() and entry.is_dir()
     except OSError:

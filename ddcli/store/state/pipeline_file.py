@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def relative_file(state: Path, file: Path) -> str:
-    """Return a pipeline file's path as a manifest keeps it; of one that can't be named in a manifest, nothing."""
+    """Return a pipeline file's path as a manifest keeps it; "" for one that can't be named in a manifest."""
     try:
         locate(state, str(file))
     except UsageError:

@@ -1,9 +1,9 @@
-"""Registers: the files that an input has given, or that an output holds. There are ever more of them, and few change in a run.
+"""Registers: the files of an input or of an output. There are ever more of them, and few change in a run.
 
-The latest entries stand in the manifest, which is written whole each time. When these are more than `LATELY` they go into a segment, a
+The latest entries are in the manifest, which is written whole each time. When there are more than `LATELY` they move into a segment, a
 file of the state that never changes, as batches do: together with newer segments that are not much smaller. So there are few
-segments, an entry is written again some dozen times in all, and what a run writes doesn't depend on how many there were before it.
-An entry replaces an older one of the same key. Who still reads by an older manifest finds the segments that this one names.
+segments, an entry is written again some dozen times in all, and the entries that a run writes don't depend on the number before it.
+An entry replaces an older one of the same key. A reader of an older manifest finds the segments that this one names.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T", bound=RegisterEntry)
 
 @frozen
 class Segment:
-    """A file of entries: its name in the directory of segments, what it must be, and how many entries it has."""
+    """A file of entries: its name in the directory of segments, its size and checksum, and the number of its entries."""
 
     name: str
     size: int
@@ -62,7 +62,7 @@ class Segment:
 
     @classmethod
     def from_row(cls, row: list[Any], read: Callable[[str], bytes]) -> Self:
-        """Return the segment of which a manifest says this, with its content. Raises StateError if that is damaged."""
+        """Return the segment that a manifest describes by `row`, with its content. Raises StateError if that is damaged."""
         name, size, sum_, count = row
         named(SEGMENT, name), count_of(size), named(CHECKSUM, sum_), count_of(count)
         data = read(name)
@@ -118,11 +118,11 @@ class Register(Sequence[T]):
         return self._with(_by_key((*self.recent, *entries)).values())
 
     def become(self, now: Sequence[T]) -> Register[T]:
-        """Return a register that says what `now` says, with as little that is new as can be."""
+        """Return a register with the entries of `now`, and as few new ones as possible."""
         if isinstance(now, Register):
             return now
         before, wanted = self.by_key(), {entry.key: entry for entry in now}
-        if before.keys() - wanted.keys():  # nothing is ever taken back from a segment
+        if before.keys() - wanted.keys():  # entries are never removed from a segment
             return Register(self.kind, (), now)
         changed = {
             key: entry for key, entry in wanted.items() if (old := before.get(key)) is not entry and old != entry
@@ -239,7 +239,7 @@ def pick(entries: Sequence[T], keys: Iterable[str]) -> list[T]:
 
 
 def last_of(entries: Sequence[T]) -> T | None:
-    """Return the entry whose key came last, if there is any."""
+    """Return the entry whose key came last, None without entries."""
     if isinstance(entries, Register) and not entries.recent:
         return next(iter(entries.pick([*entries.keys()][-1:])), None)
     return next(reversed(entries.recent if isinstance(entries, Register) else entries), None)

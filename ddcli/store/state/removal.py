@@ -1,7 +1,7 @@
-"""Removing a state, and the outputs that it wrote: first what they are, so that a person can look at it, then the removal under the lock.
+"""The removal of a state and the outputs that it wrote: first its files are listed, for a person to look at, then removed under the lock.
 
 Only files with names of ours are removed, from the state's directory and from outputs that are the state's; all other files stay.
-Outputs go first and the manifest last of what counts: a removal that is interrupted leaves a state that can be removed again.
+Outputs are removed first, and the manifest after all files that it names: an interrupted removal leaves a state that can be removed again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Removal:
 def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> Removal:
     """Return the files of a state and of its pipeline's outputs, as they exist. Raises StateError for an output of another state.
 
-    `manifest` is None where there is none, or it can't be read: then outputs must say themselves that they are this state's.
+    `manifest` is None if there is none, or it can't be read: then outputs must name this state as their owner themselves.
     """
     directory = real(directory)
     named = {real(path) for path, _ in output_files(directory, manifest)} if manifest else set()
@@ -84,7 +84,7 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
                 mine.append(entry.path)
             elif entry.path not in (directory, place / LOCK_OF_OUTPUT):
                 others.append(entry.path)
-        # Progress goes last: it says whose the other files are.
+        # Progress is removed last: it names the owner of the other files.
         mine.sort(key=lambda path: (path.name == PROGRESS, path))
         if mine:
             found[name] = (place, [(path, _size_of(path)) for path in mine])
@@ -95,9 +95,9 @@ def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[st
 
 
 def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked = "fail") -> None:
-    """Remove what was `shown`; `find` looks again, under the lock.
+    """Remove the files that were `shown`; `find` lists them again, under the lock.
 
-    Raises LockedError while a run holds the state, StateError where there is something else by now.
+    Raises LockedError while a run holds the state, StateError if the files are others by now.
     """
     files = Files()
     with ExitStack() as held:
@@ -127,7 +127,7 @@ def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked =
 
 
 def _order(entry: tuple[Path, int]) -> tuple[bool, str]:
-    """Return when a file goes: manifests before what they name."""
+    """Return the place of a file in the order of removal: manifests come before the files that they name."""
     path = entry[0]
     return path.parent.name != "manifest", str(path)
 
@@ -138,7 +138,7 @@ def _removable(path: Path, *, owned: bool, named: bool) -> bool:
 
 
 def _is_own(name: str, directory: Path, path: Path, manifest: Manifest | None) -> bool:
-    """Return whether an output's directory is this state's; one of another state is a StateError, one that says nothing is not."""
+    """Return whether an output's directory is this state's; False if it names no owner. Raises StateError for another state's."""
     _, owner = read_owned(path)
     if owner is None:
         return False

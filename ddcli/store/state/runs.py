@@ -1,7 +1,7 @@
-"""Records of the last runs: a small file a run, beside what the run committed, for looking back at runs.
+"""Records of the last runs, for people: a small file each, `<state>/runs/<number of the commit>.json`.
 
 Nothing depends on them. So a record is written after the commit and not flushed: a machine that stops may lose it, or
-leave a torn one, which is no JSON and is passed over. `<state>/runs/<number of the commit>.json`.
+leave a torn one, which is no JSON and is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run: the commit that it made, when it began (ISO 8601, UTC), what it did (a summary as plain values), what was counted of each operator."""
+    """A run: the number of its commit, its begin (ISO 8601, UTC), its summary as plain values, and the counts of each operator."""
 
     number: int
     began: str
@@ -89,7 +89,7 @@ def _count(tree: Mapping[str, Any]) -> RowCounts:
 def write_run(directory: Path, record: RunRecord, files: Files) -> None:
     """Keep a run's record in its state, and drop those more than `KEPT` commits older. Raises EngineError.
 
-    A run drops the one that is due; what others may have left goes when as many runs have been there.
+    A run removes the one record that is due, and now and then all that others may have left.
     """
     place = directory / RUNS
     # The record isn't flushed either: after a power cut it may be missing.
@@ -114,7 +114,7 @@ def forget_examples(directory: Path, files: Files) -> None:
 
 
 def read_runs(directory: Path) -> list[RunRecord]:
-    """Return the records that a state has, oldest first. Takes no lock: one that goes meanwhile, or is torn, is passed over."""
+    """Return the records in a state, oldest first. Takes no lock: one that is removed meanwhile, or torn, is ignored."""
     found = []
     for path in (entry.path for entry in entries(directory / RUNS) if RUN.fullmatch(entry.path.name)):
         try:

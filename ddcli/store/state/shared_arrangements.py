@@ -1,4 +1,5 @@
-"""Arrangements of other pipelines' states: finding what one exports, and holding it while it is read.
+"""Arrangements of other pipelines' states: an exported one is found, and held while it is read.
+
 
 Imports no third-party library: a run with nothing new looks here whether the other pipeline has moved on.
 """
@@ -37,7 +38,7 @@ class Shared:
     name: str
     manifest: Manifest
     since: Times | None = None
-    """The times from which on the reader's hold keeps times apart; None where nobody holds it."""
+    """The times from which on the reader's hold keeps times apart; None without a hold."""
 
     @property
     def identity(self) -> str:
@@ -95,9 +96,9 @@ def reading(
 ) -> Iterator[dict[str, Shared]]:
     """Hold the arrangements that a reader imports (by input: the state, the name) while it reads them.
 
-    The first time, it makes sure that no run of the exporter is under way, which would know nothing of the hold. Afterwards the
-    exporter keeps what is beyond the reader's frontier, and as soon as reading ends may drop the files of this moment. A reader that
-    has ended without a commit of what it imports holds nothing: it begins anew, from whatever is exported then.
+    The first time, it makes sure that no run of the exporter is under way, which would not know the hold. Afterwards the
+    exporter keeps updates beyond the reader's frontier, and may remove the files of this moment when the read ends. A reader that
+    has ended without a commit of its import holds nothing: it begins anew, from the arrangement that is exported then.
     """
     states = {state: [name for place, name in wanted.values() if place == state] for state, _ in wanted.values()}
     files, name = Files(), reader_name(reader, own)
@@ -160,7 +161,7 @@ def taken_up_to(entry: InputEntry) -> Frontier:
 
 
 def advance_holds(reader: str, own: Path, taken: Mapping[Path, Times]) -> None:
-    """Note up to where a reader has taken what each state exports, and committed it: what is older may be compacted."""
+    """Advance a reader's holds to the frontiers of the exports that it has taken and committed: older times may be compacted."""
     files, name = Files(), reader_name(reader, own)
     for state, bound in taken.items():
         with holding(state, files):
@@ -170,7 +171,7 @@ def advance_holds(reader: str, own: Path, taken: Mapping[Path, Times]) -> None:
 
 
 def forget(own: Path, states: Iterable[Path]) -> None:
-    """Drop what the state at `own`, which is gone, holds of others."""
+    """Drop the holds of the state at `own`, which is gone, on others."""
     for state in states:
         for hold in read_holds(state):
             if hold.state == str(own):

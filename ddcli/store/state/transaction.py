@@ -1,8 +1,8 @@
-"""A commit in the making: files that nobody looks at yet, then a manifest that makes them count.
+"""A commit in the making: files that no reader opens yet, then a manifest that makes them count.
 
-A commit happens wholly or not at all. Until the rename of the manifest nothing that a reader looks at has changed; from
-then on the state and the outputs are the new ones, and what remains to be done (renaming outputs, dropping files) is
-written in the manifest and done again by whoever opens the state next.
+A commit happens wholly or not at all. Until the rename of the manifest no file that a reader opens has changed; from
+then on the state and the outputs are the new ones, and the remaining work (renames of outputs, removals of files) is
+written in the manifest and done again by the process that opens the state next.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Adding(Protocol):
     """Takes the batch files of the next manifest."""
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement's shard; return its name and what was written."""
+        """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
 
 
 class Transaction:
     """One commit in the making: files are added, those of outputs under temporary names, then `commit` makes them count all at once.
 
     Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
-    has the number of the commit and of the file in its directory, so that a retry overwrites what a dead attempt left.
-    A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
+    has the number of the commit and of the file in its directory, so that a retry overwrites the files of a dead attempt.
+    A transaction that is left without a commit, or fails before its manifest is in place, removes all its files.
     """
 
     def __init__(self, state: LockedDirectory, *, bundled: bool = False) -> None:
@@ -79,7 +79,7 @@ class Transaction:
         self._elsewhere: tuple[Path, ...] | None = None
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name and what was written."""
+        """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name, and its size and checksum."""
         name, size = self._next(f"{arrangement}/{shard}", "parquet"), memoryview(data).nbytes
         with self._adding:
             if self.bundled and size <= self._room and fits(inside(arrangement, shard, name), size):
@@ -130,7 +130,7 @@ class Transaction:
         return replace(manifest, arrangements=entries, bundles=left)
 
     def _add_segment(self, data: bytes) -> tuple[str, Written]:
-        """Write a segment of a register; return its name and what was written."""
+        """Write a segment of a register; return its name, and its size and checksum."""
         name = self._next(SEGMENTS, "json")
         return name, self._add_named(self.state.directory / SEGMENTS / name, data)
 
@@ -141,9 +141,9 @@ class Transaction:
             return f"{self.number:09d}-{self._added[place] - 1:04d}{self._mark}.{ending}"
 
     def add_output(self, path: Path, data: bytes | memoryview, *, first: bool = False) -> Written:
-        """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of.
+        """Write a file that appears as `path` with the commit. Progress appears last, after the files that it covers.
 
-        What is to appear `first` does so before any file is taken from its readers: it says which it stands for.
+        A file that is to appear `first` does so before any file is taken from its readers: it names those that it stands for.
         """
         return self._add(self._first if first else self._outputs, real(path.parent) / path.name, data)
 
@@ -166,14 +166,14 @@ class Transaction:
         self._retired.append((path, temporary(path, self.number, self._mark)))
 
     def expect(self, outputs: Iterable[Path]) -> None:
-        """Learn that other processes write files, too (see `attempt`), those of outputs into these directories.
+        """Expect that other processes write files, too (see `attempt`), those of outputs into these directories.
 
-        Files of attempts that failed have names that nobody knows, so if the transaction fails, the state is swept.
+        Files of failed attempts have unknown names, so if the transaction fails, the state is swept.
         """
         self._elsewhere = tuple(map(real, outputs))
 
     def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
-        """Add files that others have written: where each is, and what its path is to be."""
+        """Add files that others have written: the path of each, and its final path."""
         assert self._open, "the transaction has ended"
         self._adopted += batches
         self._outputs += outputs
@@ -181,13 +181,13 @@ class Transaction:
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the transaction's files and this manifest count; return it as written, with its number and renames.
 
-        The order is what makes it safe: files and their names are on the disk before the manifest that names them is;
-        the manifest's rename is the commit; outputs are renamed after it; what no manifest names goes last.
+        The order makes it safe: files and their names are on the disk before the manifest that names them;
+        the manifest's rename is the commit; outputs are renamed after it; files that no manifest names are removed last.
         An EngineError raised after the manifest's rename leaves a committed state that the next `State.open` completes.
         """
         assert self._open, "a transaction commits once"
         directory = self.state.directory
-        # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
+        # In an order that doesn't depend on the order of threads: the same run writes the same manifest.
         self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
         renamings = [*self._first, *self._retired, *self._outputs]
         pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in renamings)
@@ -201,7 +201,7 @@ class Transaction:
             self._prepare(data, final, waiting)
         except BaseException as error:
             self._open = False
-            # Else the rename itself was interrupted, after it was done: what waits belongs to a commit, and the next run publishes it.
+            # Else the rename itself was interrupted, after it was done: the waiting files belong to a commit, and the next run publishes them.
             if isinstance(error, LockedError) or not is_there(final):
                 self.abort()
             raise
@@ -221,7 +221,7 @@ class Transaction:
         return manifest
 
     def abort(self) -> None:
-        """Remove all that was written. Whatever can't be removed now, the next `State.open` removes."""
+        """Remove all written files. The next `State.open` removes those that can't be removed now."""
         self._open = False
         waiting = temporary(manifest_path(self.state.directory, self.number), self.number)
         for joint in self._joint:
@@ -248,7 +248,7 @@ class Transaction:
             self.abort()
 
     def _add_named(self, path: Path, data: bytes | memoryview) -> Written:
-        """Write a file of the state under its own name, which no manifest has; what a dead attempt left there goes."""
+        """Write a file of the state under its own name, which no manifest has; it replaces the file of a dead attempt."""
         with self._adding:
             self._begin(path)
             self._batches.append(path)
@@ -277,8 +277,8 @@ class Transaction:
         """Put every file and its name on the disk, then the manifest `data`.
 
         Files that others have written get their names first. Then everything is flushed at the same time, contents and names alike: each
-        file has been made, and none of it counts before the manifest has its name, which comes last. So whichever flush is done first,
-        the power may go at any time.
+        file has been made, and none of it counts before the manifest has its name, which comes last. So the flushes may end in any order,
+        and the power may fail at any time.
         """
         alone = isinstance(final, ObjectPath)
         side_by_side(self._files.sync, [source for source, _ in self._adopted])

@@ -1,7 +1,7 @@
-"""Upkeep of a state between runs: what it holds, making it smaller, removing what is no longer needed.
+"""The upkeep of a state between runs: its contents listed, its batches compacted or dealt to other shards, leavings removed.
 
-What is only looked at is looked at without the lock: a manifest is replaced as a whole. `written` are the directories outside of the
-state that its pipeline writes to; where nobody names the pipeline, those of outputs that say that they are this state's.
+Functions that only read take no lock: a manifest is replaced as a whole. `written` are the directories outside of the
+state that its pipeline writes to; if no pipeline is named, those of outputs that name this state as their owner.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 WAITING = "-waiting"
-"""Ends the names of arrangements whose rows wait for a time, which is their key: in shards they lie by their data."""
+"""The ending of arrangements whose rows wait for a time, which is their key: they are partitioned by their data."""
 HIDDEN_TIME = re.compile(r"_time\d*")
 
 
@@ -117,7 +117,7 @@ def details(manifest: Manifest, name: str, names: Mapping[str, str]) -> dict[str
 
 
 def release_hold(directory: Path, reader: str) -> Hold:
-    """Drop what a reader holds and return it. The reader must begin anew if it ever comes back."""
+    """Drop a reader's hold and return it. The reader must begin anew if it ever comes back."""
     manifest_of(directory)
     found = release(directory, reader, Files())
     if found is None:
@@ -130,7 +130,7 @@ def release_hold(directory: Path, reader: str) -> Hold:
 
 @contextmanager
 def _opened(directory: Path, written: Iterable[Path] | None, if_locked: IfLocked) -> Iterator[tuple[State, Manifest]]:
-    """Open a state that is there, to change it; yield it with its manifest. `written`: see `written_to`."""
+    """Open an existing state, to change it; yield it with its manifest. `written`: see `written_to`."""
     outputs = written_to(directory, manifest_of(directory), written)
     with State.open(directory, outputs, written=written, if_locked=if_locked) as state:
         assert state.manifest is not None, "the state was there when it was looked at"
@@ -147,9 +147,9 @@ def adopt(
 
 
 def verify(directory: Path) -> tuple[int, Size, list[StateError]]:
-    """Read every file of a state; return the manifest's number, how much was read, and what is wrong with each bad file.
+    """Read every file of a state; return the manifest's number, the size of the files, and an error for each bad one.
 
-    A commit meanwhile drops files that were still to be read: then what is found is looked for again.
+    A commit meanwhile removes files that were still to be read: if there are errors then, all is read again.
     """
     while True:
         manifest = manifest_of(directory)
@@ -168,8 +168,8 @@ def compact_state(
 ) -> tuple[Size, Size]:
     """Merge the batches of each shard into one, as of the arrangement's since, and commit that; return the sizes before and after.
 
-    Takes memory for a quarter of a million rows and one file, however large the state is. What readers in other pipelines have
-    not taken yet is left as it is. All batches have files of their own then, which any reader opens.
+    Takes memory for a quarter of a million rows and one file, however large the state is. Updates that readers in other pipelines have
+    not taken yet are left as they are. All batches have files of their own then, which any reader opens.
     """
     from ddcli.store.batch.compaction import compact_wholly
 
@@ -202,10 +202,10 @@ def reshard_state(
     if_locked: IfLocked = "fail",
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, Size, Size]:
-    """Deal the rows of every arrangement to so many shards, and commit that; return of how many, and the sizes before and after.
+    """Deal the rows of every arrangement to `shards` shards, and commit that; return the number before, and the sizes before and after.
 
     Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
-    a million rows and one file. Readers in other pipelines go on where they were: the files that one is reading stay.
+    a million rows and one file. Readers in other pipelines continue where they were: the files that one is reading stay.
     """
     from ddcli.store.batch.redistribution import deal, gathered
 
@@ -235,7 +235,7 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
     """Hash the values of an open state under another secret, and commit that; return the manifest.
 
     Files hold values, so nothing is computed again: rows are sorted anew, and dealt to the shards where they now belong. Takes memory
-    for one file's rows. Readers in other pipelines go on where they were, as with `reshard_state`.
+    for one file's rows. Readers in other pipelines continue where they were, as with `reshard_state`.
     """
     from ddcli.store.batch.redistribution import gathered, rehashed
 
@@ -269,7 +269,7 @@ def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
 
 
 class _Noting(Files):
-    """The store's file operations; what is removed is noted, with its size."""
+    """The store's file operations, with a list of the removed files and their sizes."""
 
     def __init__(self) -> None:
         self.removed: list[tuple[Path, int]] = []
@@ -284,16 +284,16 @@ class _Noting(Files):
 def collect_garbage(
     directory: Path, *, written: Iterable[Path] | None = None, if_locked: IfLocked = "fail"
 ) -> list[tuple[Path, int]]:
-    """Finish or clear away what a run that died has left; return the removed files with their sizes."""
+    """Finish or remove the leavings of a run that died; return the removed files with their sizes."""
     outputs, files = written_to(directory, manifest_of(directory), written), _Noting()
     State.open(directory, outputs, written=written, if_locked=if_locked, files=files).close()
     return files.removed
 
 
 def written_to(directory: Path, manifest: Manifest, written: Iterable[Path] | None) -> dict[str, Path]:
-    """Return the paths of those outputs in whose directories files may be made or removed: a manifest may name anybody's.
+    """Return the paths of outputs in whose directories files may be made or removed: a manifest may name any directory.
 
-    They are among those that the pipeline writes to; where nobody names it, those that say themselves that they are this state's.
+    They are among those that the pipeline writes to; if no pipeline is named, those that name this state as their owner themselves.
     """
     allowed = None if written is None else {real(path) for path in written}
     return {
@@ -366,5 +366,5 @@ def lock_holder(directory: Path) -> LockedError | None:
 
 
 def remove_lock(directory: Path) -> None:
-    """Remove the lock, whoever holds it: the next run makes its own."""
+    """Remove the lock, even if a process holds it: the next run makes its own."""
     Files().remove(directory / NAME)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_size(path: Path, entry: FileEntry) -> None:
-    """Refuse a file that is gone or has another size than the manifest says (StateError)."""
+    """Refuse a file that is gone or has another size than in the manifest (StateError)."""
     try:
         size = size_of(path)
     except OSError as error:
@@ -124,7 +124,7 @@ def other_columns(path: Path) -> StateError:
 
 
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
-    """Read every file that a manifest names, and yield what is wrong with each, and what of the commit is not yet published."""
+    """Read every file that a manifest names, and yield an error for each that is damaged, or not yet published."""
     waiting = {target: source for source, target in unpublished(directory, manifest)}
     bundles: dict[Path, list[FileEntry]] = {}
     for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
