@@ -37,7 +37,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Nest
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import loops, physical
-from ddcli.plan.loops import entering, level
+from ddcli.plan.loops import level, outer_nodes
 from ddcli.plan.node import below, digest
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class _Assembly:
         if isinstance(node, loops.Leave):
             (iterate,) = node.inputs
             assert isinstance(iterate, loops.Iterate)
-            return (*iterate.initials, *entering(iterate))
+            return (*iterate.initials, *outer_nodes(iterate))
         return () if isinstance(node, physical.Arrangement) and self.is_source(node) else node.inputs
 
     def place(self, node: Node) -> Handle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.driver.prepare import remembered
+from ddcli.driver.prepare import bind_remembered
 from ddcli.errors import DdError
 from ddcli.job.request import read_request
 from ddcli.plan import presence
@@ -32,7 +32,7 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
     try:
         if file is None or not file.is_file():
             return {}
-        bound = remembered(read_request(file, directory), manifest)
+        bound = bind_remembered(read_request(file, directory), manifest)
         plan = bound.plan(manifest.cache["plan"])
     except (DdError, KeyError):  # a file that is gone, broken, or has other inputs by now
         return {}

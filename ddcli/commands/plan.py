@@ -6,7 +6,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import frozen
-from ddcli.driver.tables import looked, tables_as_now
+from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.job.frontier import find_time, find_upper
 from ddcli.job.idle import is_changed, is_idle
 from ddcli.job.request import newest_of, read_request
@@ -136,10 +136,10 @@ def _because(why: tuple[str, ...]) -> str:
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
     """Return the work that a run of the pipeline file at `path` would do; raise the error with which it would refuse. Changes nothing, takes no lock."""
     request = read_request(path, state, until)
-    return looked(request, lambda: _looked(request))
+    return read_settled(request, lambda: _preview_now(request))
 
 
-def _looked(request: Request) -> Preview:
+def _preview_now(request: Request) -> Preview:
     manifest = newest_of(request)
     check_outputs(request.state, manifest, request.outputs)
     if manifest is not None and is_idle(request, manifest, locks=False):
@@ -153,7 +153,7 @@ def _looked(request: Request) -> Preview:
 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
-    from ddcli.driver.prepare import amending, prepare
+    from ddcli.driver.prepare import prepare, with_amended_files
     from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
     from ddcli.plan.choices import plan_choices
@@ -163,7 +163,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.store.time_text import format_frontier
 
     ready = prepare(request, manifest)
-    if amended := amending(request, manifest, ready):
+    if amended := with_amended_files(request, manifest, ready):
         request = amended
         ready = prepare(request, manifest)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)

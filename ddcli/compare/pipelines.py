@@ -125,7 +125,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
     `earlier` is what is known of files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
     """
     from ddcli.driver.execute import execute
-    from ddcli.driver.tables import mirrored
+    from ddcli.driver.tables import update_mirrors
 
     folder.mkdir()
     request = read_request(path, folder / "state")
@@ -141,7 +141,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         engine="local",
     )
     with State.open(request.state, request.outputs) as opened:
-        execute(mirrored(request, opened), opened.manifest, opened)
+        execute(update_mirrors(request, opened), opened.manifest, opened)
         committed = opened.manifest
         if committed is None:
             notes = (f"inputs.{name}: {note}" for name, note in not_taken_in(spec, request.base, earlier).items())
@@ -152,10 +152,10 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
 
 def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
     """Return a line for each collection of B whose operators may do more work for a change than those of A."""
-    from ddcli.driver.prepare import remembered
+    from ddcli.driver.prepare import bind_remembered
     from ddcli.plan.places import worsened
 
-    bound = remembered(request, b)
+    bound = bind_remembered(request, b)
     found = worsened(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
     return tuple(f"{place.span}: {place.words}: work: {own}, in A {before}" for place, before, own in found)
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.driver.prepare import amending, prepare
+from ddcli.driver.prepare import prepare, with_amended_files
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.single_run import SingleRun, state_size
 from ddcli.engine.counts import Counts
@@ -16,7 +16,7 @@ from ddcli.engine.times import Frontier
 from ddcli.job.clock import time_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
-from ddcli.job.idle import is_changed, nothing_new
+from ddcli.job.idle import idle_summary, is_changed
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Choosing
@@ -79,7 +79,7 @@ def _execute(
     """Make one attempt; a state without a manifest begins with `secret`, or with that of its imports if it is None. The readers are added to `opened`."""
     request.progress.begin("looking at the inputs")
     ready = prepare(request, manifest, rows_held(request.memory))
-    if amended := amending(request, manifest, ready):
+    if amended := with_amended_files(request, manifest, ready):
         return _execute(amended, manifest, state, choosing, secret, opened)
     readers, time = ready.readers, ready.bound.time
     opened |= readers
@@ -97,7 +97,7 @@ def _execute(
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
         if not request.closes:
-            return nothing_new(request, manifest)
+            return idle_summary(request, manifest)
     before = Frontier(manifest.upper) if manifest else None
     for name, scan in graph.scans().items():
         if isinstance(reader := readers[name], LogReader):
@@ -111,7 +111,7 @@ def _execute(
             return RunSummary(request.spec.name.value, None, None, changed=False)
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
-            return nothing_new(request, manifest)
+            return idle_summary(request, manifest)
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     return SingleRun(request, manifest, state, secret, planning, readers, time, seen, upper, choosing).run()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.driver.execute import execute
 from ddcli.driver.run import open_state
-from ddcli.driver.tables import errors_at_tables, followed
+from ddcli.driver.tables import errors_at_tables, update_followers
 from ddcli.engine.jit.settings import set_announce
 from ddcli.errors import Span, SpecError, StateError, Text, UnknownColumn, UsageError, did_you_mean
 from ddcli.job.forgotten_rows import Forgetting, ForgettingSummary
@@ -67,11 +67,11 @@ def forget(
     )
     refuse_code(plain.spec, no_code=no_code)
     known = newest_of(plain)
-    request = forgetting(plain, known, where, inputs)
+    request = with_forgotten_rows(plain, known, where, inputs)
     check_aside(request.aside)
     with nullcontext() if dry_run else open_state(request, if_locked) as held:
         if held is not None and held.manifest is not None:
-            request = forgetting(plain, held.manifest, where, inputs)
+            request = with_forgotten_rows(plain, held.manifest, where, inputs)
             _refuse_readers(request.state)
         _refuse_rows_there(request, held.manifest if held is not None else known)
         before = held.manifest if held is not None else known
@@ -79,7 +79,7 @@ def forget(
         with (
             reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
             errors_at_tables(request),
-            followed(request, held),
+            update_followers(request, held),
         ):
             execute(replace(request, shared=shared), before, held)
         after = held.manifest if held is not None else before
@@ -131,7 +131,7 @@ def _refuse_rows_there(request: Request, manifest: Manifest | None) -> None:
         refuse_rows_there(request.spec, request.base, manifest, request.forgetting.conditions)
 
 
-def forgetting(request: Request, manifest: Manifest | None, where: str, inputs: Sequence[str]) -> Request:
+def with_forgotten_rows(request: Request, manifest: Manifest | None, where: str, inputs: Sequence[str]) -> Request:
     """Return the request that takes everything in anew without the rows of some inputs for which a condition holds, and closes no time.
 
     `inputs` names these inputs; if empty, the one input that has the columns of the condition is meant. Raises SpecError for a wrong condition, UsageError

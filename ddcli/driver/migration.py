@@ -22,7 +22,7 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import horizons_of, input_horizons
 from ddcli.driver.rebuild import Rebuild
 from ddcli.driver.rebuild_outputs import correct_side_logs, corrected_outputs, name_ending, retire_rewritten
-from ddcli.driver.rebuild_sources import correcting, readers_of, sources_of
+from ddcli.driver.rebuild_sources import readers_of, sources_of, with_corrections
 from ddcli.driver.requested_changes import (
     find_changes,
     refuse_later_imports,
@@ -106,15 +106,15 @@ def rebuild(
     at = run_time(request.clock, manifest) if request.clock.arrival and (request.withdrawn or refreshed) else None
     if at is not None and refreshed:
         # All new files arrive now: those in the place of others would else be missed until the next run.
-        found = {name: given.arriving(at) for name, given in found.items()}
+        found = {name: given.with_arrival(at) for name, given in found.items()}
     elif request.clock.arrival:
         # New files of a known input are the next run's; a new input has been there since the last one.
         last, later = last_time(manifest), last_time(manifest) + 1
-        found = {name: given.arriving(later if name in manifest.inputs else last) for name, given in found.items()}
+        found = {name: given.with_arrival(later if name in manifest.inputs else last) for name, given in found.items()}
     return _Migration(Rebuild(request, manifest, changes, found, time, at), state, planning, choosing).run()
 
 
-def _beginning(nt: int) -> Frontier:
+def _first_time(nt: int) -> Frontier:
     return Frontier([(LEAST,) * nt])
 
 
@@ -129,7 +129,7 @@ class _Migration:
 
     def run(self) -> Rebuilt:
         rebuild = self.rebuild
-        graph = correcting(rebuild, rebuild.changes.cut())
+        graph = with_corrections(rebuild, rebuild.changes.cut())
         readers, known = readers_of(rebuild, graph)
         most = rows_read(rebuild.request.memory)
         forgetting = rebuild.request.forgetting
@@ -140,7 +140,7 @@ class _Migration:
         cut, spread = self.choosing.cut(graph, rebuild.nt, rows, self._kept())
         if spread and cut.most is not None and cut.most < most:
             inputs, sources = sources_of(rebuild, graph, readers, known, cut.most)
-        pools, interval = pools_for(cut, rebuild.secret), Interval(_beginning(rebuild.nt), rebuild.upper)
+        pools, interval = pools_for(cut, rebuild.secret), Interval(_first_time(rebuild.nt), rebuild.upper)
         past = kept_past(rebuild.request.spec, graph, rebuild.kinds) if forgetting else {}
         traces = StateTraces(
             rebuild.request.state, None, pools, interval.lower, cut, past=past, only=frozenset(rebuild.changes.built)

@@ -37,7 +37,7 @@ class Prepared:
     bound: BoundPipeline
 
 
-def amending(request: Request, manifest: Manifest | None, ready: Prepared) -> Request | None:
+def with_amended_files(request: Request, manifest: Manifest | None, ready: Prepared) -> Request | None:
     """Return the request that takes in files that replace withdrawn ones with the times of their rows, where some are late.
 
     None where there are no such files: then they are new like any other.
@@ -52,7 +52,7 @@ def amending(request: Request, manifest: Manifest | None, ready: Prepared) -> Re
     return replace(request, withdrawn=found) if found else None
 
 
-def remembered(request: Request, manifest: Manifest) -> BoundPipeline:
+def bind_remembered(request: Request, manifest: Manifest) -> BoundPipeline:
     """Return a request's file bound to the columns of its inputs that a state remembers; no input is opened."""
     spec = request.spec
     schemas = {
@@ -81,7 +81,7 @@ def prepare(
     found = find_inputs(request, manifest, anew=request.refreshes_all)
     if request.clock.arrival:
         at = run_time(request.clock, manifest)
-        found = {name: given.arriving(at) for name, given in found.items()}
+        found = {name: given.with_arrival(at) for name, given in found.items()}
     if whole:
         past = manifest.inputs if taken and manifest is not None else ()
         found = {name: given.past() if name in past else given.whole() for name, given in found.items()}

@@ -40,7 +40,7 @@ def _timed(graph: PhysicalGraph) -> frozenset[str]:
     return frozenset(keyed | physical_graph(standing).scans().keys())
 
 
-def correcting(rebuild: Rebuild, graph: PhysicalGraph) -> PhysicalGraph:
+def with_corrections(rebuild: Rebuild, graph: PhysicalGraph) -> PhysicalGraph:
     """Return the graph with, for each output that changed, its new collection less its updates so far."""
     outputs = dict(graph.outputs)
     for name, change in rebuild.changes.outputs.items():

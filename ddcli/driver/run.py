@@ -10,17 +10,25 @@ import time as clock
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddcli.driver.libraries import map_ahead
-from ddcli.driver.tables import errors_at_tables, followed, join_mirrors, looked, mirrored, tables_as_now
+from ddcli.driver.tables import (
+    errors_at_tables,
+    join_mirrors,
+    read_settled,
+    tables_as_now,
+    update_followers,
+    update_mirrors,
+)
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.engine.progress import SILENT, Progress
 from ddcli.engine.workers import Allowed
 from ddcli.errors import DdError, EngineError
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.functions import refuse_code
-from ddcli.job.idle import is_idle, nothing_new
+from ddcli.job.idle import idle_summary, is_idle
 from ddcli.job.inputs import find_inputs
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import check_outputs, imports, newest_of, read_request
@@ -120,76 +128,73 @@ def run(
     )
     Allowed.threads = request.workers
     refuse_code(request.spec, no_code=no_code)
-    request = _bounded(request, budget)
+    request = _with_budget(request, budget)
     if standby is not None:
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
-    request = _withdrawing(request, manifest, withdraw)
-    if reopen is not None:
-        request = _reopening(request, manifest, reopen)
-        if manifest is not None and request.reopened is None and (dry_run or not unpublished(request.state, manifest)):
-            return nothing_new(request, manifest)
-    elif manifest is not None and not request.withdrawn and _is_idle(request, manifest, locks=not dry_run):
-        return nothing_new(request, manifest)
+    request = _with_corrections(request, manifest, withdraw, reopen)
+    if manifest is not None and _is_idle(request, manifest, reopen, locks=not dry_run):
+        return idle_summary(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     map_ahead()
     if dry_run:
-        summary = looked(request, lambda: _tried(request, manifest, if_locked, progress))
-        _say_notes(left, say)
-        return replace(summary, seconds=clock.perf_counter() - started)
-    # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
-    with open_state(request, if_locked) as opened:
-        if opened.manifest is not None:
-            if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
-                request = _withdrawing(request, opened.manifest, withdraw)
-                if reopen is not None:
-                    request = _reopening(request, opened.manifest, reopen)
-            if reopen is not None and request.reopened is None:  # the outputs of a dead run are published now
-                return nothing_new(request, opened.manifest)
-        from ddcli.driver.execute import execute
-
-        wanted = imports(request)
-        request = mirrored(request, opened)
-        with _recorded(opened, request, began, started) as committed:
-            with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
-                try:
-                    request = replace(request, shared=shared, progress=progress)
-                    request = _beginning_anew(request, opened.manifest)
-                    with errors_at_tables(request), followed(request, opened) as tables:
-                        summary = execute(request, opened.manifest, opened)
-                        committed.append(summary)
-                finally:
-                    progress.end()
-            summary = _compacted(request, opened, summary)
-            if opened.manifest:
-                archive(request.spec, request.base, opened.manifest, opened.files)
-            if opened.manifest and wanted:
-                advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
-        if summary.changed or standby is None:
-            _say_notes(left, say)
-        summary = replace(summary, seconds=clock.perf_counter() - started, tables=tables)
-        if summary.changed:
-            _record(opened, summary, began, request)
-    return summary
+        summary = read_settled(request, lambda: _dry_run(request, manifest, if_locked, progress))
+    else:
+        # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
+        with open_state(request, if_locked) as opened:
+            if opened.manifest is not None:
+                if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
+                    request = _with_corrections(request, opened.manifest, withdraw, reopen)
+                if reopen is not None and request.reopened is None:  # the outputs of a dead run are published now
+                    return idle_summary(request, opened.manifest)
+            record = partial(_record, opened, request, began, started)
+            summary = _commit(replace(request, progress=progress), opened, if_locked, record)
+    if summary.changed or standby is None:
+        for name, note in left.items():
+            say(f"inputs.{name}: {note}")
+    return replace(summary, seconds=clock.perf_counter() - started)
 
 
-def _say_notes(notes: Mapping[str, str], say: Callable[[str], None]) -> None:
-    for name, note in notes.items():
-        say(f"inputs.{name}: {note}")
+def _with_budget(request: Request, budget: Mapping[str, str] | None) -> Request:
+    """Return a request with its budget. The module of budgets is imported only if there is a bound."""
+    if not budget and request.spec.budget is None:
+        return request
+    from ddcli.job.budget import run_budget
+
+    return replace(request, budget=run_budget(request.spec.budget, budget or {}))
 
 
-def _is_idle(request: Request, manifest: Manifest, *, locks: bool) -> bool:
-    """Return whether nothing is new, even while another run joins files of mirrors."""
+def _with_corrections(
+    request: Request, manifest: Manifest | None, withdraw: Sequence[Path], reopen: str | None
+) -> Request:
+    """Return a request with the files to withdraw and the time to reopen. The modules for these are imported only if there are some."""
+    if withdraw:
+        from ddcli.job.withdrawal import with_withdrawn_files
+
+        request = with_withdrawn_files(request, manifest, withdraw)
+    if reopen is not None:
+        from ddcli.job.reopened_times import with_reopened_times
+
+        request = with_reopened_times(request, manifest, reopen)
+    return request
+
+
+def _is_idle(request: Request, manifest: Manifest, reopen: str | None, *, locks: bool) -> bool:
+    """Return whether a run has nothing to do, even while another run joins files of mirrors."""
+    if reopen is not None:
+        return request.reopened is None and not (locks and unpublished(request.state, manifest))
+    if request.withdrawn:
+        return False
 
     def look() -> bool:
         newest = newest_of(request) if request.spec.tables else manifest
         return newest is not None and is_idle(request, newest, locks=locks)
 
-    return looked(request, look)
+    return read_settled(request, look)
 
 
-def _tried(request: Request, manifest: Manifest | None, if_locked: IfLocked, progress: Progress) -> RunSummary:
+def _dry_run(request: Request, manifest: Manifest | None, if_locked: IfLocked, progress: Progress) -> RunSummary:
     """Return the summary of the run that would happen; commit nothing."""
     from ddcli.driver.execute import execute
 
@@ -200,6 +205,37 @@ def _tried(request: Request, manifest: Manifest | None, if_locked: IfLocked, pro
                 return execute(now, newest_of(now) if now.spec.tables else manifest, None)
         finally:
             progress.end()
+
+
+def _commit(request: Request, state: State, if_locked: IfLocked, record: Callable[[RunSummary], None]) -> RunSummary:
+    """Take in the new updates of all inputs, then bring what follows the commit up to it: tables, logs, archives and holds.
+
+    `record` gets the summary, also where a step after the commit fails.
+    """
+    from ddcli.driver.execute import execute
+
+    name, wanted = request.spec.name.value, imports(request)
+    request = update_mirrors(request, state)
+    summary = None
+    try:
+        with reading(name, request.state, wanted, if_locked) as shared:
+            try:
+                request = _with_refresh(replace(request, shared=shared), state.manifest)
+                with errors_at_tables(request), update_followers(request, state) as tables:
+                    summary = execute(request, state.manifest, state)
+            finally:
+                request.progress.end()
+        done = replace(_compact(request, state, summary), tables=tables)
+        if state.manifest is not None:
+            archive(request.spec, request.base, state.manifest, state.files)
+            if wanted:
+                advance_holds(name, request.state, taken_of(state.manifest, wanted))
+    except DdError:
+        if summary is not None:
+            record(summary)
+        raise
+    record(done)
+    return done
 
 
 @contextmanager
@@ -215,16 +251,7 @@ def open_state(request: Request, if_locked: IfLocked) -> Iterator[State]:
         yield state
 
 
-def _bounded(request: Request, budget: Mapping[str, str] | None) -> Request:
-    """Return a request with its budget. The module of budgets is imported only if there is a bound."""
-    if not budget and request.spec.budget is None:
-        return request
-    from ddcli.job.budget import run_budget
-
-    return replace(request, budget=run_budget(request.spec.budget, budget or {}))
-
-
-def _beginning_anew(request: Request, manifest: Manifest | None) -> Request:
+def _with_refresh(request: Request, manifest: Manifest | None) -> Request:
     """Return a request that computes all anew where an arrangement that it imports was built anew to forget rows; outputs get the difference.
 
     Raises InputError where a file of another input is not as it was taken in.
@@ -241,23 +268,7 @@ def _beginning_anew(request: Request, manifest: Manifest | None) -> Request:
     return request
 
 
-def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
-    """Return a request that withdraws these files. The module for that is imported only if there are some."""
-    if not files:
-        return request
-    from ddcli.job.withdrawal import withdrawing
-
-    return withdrawing(request, manifest, files)
-
-
-def _reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
-    """Return a request that takes the state back to a time. The module for that is imported only here."""
-    from ddcli.job.reopened_times import reopening
-
-    return reopening(request, manifest, time)
-
-
-def _compacted(request: Request, state: State, summary: RunSummary) -> RunSummary:
+def _compact(request: Request, state: State, summary: RunSummary) -> RunSummary:
     """Join small files of mirrors and sum up old updates in the outputs' logs; return the summary with the claims on them. The modules for it are imported only if they are needed."""
     if not summary.changed:
         return summary
@@ -270,30 +281,20 @@ def _compacted(request: Request, state: State, summary: RunSummary) -> RunSummar
     return summary
 
 
-@contextmanager
-def _recorded(state: State, request: Request, began: datetime, started: float) -> Iterator[list[RunSummary]]:
-    """Keep a record of a run that commits and then fails, for example at a table that is an output. The run adds its summary once it has committed."""
-    committed: list[RunSummary] = []
-    try:
-        yield committed
-    except DdError:
-        for summary in committed:
-            if summary.changed:
-                _record(state, replace(summary, seconds=clock.perf_counter() - started), began, request)
-        raise
-
-
-def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:
-    """Keep a record of a run that has committed. It is for people: if it can't be written the run has succeeded all the same."""
+def _record(state: State, request: Request, began: datetime, started: float, summary: RunSummary) -> None:
+    """Keep a record of a run that has changed something. It is for people: if it can't be written the run has succeeded all the same."""
+    if not summary.changed:
+        return
     from ddcli.engine.counts import Counts
     from ddcli.store.state.runs import RunRecord, write_run
 
     assert state.manifest is not None, "a run that changed something has committed"
     when = began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    shown = replace(summary, seconds=clock.perf_counter() - started).to_json()
     try:
         write_run(
             state.directory,
-            RunRecord(state.manifest.number, when, summary.to_json(), summary.counts or Counts()),
+            RunRecord(state.manifest.number, when, shown, summary.counts or Counts()),
             state.files,
         )
     except EngineError as error:

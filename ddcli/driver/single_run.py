@@ -20,9 +20,9 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
-from ddcli.job.consumed_files import destined
+from ddcli.job.consumed_files import with_archive_paths
 from ddcli.job.paths import unparsed_below
-from ddcli.job.reopened_times import carried, reopenings
+from ddcli.job.reopened_times import notes_on_past, reopenings
 from ddcli.job.request import error_directory, late_directory
 from ddcli.job.sizes import Sizes, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
@@ -259,7 +259,7 @@ class SingleRun:
             inputs={
                 name: InputEntry(
                     times,
-                    destined(self.request.spec.inputs[name], self.request.base, taken[name].files),
+                    with_archive_paths(self.request.spec.inputs[name], self.request.base, taken[name].files),
                     reader.kept(),
                 )
                 for name, reader in self.readers.items()
@@ -272,7 +272,7 @@ class SingleRun:
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen and list(self.seen),
                 "plan": self._outline(),
-                **carried(self.manifest),
+                **notes_on_past(self.manifest),
                 **self._horizons(),
                 **self._clock(traces),
             },

@@ -26,7 +26,7 @@ ATTEMPTS = 3
 """The number of attempts to read a state that others change meanwhile."""
 
 
-def mirrored(request: Request, state: State) -> Request:
+def update_mirrors(request: Request, state: State) -> Request:
     """Return a request with the mirrors in its open state brought up to their tables."""
     if not request.spec.tables:
         return request
@@ -77,7 +77,7 @@ def _is_taken(file: InputFile, *, arrives: bool) -> bool:
     return file.done and file.since is None and not file.withdrawn and (file.at is not None) == arrives
 
 
-def looked(request: Request, look: Callable[[], T]) -> T:
+def read_settled(request: Request, look: Callable[[], T]) -> T:
     """Return the result of `look` on a state without its lock; look again if a run has joined files of a mirror meanwhile.
 
     The files are gone then, and a reader of an older commit takes their rows in the joint file for new ones.
@@ -111,14 +111,14 @@ def tables_as_now(request: Request, *, wanted: bool = True) -> Iterator[Request]
         yield request
         return
     from ddcli.job.request import newest_of
-    from ddcli.job.tables import mirrored_apart
+    from ddcli.job.tables import mirror_apart
 
-    with mirrored_apart(request.spec, request.base, newest_of(request)) as spec:
+    with mirror_apart(request.spec, request.base, newest_of(request)) as spec:
         yield replace(request, spec=spec)
 
 
 @contextmanager
-def followed(request: Request, state: State | None) -> Iterator[dict[str, str]]:
+def update_followers(request: Request, state: State | None) -> Iterator[dict[str, str]]:
     """Bring tables that are outputs up to their logs after the block, whether it succeeds or not: the run before may have died.
 
     Yield a mapping that has these tables and their places when all is done.

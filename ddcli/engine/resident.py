@@ -67,7 +67,7 @@ def step_flat(nest: Nest, fed: dict[int, Delta | Deltas], interval: Interval) ->
     (stage,) = scope.stages
     scope.announce(stage)
     given = {index: _in_one(fed.pop(index)) for index in [*fed]}
-    beginning = nest.beginning(())
+    beginning = nest.beginners(())
     due = (
         {index for index, operator in beginning if any(True for _ in operator.begin(interval))} if beginning else set()
     )
@@ -144,7 +144,7 @@ class Resident:
     def begin(self, path: Path) -> None:
         """Collect from operators the rounds in which updates wait since earlier intervals."""
         for inner in self.nest.below(path):
-            for index, operator in self.nest.beginning(inner):
+            for index, operator in self.nest.beginners(inner):
                 for rounds in operator.begin(self.interval):
                     self.schedule.wake(Wake((*inner, index), rounds, 0))
 
@@ -216,7 +216,7 @@ class Resident:
             elif at.place[:-1] == path:
                 given[at.place[-1]] = parts
             else:
-                for place, origin in self.nest.arriving(path):
+                for place, origin in self.nest.entered_traces(path):
                     if origin == at.place and place[-1] in stage.members:
                         given[place[-1]] = parts
             del parts
@@ -232,7 +232,7 @@ class Resident:
         """Pass the updates that the shards emitted in a stage to the schedule."""
         path, rounds = leg.path, leg.rounds
         scope, feeds = self.nest.scopes[path], self.nest.feeds(path)
-        for index in self.nest.leaving(path, leg.stage):
+        for index in self.nest.read_places(path, leg.stage):
             none, filled = scope.places[index].none, False
             deltas = []
             for each in passes:
@@ -369,7 +369,7 @@ class Resident:
                 at, parts = each.popitem()
                 indices = [at.place[-1]]
                 if at.place[:-1] != path:
-                    indices = [place[-1] for place, origin in self.nest.arriving(path) if origin == at.place]
+                    indices = [place[-1] for place, origin in self.nest.entered_traces(path) if origin == at.place]
                 for index in indices:
                     (round_.late if at.what == LATE else round_.given)[index] += [delta for (delta,) in parts]
         for number, wakes in called.items():

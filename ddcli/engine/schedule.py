@@ -144,7 +144,7 @@ class Schedule(Generic[P]):
         # Operators that live on are notified of each beginning, with or without updates. Outermost loops look for waiting updates.
         if given or len(path) == 1 or not self.little:
             yield Leg("enter", path, outer, shards=self._every, size=self._size(given)), given
-        for place, origin in self.nest.arriving(path):
+        for place, origin in self.nest.entered_traces(path):
             for at in given:
                 if at.place == origin:
                     self.wake(Wake(place, (*outer, 0), at.shard))
@@ -193,7 +193,7 @@ class Schedule(Generic[P]):
     def _whole(self, action: Action, path: Path, outer: Rounds, number: int) -> tuple[Leg, Found[P]]:
         """Return a loop, or the rest of it, as one leg."""
         moving = self._waits(path, outer)
-        given = self._around(self.nest.entering(path), outer)
+        given = self._around(self.nest.outer_traces(path), outer)
         due = tuple(wake for below in self.nest.below(path) for wake in self._called(below, outer))
         self._drop(path, outer)
         new = {at: parts for at, parts in given.items() if at.what == HERE}
@@ -251,7 +251,7 @@ class Schedule(Generic[P]):
     def _arrived(self, path: Path, outer: Rounds, stage: Stage | None = None) -> Found[P]:
         """Return the new updates of arrangements that enter a loop, in a stage of it or in any."""
         found: Found[P] = {}
-        for place, origin in self.nest.arriving(path):
+        for place, origin in self.nest.entered_traces(path):
             if stage is None or place[-1] in stage.members:
                 found |= self._here(origin, outer)
         return found
@@ -340,7 +340,7 @@ class Schedule(Generic[P]):
         if not found or self.little:
             return
         seals = self.nest.scopes[path[:-1]].stages[number].seals
-        fed = set(self.nest.given(path)) - {origin for _, origin in self.nest.arriving(path)}
+        fed = set(self.nest.given(path)) - {origin for _, origin in self.nest.entered_traces(path)}
         for at in [at for at in found if at.what == HERE and at.place in fed and at.place[-1] in seals]:
             del found[at]
 

@@ -128,7 +128,7 @@ class Nest:
         scope = self.scopes[path]
         return len(scope.stages) == 1 and scope.workers.count == 1
 
-    def beginning(self, path: Path) -> list[tuple[int, Operator]]:
+    def beginners(self, path: Path) -> list[tuple[int, Operator]]:
         """Return the operators of a scope that do something when an interval begins, each with its place."""
         found = self._beginning.get(path)
         if found is None:
@@ -136,7 +136,7 @@ class Nest:
             found = self._beginning[path] = [(at, each) for at, each in shards if _does(each, "begin")]
         return found
 
-    def closing(self, path: Path) -> list[Operator]:
+    def closers(self, path: Path) -> list[Operator]:
         """Return the operators of a scope that do something when an interval ends.
 
         Reductions in loops are first: they release copies of batches that the traces then merge.
@@ -151,7 +151,7 @@ class Nest:
     def close(self, path: Path, interval: Interval) -> None:
         """Have a scope and those within release what nobody reads from the interval's upper on."""
         for inner in self.below(path):
-            for operator in self.closing(inner):
+            for operator in self.closers(inner):
                 operator.close(interval)
 
     def loop(self, path: Path) -> LoopScope:
@@ -166,7 +166,7 @@ class Nest:
         """Return the outer places that a loop reads, each once."""
         return self._given[path]
 
-    def arriving(self, path: Path) -> tuple[tuple[Path, Path], ...]:
+    def entered_traces(self, path: Path) -> tuple[tuple[Path, Path], ...]:
         """Return the places at which arrangements enter a loop, each with the place of the arrangement outside."""
         return self._arriving[path]
 
@@ -182,7 +182,7 @@ class Nest:
         """Return the handles of a loop's variables, then of the other entries, in the order of `inputs`."""
         return self.loop(path).fed
 
-    def leaving(self, path: Path, stage: int) -> tuple[int, ...]:
+    def read_places(self, path: Path, stage: int) -> tuple[int, ...]:
         """Return the places of a stage whose updates others read, or that leave."""
         return self._gives[path][stage]
 
@@ -195,7 +195,7 @@ class Nest:
         """Return the places whose traces are read in a stage: in this scope, and outside, where one of them entered from there."""
         return set(self._outwards((*path, index) for index in (*stage.members, *stage.reads)))
 
-    def entering(self, path: Path) -> set[Path]:
+    def outer_traces(self, path: Path) -> set[Path]:
         """Return the places outside of a loop whose traces are read in it."""
         return set(self._outwards(self.inputs(path)))
 

@@ -93,7 +93,7 @@ def check_depth(expression: Expression) -> None:
         raise too_deep(first.span)
 
 
-def standing_for(function: Function, args: Sequence[Expression], span: Span | None) -> Expression:
+def expand_derived(function: Function, args: Sequence[Expression], span: Span | None) -> Expression:
     """Return the expression that a call of a derived function stands for. Raises Mismatch."""
     signature = parse_signature(function.signature)
     given = dict(zip((each.name for each in signature.parameters), check_arguments(signature, args), strict=False))
@@ -251,7 +251,7 @@ class ExpressionReader(FormReader):
         span, function = self.place(node), FUNCTIONS[name]
         try:
             if function.means:
-                return standing_for(function, args, span)
+                return expand_derived(function, args, span)
             converted, type_, canonical = function.resolve(args)
             casts.check_constants(canonical, converted)
         except Mismatch as mismatch:

@@ -77,7 +77,7 @@ def _files_below(directory: Path) -> Iterable[Path]:
     return (path for path in directory.rglob("*") if path.is_file())
 
 
-def destined(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:
+def with_archive_paths(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:
     """Return the files of an input for a commit: those that are to be archived have a path in the archive that no other file has."""
     if given.archive is None:
         return files

@@ -35,7 +35,7 @@ def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 
 
-def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
+def idle_summary(request: Request, manifest: Manifest) -> RunSummary:
     """Return the summary of a run that has nothing to do."""
     upper = Frontier(manifest.upper)
     closed = format_frontier(upper, list(find_time(manifest).values()))

@@ -30,9 +30,9 @@ class InputFiles:
         """Return all files of the input, to be read from the beginning."""
         return replace(self, listing=self.listing.whole())
 
-    def arriving(self, time: int) -> InputFiles:
+    def with_arrival(self, time: int) -> InputFiles:
         """Return the same with `time` as the arrival of new files."""
-        return replace(self, listing=self.listing.arriving(time))
+        return replace(self, listing=self.listing.with_arrival(time))
 
     def mended(self, before: InputEntry) -> InputFiles:
         """Return the same after files were withdrawn, with new ones of the same names in their places."""

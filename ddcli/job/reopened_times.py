@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-def reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
+def with_reopened_times(request: Request, manifest: Manifest | None, time: str) -> Request:
     """Return the request that takes its state back to a time, and does nothing else; the same request if that time is open already.
 
     Raises StateError without a state, UsageError under the clock of arrivals.
@@ -36,7 +36,7 @@ def reopening(request: Request, manifest: Manifest | None, time: str) -> Request
     return request if reopened == upper else replace(request, reopened=reopened, closes=False)
 
 
-def carried(manifest: Manifest | None) -> dict[str, Any]:
+def notes_on_past(manifest: Manifest | None) -> dict[str, Any]:
     """Return the notes on its past that each commit of a state keeps: how often it was reopened, the arrangements that were built anew, the
     files with rows that were forgotten, and the times from which on inputs have their updates.
     """

@@ -232,7 +232,7 @@ def _parts(directory: Path, given: InputSpec, manifest: Manifest | None) -> tupl
 
 
 @contextmanager
-def mirrored_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterator[Spec]:
+def mirror_apart(spec: Spec, base: Path, manifest: Manifest | None) -> Iterator[Spec]:
     """Yield the spec with mirrors that are brought up to their tables in a directory apart, as a run would find them."""
     if not is_behind(spec, base):
         yield spec

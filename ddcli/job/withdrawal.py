@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 
-def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
+def with_withdrawn_files(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
     """Return the request with the files that it withdraws: those of `files` that are in the state, from each input that has taken them in.
 
     Under the clock of events it closes no time. A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.

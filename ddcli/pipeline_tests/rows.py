@@ -149,7 +149,7 @@ class Material:
         log = self._format(name)
         times = dict(zip(log.time, self.subject.kinds, strict=True))
         known = LogSchema(self.subject.inputs[name], times, diff=True)
-        return LogReader(list_input(path.name, path.parent).arriving(time), log, known)
+        return LogReader(list_input(path.name, path.parent).with_arrival(time), log, known)
 
     def _check(self, name: str, given: GivenRows) -> None:
         """Refuse a row that leaves out what the pipeline reads and what is never null."""

@@ -98,7 +98,7 @@ def level(node: Node) -> int:
     return max((loop.depth for loop in node.free), default=0)
 
 
-def entering(iterate: Iterate) -> list[Node]:
+def outer_nodes(iterate: Iterate) -> list[Node]:
     """Return the nodes around a loop that its body, or a loop in it, reads."""
     inside: set[str] = set()
     outside: dict[str, Node] = {}

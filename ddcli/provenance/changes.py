@@ -215,7 +215,7 @@ class Changes:
     def _(self, node: loops.Leave, record: Record) -> Reason:
         """Return the changes of the records that a derivation rests on: the present one, or the former."""
         reason = self._new(node, record, "iterate")
-        entering = {child.fingerprint: child for child in _entering(node)}
+        entering = {child.fingerprint: child for child in _outer_nodes(node)}
         changed = [(each.node, self._one(each.node, each.record)) for each in self._derived(node, record, entering)]
         if not changed and (others := self._instead(node, record)) is not None:
             reason.notes.append(
@@ -311,7 +311,7 @@ class Changes:
 _below = by_type(Changes, "_below")
 
 
-def _entering(node: loops.Leave) -> list[Node]:
+def _outer_nodes(node: loops.Leave) -> list[Node]:
     """Return the nodes outside of an outermost loop that it reads."""
     (iterate,) = node.inputs
     assert isinstance(iterate, loops.Iterate)

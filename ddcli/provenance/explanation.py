@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.tables import looked, tables_as_now
+from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
@@ -97,7 +97,7 @@ def explain(
         with tables_as_now(request, wanted=newest_of(request) is None) as now:
             return _explain(now, collection, keys, at, change=change, limit=limit)
 
-    return looked(request, look)
+    return read_settled(request, look)
 
 
 def _explain(

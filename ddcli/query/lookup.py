@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import remembered
+from ddcli.driver.prepare import bind_remembered
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
@@ -158,7 +158,7 @@ class Lookup:
     def _read(self) -> None:
         """Find in the plan that the state was made by what is meant."""
         request, manifest, spec = self.request, self.manifest, self.request.spec
-        bound = remembered(request, manifest)
+        bound = bind_remembered(request, manifest)
         self._kinds = bound.kinds
         self._plan = bound.plan(manifest.cache["plan"])
         if self._plan.fingerprint != manifest.plan:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import remembered
-from ddcli.driver.tables import looked, tables_as_now
+from ddcli.driver.prepare import bind_remembered
+from ddcli.driver.tables import read_settled, tables_as_now
 from ddcli.driver.whole_inputs import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
@@ -83,7 +83,7 @@ def answer(
         with tables_as_now(request, wanted=as_of == LATEST or newest_of(request) is None) as now:
             return _answer(now, query, as_of)
 
-    return looked(request, look)
+    return read_settled(request, look)
 
 
 def _answer(request: Request, query: str, as_of: str | None) -> QueryAnswer:
@@ -118,7 +118,7 @@ class _Statement:
             self.inputs: WholeInputs | None = WholeInputs.stateless(request)
             self.bound = self.inputs.ready.bound
         elif manifest is not None and manifest.pipeline == request.digest and when != LATEST:
-            self.bound = remembered(request, manifest)
+            self.bound = bind_remembered(request, manifest)
             self.inputs = None
         else:
             self.inputs = WholeInputs.of(request, taken=when != LATEST)
@@ -137,7 +137,7 @@ class _Statement:
         lenient = self.request.spec.errors is not None
         trial = Trial(lower(Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
-        found = as_of(trial.close(closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
+        found = as_of(trial.close(frontier_closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
         rows = decode(found, trial.outputs[ANSWER], contents.pool)
         return QueryAnswer(_in_order(rows, found[:, -1], bound.order), self._shown_time(), notes)
 
@@ -166,7 +166,7 @@ class _Statement:
         return "the end" if BEYOND - 1 in self.at else format_time(self.at, self.kinds)
 
 
-def closing(at: Time) -> Frontier:
+def frontier_closing(at: Time) -> Frontier:
     """Return the frontier that closes the times up to one, which may be the last there is."""
     return Frontier([time for time in before(at) if BEYOND not in time])
 

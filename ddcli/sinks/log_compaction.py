@@ -137,14 +137,14 @@ def sum_up(
             claims = claimants(state.directory, output.log, output.files)
             bound = _least(before, upper)
             files = old.closed(
-                old.aged(bound, claims),
+                old.old_files(bound, claims),
                 _least(bound, *(each.position for each in claims if each.kind == "reader")),
                 pays,
             )
-            if unclaimed is not None and len(passing := old.aged(_least(bound, unclaimed))) > len(files):
+            if unclaimed is not None and len(passing := old.old_files(_least(bound, unclaimed))) > len(files):
                 files = max(files, old.closed(passing, _least(bound, unclaimed), pays), key=len)
             files = files if pays(files) else ()
-            held = old.aged(bound)[len(files) :]
+            held = old.old_files(bound)[len(files) :]
             length = None if upper is None or unclaimed is None else upper - unclaimed
             reported = old.reported(claims, held if pays(held) else (), files, length)
             if not files:
@@ -181,7 +181,7 @@ class _Old:
     def time(self) -> Schema:
         return find_time(self.manifest)
 
-    def aged(self, bound: int | None, claims: Sequence[Claimant] = ()) -> Sequence[FileEntry]:
+    def old_files(self, bound: int | None, claims: Sequence[Claimant] = ()) -> Sequence[FileEntry]:
         """Return the first files, those before a bound of which none of these lacks anything."""
         found: list[FileEntry] = []
         for file in self.output.files:

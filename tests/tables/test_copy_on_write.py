@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.engine import kernels
 from ddcli.store.targets import copy_on_write
-from ddcli.store.targets.copy_on_write import rewriting
+from ddcli.store.targets.copy_on_write import rewrite_files
 from ddcli.store.targets.mark import TableFile
 from tests.draws import chance, many
 
@@ -34,7 +34,7 @@ class Table:
         self.number += 1
         self.read = self.written = 0
         rows = np.array([(*record, diff) for record, diff in change.items() if diff], np.int64).reshape(-1, 3)
-        found = rewriting(self.files, kernels.consolidate(rows), self.look, self.number)
+        found = rewrite_files(self.files, kernels.consolidate(rows), self.look, self.number)
         kept = {piece: self.files[piece] for piece in found.kept}
         assert {*found.kept} | {*found.gone} == {*self.files}
         for at, part in enumerate(found.new):

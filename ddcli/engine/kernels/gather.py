@@ -52,7 +52,7 @@ def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
 
 
 @kernel("MMMV")
-def meeting(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out: np.ndarray) -> int:
+def ranges_with_keys(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out: np.ndarray) -> int:
     """Write the numbers of the ranges [lows[i], highs[i]] that contain one of the sorted keys; return how many they are. `lows` ascend."""
     lanes = keys.shape[1]
     count = keys.shape[0]

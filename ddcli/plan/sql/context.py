@@ -111,7 +111,7 @@ class QueryLowering(Protocol):
     def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
         """Return the relation of a query, for each row of the columns around that it reads."""
 
-    def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
+    def recursion_start(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
         """Return the relation of a query without the sides of unions that name some tables."""
 
     def tried(self, node: exp.Expr, environment: Environment) -> None:

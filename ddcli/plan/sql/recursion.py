@@ -142,11 +142,11 @@ def _initials(
     while left:
         progress = False
         for each in list(left):
-            begin = _beginning(each.query, members)
+            begin = _start(each.query, members)
             query = begin if begin is not None else each.query
             if begin is None and not (each.names & members) <= found.keys() and not _begins(each.query, members):
                 continue
-            result = statement.beginning(query, Environment({**known.tables, **found}), members - found.keys())
+            result = statement.recursion_start(query, Environment({**known.tables, **found}), members - found.keys())
             empty = nodes.filtered(result.node, Literal(False, BOOL))
             columns = statement.columns_named(result.columns, each.columns, each.name, each.place)
             found[each.name.lower()] = replace(result, node=empty, columns=columns)
@@ -159,7 +159,7 @@ def _initials(
     return [found[each.name.lower()] for each in group]
 
 
-def _beginning(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
+def _start(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
     """Return the first part of a union that names no table of the group."""
     while True:
         if not tables_in(query, members):

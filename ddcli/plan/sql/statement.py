@@ -177,7 +177,7 @@ class Statement:
         environment = replace(environment, taken=taken | environment.taken)
         return replace(environment, outer=self._needed(node, outer, environment))
 
-    def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
+    def recursion_start(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
         """Return the relation of a query without the sides of unions that name some tables."""
         self.leaving = leaving
         try:

@@ -84,7 +84,7 @@ class Connect:
         try:
             with self._followed(len(tasks), progress):
                 frame = session.createDataFrame(rows).repartitionById(len(tasks), "id")
-                done = frame.mapInArrow(_doing(pickle.dumps(function), common), DONE).toArrow()
+                done = frame.mapInArrow(_partition_function(pickle.dumps(function), common), DONE).toArrow()
         except KeyboardInterrupt:
             session.interruptTag(tag)
             raise
@@ -127,7 +127,9 @@ class Connect:
             self.session.stop()
 
 
-def _doing(function: bytes, common: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _partition_function(
+    function: bytes, common: bytes
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that runs the tasks of a partition. It is pickled with its code, and imports ddcli only where it runs."""
 
     def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

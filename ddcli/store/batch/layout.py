@@ -81,7 +81,7 @@ class BatchLayout:
     def width(self) -> int:
         return self.record.width + len(self.times) + 1
 
-    def dealing(self, *, waiting: bool) -> range:
+    def shard_lanes(self, *, waiting: bool) -> range:
         """Return the lanes that say to which shard a row belongs: the key's; of rows that are `waiting`, by time, those of the data."""
         return range(self.key.width, self.record.width) if waiting else range(self.key.width)
 

@@ -240,7 +240,7 @@ class Leaves:
         self.groups = groups
         self._numbers = numbers
 
-    def meeting(self, keys: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    def pages_of(self, keys: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         """Return the pages that can have one of the sorted keys: the places of their row groups here, their numbers in these, how many rows they have.
 
         A leaf has no more lanes than a key has: of records that are asked for by more columns, it knows these first ones.

@@ -154,7 +154,7 @@ class PagedRows:
         with self.file.mapped() as mapped:
             leaves = self.leaves(mapped, np.array(groups, np.int64))
             reading = _PageReading(self, mapped, leaves, self._spared(spared))
-            pages = leaves.meeting(keys)
+            pages = leaves.pages_of(keys)
             count = len(pages[0])
             self.file.pages_read += count
             self.file.rows_scanned += int(pages[2].sum())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels.gather import meeting
+from ddcli.engine.kernels.gather import ranges_with_keys
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
@@ -170,7 +170,7 @@ class StoredBatch:
         # A key's rows may begin in the group before one that begins with it: a group has keys up to the next one's first.
         starts = np.ascontiguousarray(self.file.index.records[:, : keys.shape[1]])
         found = np.empty(len(starts) - 1, np.int64)
-        count = meeting(starts[:-1], starts[1:], keys, found)
+        count = ranges_with_keys(starts[:-1], starts[1:], keys, found)
         groups: list[int] = found[:count].tolist()
         return groups
 

@@ -42,7 +42,7 @@ class DatabaseSource(TableSource):
             if name not in self.columns:
                 listed = f"its columns are: {', '.join(self.columns)}"
                 raise InputError(f"the query has no column '{name}', its `{role}`", place=self.place, hint=listed)
-        if cursor is not None and (hint := reader.ungrowing(self.columns[cursor])):
+        if cursor is not None and (hint := reader.unordered_cursor_hint(self.columns[cursor])):
             raise InputError(f"the cursor '{cursor}' is {self.columns[cursor]}", place=self.place, hint=hint)
 
     def changes(

@@ -12,7 +12,7 @@ from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
 from ddcli.store.mirrors.duckdb_types import held_to, reading
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, from_start, reading_file
+from ddcli.store.mirrors.query_reader import QueryReader, Start, enclosed, errors_at_file, from_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ class DuckdbReader(QueryReader):
             for batch in pa.RecordBatchReader.from_stream(database.sql(f"{self._selected} from {rows}", params=values)):
                 yield self._held(pl.DataFrame(batch)).select(*columns).cast(dtypes)
 
-    def ungrowing(self, kind: Type) -> str | None:
+    def unordered_cursor_hint(self, kind: Type) -> str | None:
         return None
 
     def _held(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -58,7 +58,7 @@ class DuckdbReader(QueryReader):
         """Open the database to read it, and turn what goes wrong into errors of the input."""
         import duckdb
 
-        with reading_file(self._file, duckdb.Error, OSError, pa.ArrowException):  # errors of rows come through Arrow
+        with errors_at_file(self._file, duckdb.Error, OSError, pa.ArrowException):  # errors of rows come through Arrow
             opened = duckdb.connect(self.place, read_only=True, config={"enable_external_access": False})
             with closing(opened):
                 opened.execute("set TimeZone = 'UTC'")

@@ -37,14 +37,14 @@ class QueryReader(ABC):
     def rows(self, columns: Schema, start: Start | None) -> Iterator[pl.DataFrame]:
         """Yield the rows that the query returns now, in these columns; those from `start` on, and those with a null there."""
 
-    def ungrowing(self, kind: Type) -> str | None:
+    def unordered_cursor_hint(self, kind: Type) -> str | None:
         """Return the hint for a cursor of a type whose values the database orders otherwise than we do; None for other types."""
         plain = kind.is_integer or kind.kind in ("string", "date", "datetime", "decimal")
         return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
 
 
 @contextmanager
-def reading_file(file: Path, *errors: type[Exception]) -> Iterator[None]:
+def errors_at_file(file: Path, *errors: type[Exception]) -> Iterator[None]:
     """Turn what goes wrong with the database in a file into errors of the input."""
     if not file.is_file():
         raise InputError("there is no such database", place=str(file), hint="check the input's `database`")

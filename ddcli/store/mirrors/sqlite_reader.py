@@ -14,7 +14,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column, delimited
 from ddcli.expressions.types import Type
 from ddcli.store.mirrors.file_stamp import stamp_of
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start, reading_file
+from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, errors_at_file, from_start
 from ddcli.store.parquet.footers import TEXT
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SqliteReader(QueryReader):
                 found = dict(zip(names, zip(*some, strict=True), strict=True))
                 yield pl.DataFrame([self._typed(name, kind, found[name]) for name, kind in columns.items()])
 
-    def ungrowing(self, kind: Type) -> str | None:
+    def unordered_cursor_hint(self, kind: Type) -> str | None:
         plain = kind.is_integer or kind.kind == "string"
         return None if plain else "declare it under `columns` as an integer or a string, as the database has it"
 
@@ -110,7 +110,7 @@ class SqliteReader(QueryReader):
     def _connected(self) -> Iterator[sqlite3.Connection]:
         """Open the database to read it, and turn what goes wrong into errors of the input."""
         with (
-            reading_file(self._file, sqlite3.Error),
+            errors_at_file(self._file, sqlite3.Error),
             closing(sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)) as opened,
         ):
             yield opened

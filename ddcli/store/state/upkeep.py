@@ -220,7 +220,7 @@ def reshard_state(
                 dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
                 for shard in range(count):
                     layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
-                    lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
+                    lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                     for batch in stored:
                         for at, made in deal(batch, lanes, shard, count, shards):
                             dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
@@ -249,7 +249,7 @@ def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: No
             dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
             for shard in range(count):
                 layout, stored = _stored(state.directory, manifest, name, shard, secret)
-                lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
+                lanes = layout.shard_lanes(waiting=name.endswith(WAITING)) if layout else ()
                 for run, batch in enumerate(stored):
                     for at, made in rehashed(batch, lanes, count, run):
                         dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))

@@ -183,7 +183,7 @@ class Listing:
             )
         return replace(self, new=tuple(file for file in self.new if file.key in taken))
 
-    def arriving(self, time: int) -> Listing:
+    def with_arrival(self, time: int) -> Listing:
         """Return the listing with this time of arrival for files that have none."""
         new, waiting = (
             tuple(file if file.at is not None else replace(file, at=time) for file in files)

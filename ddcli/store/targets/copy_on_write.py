@@ -47,7 +47,7 @@ class Rewriting(NamedTuple):
     missing: Lanes
 
 
-def rewriting(
+def rewrite_files(
     pieces: Iterable[TableFile], updates: Lanes, read: Callable[[TableFile], Lanes], number: int
 ) -> Rewriting:
     """Return the change of a table's files by a commit with this number. `read` returns a file's rows, consolidated; not all are read."""
