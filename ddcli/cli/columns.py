@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import Schema
-    from ddcli.spec.model import CsvOptions, InputSpec
+    from ddcli.spec.model import InputSpec
 
 CSV_OPTION = click.option(
     "--csv", metavar="OPTIONS", help='How CSV is written, as in a pipeline file: \'{delimiter: ";", decimal: ","}\'.'
@@ -25,7 +26,7 @@ def parse_columns(text: str) -> Schema:
     return {} if given.columns is None else {name: kind for name, (_, kind) in given.columns.items()}
 
 
-def parse_csv(text: str) -> CsvOptions:
+def parse_csv(text: str) -> Dialect:
     """Return the options of a mapping, `{delimiter: ";", encoding: latin-1}`, with or without its braces.
 
     >>> parse_csv('delimiter: ";", skip: 2').stated()

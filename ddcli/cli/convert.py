@@ -137,16 +137,17 @@ def _table(
     output: str,
 ) -> None:
     """Write a log's collection at a time."""
+    from dataclasses import replace
+
     from ddcli.commands.convert import write_table
+    from ddcli.expressions.csv_dialect import DEFAULT
     from ddcli.job.summary import plural
     from ddcli.sources.change_log import DIFF, ChangeLog
-    from ddcli.sources.input_format import dialect_of
-    from ddcli.store.tables.dialect import DEFAULT
 
     time, diff, columns, csv = options.pop("time"), options.pop("diff"), options.pop("columns"), options.pop("csv")
     _refuse(options | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
     types = None if columns is None else parse_columns(columns)
-    dialect = DEFAULT if csv is None else dialect_of(parse_csv(csv), tuple(types or ()))
+    dialect = DEFAULT if csv is None else replace(parse_csv(csv), names=tuple(types or ()))
     log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types, dialect=dialect)
     rows = write_table(log, as_of, target, force=force)
     if output == "json":

@@ -192,10 +192,9 @@ def command(
             say=partial(say, err=True),
         )
     else:
-        from ddcli.sources.input_format import dialect_of
-        from ddcli.store.tables.dialect import DEFAULT
+        from ddcli.expressions.csv_dialect import DEFAULT
 
-        dialect = dialect_of(parse_csv(csv)) if csv else DEFAULT
+        dialect = parse_csv(csv) if csv else DEFAULT
         read = Reading(tuple(",".join(time).split(",")) if time else None, diff_column, plain=plain, dialect=dialect)
         left = (a, replace(read, as_of=as_of or from_time))
         right = (a if b is None else b, replace(read, as_of=as_of or to_time))

@@ -25,7 +25,7 @@ from ddcli.job.request import Request
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
 from ddcli.spec import load_spec, parse_spec
-from ddcli.spec.model import CsvOptions, OutputSpec, Spec
+from ddcli.spec.model import OutputSpec, Spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.progress import PROGRESS
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.job.summary import RunSummary
     from ddcli.render.rows import RowFormat
     from ddcli.sources.change_log import ChangeLog
@@ -83,7 +84,7 @@ def convert_files(
     given: Mapping[str, Any],
     target: Path,
     *,
-    csv: CsvOptions | None = None,
+    csv: Dialect | None = None,
     until: str | None = None,
     force: bool = False,
 ) -> RunSummary:

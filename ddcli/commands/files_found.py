@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns
 from ddcli.store.tables.compression import NotWholeError, bare, unpacked
 from ddcli.store.tables.csv_records import DamagedError
-from ddcli.store.tables.dialect import DEFAULT, UTF_8, Dialect, wrong_encoding
+from ddcli.store.tables.encodings import UTF_8, wrong_encoding
 from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects, widest
 from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 

@@ -17,13 +17,13 @@ from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.text_types import TEXT, infer_types, read
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, UsageError
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_progress
 from ddcli.store.log.scan import find_damaged, not_after
 from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind, refuse_patterns
-from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.json_kind import names_in_objects

@@ -10,6 +10,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * catalogue: functions and aggregates, for people
 * checks: where a lowered expression fails
 * coerce: which types go together
+* csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
 * definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
 * differences: what DuckDB and Spark answer differently

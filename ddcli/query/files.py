@@ -11,14 +11,14 @@ from sqlglot import exp
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text, UsageError
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.statement import read_statement, tables_of
 from ddcli.expressions.types import ARRIVAL
 from ddcli.job.clock import RunClock, time_now
 from ddcli.job.paths import DEFAULT_STATE
 from ddcli.job.request import Request
-from ddcli.spec.model import CsvOptions, InputSpec, Spec
+from ddcli.spec.model import InputSpec, Spec
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
-from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.input_path import NothingFound
 from ddcli.store.tables.listing import list_input
 
@@ -98,7 +98,7 @@ def named_files(text: Text) -> NamedFiles:
     return NamedFiles(request, tuple(notes), left_out)
 
 
-def _csv(paths: Sequence[Path]) -> CsvOptions | None:
+def _csv(paths: Sequence[Path]) -> Dialect | None:
     """Return the options of CSV files, if the header of the first shows another delimiter than its name implies."""
     path = next((path for path in paths if name_of_kind(path) == CSV), None)
     if path is None:
@@ -106,10 +106,10 @@ def _csv(paths: Sequence[Path]) -> CsvOptions | None:
     from ddcli.store.tables.first_rows import delimiter_of
 
     delimiter = delimiter_of(path, DEFAULT)
-    return None if delimiter is None else CsvOptions(delimiter)
+    return None if delimiter is None else Dialect(delimiter)
 
 
-def _has_unnamed(paths: Sequence[Path], csv: CsvOptions | None) -> bool:
+def _has_unnamed(paths: Sequence[Path], csv: Dialect | None) -> bool:
     """Return whether the header of the first CSV file lacks the name of a column."""
     path = next((path for path in paths if name_of_kind(path) == CSV), None)
     if path is None:

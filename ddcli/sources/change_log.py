@@ -19,6 +19,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, did_you_mean, first_line
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.row_order import in_order, order_among
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
@@ -27,7 +28,6 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
-from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.listing import list_input

@@ -14,9 +14,9 @@ from ddcli.store.log.schema import LogSchema
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 
 if TYPE_CHECKING:
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputEntry
-    from ddcli.store.tables.dialect import Dialect
     from ddcli.store.tables.first_rows import TextColumns
     from ddcli.store.tables.listing import Listing
 
@@ -104,13 +104,13 @@ def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
 
 def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[str, str], bool]:
     """Return the types that all values of some files have, and whether a column has no name; a column may be null unless it is a key, a time or a diff."""
-    from ddcli.sources.input_format import dialect_of, format_of
+    from ddcli.expressions.csv_dialect import DEFAULT
+    from ddcli.sources.input_format import format_of
     from ddcli.store.log.schema import columns_from_paths
     from ddcli.store.tables.column_types import FoundColumns
-    from ddcli.store.tables.dialect import DEFAULT
     from ddcli.store.tables.partitions import types_of_partitions
 
-    dialect = dialect_of(given.csv) if given.csv is not None else DEFAULT
+    dialect = given.csv or DEFAULT
     tables = [_texts(given, path, dialect) for path in paths]
     names = list(dict.fromkeys(name for table in tables for name in table if name))
     texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
@@ -119,8 +119,7 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[
         raise InputError("the file has no row to find columns from", place=str(paths[0]), hint=ROWLESS)
     if is_csv and len(names) == 1 and dialect.header and dialect.delimiter is None:
         _refuse_other_delimiter(paths[0], dialect)
-    stated = given.csv.stated() if given.csv is not None else ()
-    options: dict[str, object] = {key: value for key, value in stated if key in OPTIONS}
+    options: dict[str, object] = {key: value for key, value in dialect.stated() if key in OPTIONS}
     options["null"] = list(dialect.null)
     found = FoundColumns(options=options, closed=True).look_at(texts, is_csv=is_csv).types
     log = format_of(given)
@@ -137,11 +136,12 @@ def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> tuple[dict[
 
 def _refuse_other_delimiter(path: Path, dialect: Dialect) -> None:
     """Raise InputError for CSV that would be a single column, where another delimiter makes more of it."""
+    from ddcli.store.tables.compression import bare
     from ddcli.store.tables.first_rows import delimiter_of
 
     delimiter = delimiter_of(path, dialect)
     if delimiter is not None:
-        usual = json.dumps(dialect.of(path, {}).separator)
+        usual = json.dumps(dialect.of(bare(path.name), ()).separator)
         raise InputError(
             f"the file would be one column: every record has {json.dumps(delimiter)} between its fields",
             place=str(path),

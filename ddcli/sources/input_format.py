@@ -11,7 +11,6 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.spec.clock import arrival_hint
 from ddcli.store.formats.base import Append, Format, Updates
-from ddcli.store.tables.dialect import Dialect
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.sources.arrangement_input import SharedReader
-    from ddcli.spec.model import CsvOptions, InputSpec, Spec
+    from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.entries import Times
@@ -45,7 +44,7 @@ def format_of(given: InputSpec) -> Format:
     if given.table and columns is not None:
         common["absent"] = tuple(name for name, kind in columns.items() if kind.nullable)
     if given.csv is not None:
-        common["dialect"] = dialect_of(given.csv, tuple(name for name in columns or () if name != ARRIVAL))
+        common["dialect"] = replace(given.csv, names=tuple(name for name in columns or () if name != ARRIVAL))
     key = tuple(text.value for text in given.key)
     match given.format:
         case "append":
@@ -72,11 +71,6 @@ def format_of(given: InputSpec) -> Format:
 
             return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
     return Updates(*every, **common, diff=given.diff.value if given.diff else None)
-
-
-def dialect_of(options: CsvOptions, names: tuple[str, ...] = ()) -> Dialect:
-    """Return the dialect of CSV files; `names` are the columns of files without a header."""
-    return Dialect(**dict(options.stated()), names=names)  # type: ignore[arg-type] # its fields have the options' names
 
 
 def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:

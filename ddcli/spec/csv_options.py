@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.moment_format import FormatError, has_time, parts_of
-from ddcli.spec import model
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
@@ -142,12 +142,12 @@ KEYS = {
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Options(Shape[model.CsvOptions]):
+class _Options(Shape[Dialect]):
     """The options, none of which is in the way of another."""
 
-    record: Record[model.CsvOptions]
+    record: Record[Dialect]
 
-    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.CsvOptions:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Dialect:
         given = self.record.read(node, place, notes)
         assert isinstance(node, Mapping)
         delimiters = given.delimiter or ",\t"
@@ -168,8 +168,8 @@ def _clash(node: Mapping, place: NodePlace, notes: Notes, name: str, other: str)
     return notes.refuse(f"{place.path}.{name}", f"it begins as the {other} does", span, "they must be different")
 
 
-def _built(_: NodePlace, arguments: dict[str, Any]) -> model.CsvOptions:
-    return model.CsvOptions(**arguments)
+def _built(_: NodePlace, arguments: dict[str, Any]) -> Dialect:
+    return Dialect(**arguments)
 
 
 CSV = _Options(Record(_built, KEYS, "a mapping of options", '{delimiter: ";", decimal: ","}', least=1))

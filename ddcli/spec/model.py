@@ -6,7 +6,6 @@ place. Expressions are unparsed here: they need the types of columns, which only
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Literal
 
 from ddcli.dataclass import frozen
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.errors import Span, Text
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.spec.bounds import Budget
     from ddcli.spec.operator_model import Columns, Operator, Source
     from ddcli.spec.test_model import WrittenTest
@@ -25,27 +25,6 @@ Clock = Literal["arrival", "event"]
 
 GUARD = 10_000
 """After how many rounds a loop without a bound is taken for one that never settles."""
-
-
-@frozen
-class CsvOptions:
-    """The dialect of an input's CSV files. `delimiter` None: as the files' names imply; `quote` None: no field is quoted."""
-
-    delimiter: str | None = None
-    quote: str | None = '"'
-    encoding: str = "utf-8"
-    null: tuple[str, ...] = ()
-    decimal: str = "."
-    date_format: str | None = None
-    timestamp_format: str | None = None
-    header: bool = True
-    comment: str | None = None
-    skip: int = 0
-
-    def stated(self) -> list[tuple[str, object]]:
-        """Return the options that are not as they are by default."""
-        options = [(option.name, option.default, getattr(self, option.name)) for option in fields(self)]
-        return [(name, value) for name, default, value in options if value != default]
 
 
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
@@ -93,7 +72,7 @@ class InputSpec:
     quarantine: Text | None = None
     negative: Literal["allow", "warn", "error"] = "allow"
     arrangement: Text | None = None
-    csv: CsvOptions | None = None
+    csv: Dialect | None = None
     named: Text | None = None
     max_ahead: Text | None = None
     consumed: Literal["keep", "forget"] | Text = "keep"

@@ -22,14 +22,14 @@ from ddcli.compare.diff import compare_named
 from ddcli.compare.settings import Settings
 from ddcli.compare.sides import Reading
 from ddcli.errors import InputError, SpecErrors, StateError, UsageError
+from ddcli.expressions.csv_dialect import Dialect
 from ddcli.expressions.types import parse_type
 from ddcli.sources.change_log import ChangeLog
-from ddcli.sources.input_format import dialect_of, format_of
+from ddcli.sources.input_format import format_of
 from ddcli.spec import parse_spec
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables import text_syntax
-from ddcli.store.tables.dialect import Dialect
 from ddcli.store.tables.listing import list_input
 from tests.draws import many
 from tests.formats.support import Place
@@ -374,7 +374,7 @@ def test_every_path_reads_the_options(tmp_path, monkeypatch):
     (made,) = (tmp_path / "made").glob("*.parquet")
     assert sorted(pl.read_parquet(made).select("id", "who", "price", "time").rows()) == wanted
     pl.DataFrame(wanted, schema=["id", "who", "price", "day"], orient="row").write_parquet(tmp_path / "b.parquet")
-    read = Reading(dialect=dialect_of(csv_options))
+    read = Reading(dialect=csv_options)
     assert compare_named(("in/a.csv", read), ("b.parquet", read), Settings(("id",))).same
     with pytest.raises(UsageError, match="neither side is CSV"):
         compare_named(("b.parquet", read), ("b.parquet", read), Settings(("id",)))

@@ -11,9 +11,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import Type
 from ddcli.named_tuple import NamedTuple
-from ddcli.store.tables.dialect import DEFAULT, Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

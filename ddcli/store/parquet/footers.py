@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import InputError, first_line
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.types import INTEGERS, MAX_PRECISION, PATTERN_HINT, Type, from_polars, is_field_name, is_pattern
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.files.wholeness import PARQUET_ENDINGS
 from ddcli.store.tables.arrow_footer import odd_columns
 from ddcli.store.tables.compression import DAMAGED, bare
-from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.partitions import types_of_partitions
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Footers:
 
     def _own(self, path: Path) -> dict[str, Type | Unfit]:
         """Return the columns that a file has itself."""
-        kind, dialect = name_of_kind(path), self.dialect.of(path, self.partitions.get(path, {}))
+        kind, dialect = name_of_kind(path), self.dialect.of(bare(path.name), self.partitions.get(path, {}))
         types = columns_of_text(path, self.declared, dialect) if kind in TEXTS else {}
         if kind == NDJSON:
             return {name: column.or_null() for name, column in types.items()}

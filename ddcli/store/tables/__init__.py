@@ -5,7 +5,7 @@
 * compression: gzip, bzip2, zstd
 * csv_records: the records of CSV, with their lines
 * csv_kind: CSV as a kind of files
-* dialect: how CSV is written
+* encodings: the encodings of text files
 * endings: the kind of a file by its name
 * erasure: files without some of their rows
 * file_identity: whether a file is the one that was taken in

@@ -24,7 +24,7 @@ from ddcli.store.tables.csv_records import (
     refuse_encoding,
     refuse_long_names,
 )
-from ddcli.store.tables.dialect import UTF_8
+from ddcli.store.tables.encodings import UTF_8
 from ddcli.store.tables.json_kind import _is_read_by_polars
 from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.text_kind import TextKind
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import Schema, Type
-    from ddcli.store.tables.dialect import Dialect
     from ddcli.store.tables.kinds import Footer
 
 RENAMED = "_duplicated_"

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, TextIO
 from ddcli.errors import InputError
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.tables.compression import DAMAGED, NotWholeError, unpacked
-from ddcli.store.tables.dialect import SAVED, UTF_8, Dialect, wrong_encoding
+from ddcli.store.tables.encodings import SAVED, UTF_8, wrong_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ddcli.expressions.csv_dialect import Dialect
 
 csv.field_size_limit(sys.maxsize)  # else 128 KiB of text in a field are an error
 

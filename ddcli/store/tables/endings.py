@@ -10,8 +10,8 @@ from ddcli.store.tables.kinds import Ipc, Kind, Parquet
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import Schema
-    from ddcli.store.tables.dialect import Dialect
 
 TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
 

@@ -11,13 +11,13 @@ from ddcli.errors import InputError
 from ddcli.store.parquet import footers
 from ddcli.store.tables.compression import packed, unpacked
 from ddcli.store.tables.csv_records import records
-from ddcli.store.tables.dialect import WIDE
+from ddcli.store.tables.encodings import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from ddcli.store.tables.dialect import Dialect
+    from ddcli.expressions.csv_dialect import Dialect
     from ddcli.store.tables.kinds import Kind
 
 

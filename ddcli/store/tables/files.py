@@ -15,6 +15,7 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ARRIVAL
@@ -24,7 +25,6 @@ from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT, refuse_patterns
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
-from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
 from ddcli.store.tables.wider_types import widen
@@ -103,7 +103,7 @@ class Tables:
         partition = {} if self.dialect.header else self.partitions.get(path, {})
         alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *partition)
         if (known := self._kinds.get(alike)) is None:
-            dialect = self.dialect.of(path, partition)
+            dialect = self.dialect.of(bare(path.name), partition)
             known = self._kinds[alike] = kind_of(
                 path,
                 self.declared,

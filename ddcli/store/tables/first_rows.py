@@ -8,14 +8,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
-from ddcli.store.tables.compression import NotWholeError
+from ddcli.store.tables.compression import NotWholeError, bare
 from ddcli.store.tables.csv_records import DamagedError, names_of, records
 from ddcli.store.tables.json_values import numbered_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.tables.dialect import Dialect
+    from ddcli.expressions.csv_dialect import Dialect
 
 DELIMITERS = (",", ";", "\t", "|")
 ROWS = 5_000
@@ -44,7 +44,7 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
     kind = name_of_kind(path)
     rows: list[dict[str, str | None]]
     if kind == CSV:
-        dialect = dialect.of(path, {})
+        dialect = dialect.of(bare(path.name), ())
         names = names_of(path, dialect)
         read = islice(records(path, dialect), 1, ROWS)
         rows = [dict(zip(names, row.fields, strict=False)) for row in read if not row.empty]
@@ -67,14 +67,14 @@ def first_rows(path: Path, dialect: Dialect) -> TextColumns:
 
 def delimiter_of(path: Path, dialect: Dialect) -> str | None:
     """Return the delimiter of CSV as its first records look; None where it is that of its name, or there is none."""
-    usual = dialect.of(path, {}).separator
+    usual = dialect.of(bare(path.name), ()).separator
     width, delimiter = widest(path, dialect)
     return delimiter if width > 1 and delimiter != usual else None
 
 
 def widest(path: Path, dialect: Dialect) -> tuple[int, str]:
     """Return the greatest number of fields that all of the first records have, and the delimiter that makes it; of several the file's usual one."""
-    usual = dialect.of(path, {}).separator
+    usual = dialect.of(bare(path.name), ()).separator
     widths = {one: _width(path, replace(dialect, delimiter=one)) for one in DELIMITERS}
     best = max(DELIMITERS, key=lambda one: (widths[one], one == usual, one))
     return widths[best], best

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ddcli.store.tables.dialect import Dialect
+    from ddcli.expressions.csv_dialect import Dialect
 
 ROWS = 100
 FORMS = {

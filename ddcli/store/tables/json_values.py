@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.store.tables.compression import bare, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, not_text, opened
-from ddcli.store.tables.dialect import UTF_8
+from ddcli.store.tables.encodings import UTF_8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

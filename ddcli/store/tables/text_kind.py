@@ -12,7 +12,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.csv_records import Damage, not_text, opened
-from ddcli.store.tables.dialect import UTF_8
+from ddcli.store.tables.encodings import UTF_8
 from ddcli.store.tables.text_syntax import Syntax
 
 if TYPE_CHECKING:

@@ -25,9 +25,10 @@ from ddcli.engine.kernels.text_syntax import (
     csv_is_sound,
     doubtful_lines,
 )
+from ddcli.expressions.csv_dialect import DEFAULT, Dialect
 from ddcli.store.tables.compression import NotWholeError, packing_of, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
-from ddcli.store.tables.dialect import DEFAULT, LATIN, Dialect, is_utf_8
+from ddcli.store.tables.encodings import LATIN, is_utf_8
 from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.json_values import has_mark, is_values, numbered_lines
 

@@ -1,21 +1,14 @@
-"""The dialect of CSV files: their delimiter and encoding, their nulls, dates and numbers.
-
-UTF-8 with commas, double quotes and a header where the pipeline states nothing else; `.tsv` has tabs.
-"""
+"""The encodings of text files, and how one that is not the declared one is noticed."""
 
 from __future__ import annotations
 
 import codecs
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import frozen
-from ddcli.store.tables.compression import bare, unpacked
+from ddcli.store.tables.compression import unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ddcli.store.tables.partitions import Partition
 
 UTF_8 = "utf-8"
 LATIN = ("latin-1", "iso-8859-15", "windows-1252")
@@ -24,46 +17,6 @@ WIDE = {"utf-16": codecs.BOM_UTF16, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be
 HEAD = 4096
 """Bytes at a file's beginning by which its encoding is judged."""
 SAVED = "save the file as UTF-8"
-
-
-@frozen
-class Dialect:
-    """A dialect of CSV. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
-
-    `null` are texts that are null beside an empty field. Lines that begin with `comment` are passed over where a record would
-    begin, and the first `skip` lines of a file. Without a `header` a file's columns are `names`, less those that its path has.
-    """
-
-    delimiter: str | None = None
-    quote: str | None = '"'
-    encoding: str = UTF_8
-    null: tuple[str, ...] = ()
-    decimal: str = "."
-    date_format: str | None = None
-    timestamp_format: str | None = None
-    header: bool = True
-    comment: str | None = None
-    skip: int = 0
-    names: tuple[str, ...] = ()
-
-    @property
-    def separator(self) -> str:
-        """Return the letter between the fields of a record."""
-        return self.delimiter or ","
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether a file is records of UTF-8 from its header on, as polars reads them."""
-        return self.header and self.encoding == UTF_8 and self.comment is None and not self.skip
-
-    def of(self, path: Path, partition: Partition) -> Dialect:
-        """Return the dialect of a file whose path has some columns."""
-        tabs = self.delimiter is None and bare(path.name).endswith(".tsv")
-        names = () if self.header else tuple(name for name in self.names if name not in partition)
-        return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
-
-
-DEFAULT = Dialect()
 
 
 def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:

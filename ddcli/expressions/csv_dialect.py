@@ -1,0 +1,59 @@
+"""The dialect of CSV files: their delimiter and encoding, their nulls, dates and numbers.
+
+UTF-8 with commas, double quotes and a header where the pipeline states nothing else; `.tsv` has tabs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+
+@frozen
+class Dialect:
+    """A dialect of CSV, each field an option of a pipeline file, but for `names`. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
+
+    `null` are texts that are null beside an empty field. Lines that begin with `comment` are passed over where a record would
+    begin, and the first `skip` lines of a file. Without a `header` a file's columns are `names`, less those that its path has.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str = "utf-8"
+    null: tuple[str, ...] = ()
+    decimal: str = "."
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    header: bool = True
+    comment: str | None = None
+    skip: int = 0
+    names: tuple[str, ...] = ()
+
+    @property
+    def separator(self) -> str:
+        """Return the letter between the fields of a record."""
+        return self.delimiter or ","
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether a file is records of UTF-8 from its header on, as polars reads them."""
+        return self.header and self.encoding == "utf-8" and self.comment is None and not self.skip
+
+    def stated(self) -> list[tuple[str, object]]:
+        """Return the options that are not as they are by default."""
+        options = [(option.name, option.default, getattr(self, option.name)) for option in fields(self)]
+        return [(name, value) for name, default, value in options if value != default]
+
+    def of(self, name: str, partition: Container[str]) -> Dialect:
+        """Return the dialect of a file, by its name without the ending of a compression, whose path has some columns."""
+        tabs = self.delimiter is None and name.endswith(".tsv")
+        names = () if self.header else tuple(column for column in self.names if column not in partition)
+        return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
+
+
+DEFAULT = Dialect()
