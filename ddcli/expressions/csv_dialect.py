@@ -1,6 +1,6 @@
 """The dialect of CSV files: their delimiter and encoding, their nulls, dates and numbers.
 
-UTF-8 with commas, double quotes and a header where the pipeline states nothing else; `.tsv` has tabs.
+The default is UTF-8 with commas, double quotes and a header; `.tsv` has tabs.
 """
 
 from __future__ import annotations

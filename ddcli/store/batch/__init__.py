@@ -1,13 +1,13 @@
 """Stored batches: the sorted updates of an arrangement over an interval of times.
 
-* compaction: which batches to merge when, and the merging
+* compaction: the choice of batches to merge, and the merges
 * file: the bytes: Parquet, every byte checked before it is read
 * lane_file: a file of integers, its pages made of lanes by kernels
 * lane_reader: small files of integers, read whole without their index
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory
-* page_index: where pages lie, and with which key each begins
+* page_index: the places of pages, and the key with which each begins
 * paged_rows: rows of files, whole or of certain keys
 * redistribution: batches dealt to another number of shards
 * row_group_file: a file of one row group, written without a library of Parquet

@@ -1,14 +1,14 @@
-"""Compaction of a shard's stored batches: how many there may be, which to merge when, and the merging, a part at a time.
+"""Compaction of a shard's stored batches: the choice of batches to merge, and the merges, a part at a time.
 
 A shard is a spine on disk. Its *runs* are sorted batches, oldest first, each at least `RATIO` times the size of the next once
-nothing is due; so a lookup asks few of them, and what is retracted goes soon. A run is one file, or several of about `MOST` rows
+nothing is due; so a lookup asks few of them, and retracted rows are removed soon. A run is one file, or several of about `MOST` rows
 that hold a key range each. Updates add up in any order, so any files may be merged at any time, not only whole runs: where
-a large run is due to go into a larger one, some of its files go at a time, each into those that share its keys. There is no
-merge under way to be remembered: each commit leaves whole files that say all there is.
+a large run is due to be merged into a larger one, a commit merges some of its files, each with those that share its keys. No
+merge is half done after a commit: each leaves whole files that have all updates.
 
-What it costs: a row goes through at most log4(rows / inserted) runs, and each time at most `RATIO` rows are written again for it.
+The cost: a row passes through at most log4(rows / inserted) runs, and each time at most `RATIO` rows are written again for it.
 A commit merges at most `FUEL` rows for each that it inserted, or `LEAST` if that is more, but for the last file that it
-takes on: that may be up to `RATIO` + 1 files of work (10 M rows, a second) however little was inserted.
+begins: that may be up to `RATIO` + 1 files of work (10 M rows, a second) however few rows were inserted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MOST = 1 << 21
 CHUNK = 1 << 18
 """Rows that are merged in memory at once, about. Four times as many take twice the memory, and longer."""
 FUEL = 40
-"""Rows merged for each one inserted: a row of 250 000, into 2 000 M, goes through 6 runs and costs 5 in each."""
+"""Rows merged for each one inserted: a row of 250 000, into 2 000 M, passes through 6 runs and costs 5 rows in each."""
 LEAST = 1 << 18
 """Rows that may be merged however few were inserted: they take a thirtieth of the second that a process takes anyway."""
 
@@ -91,12 +91,12 @@ def portion(older: Sequence[FileRange], younger: Sequence[FileRange], limit: int
     return theirs, mine
 
 
-# What is done about it.
+# The compaction itself.
 
 
 @frozen
 class NewBatch:
-    """A batch file in the making: its content, and what its entry says."""
+    """A batch file in the making: its content, and the values of its entry."""
 
     content: memoryview
     rows: int
@@ -137,7 +137,7 @@ class _Merge:
 class Compaction:
     """The compaction of a shard's batches: `kept` stay as they are, `made()` returns those that replace all others.
 
-    Nothing is read before `made` is asked, and then a quarter of a million rows at a time; so the next content may be made when the one
+    `made` reads a quarter of a million rows at a time, and nothing is read before it is called; so one content may be made when the one
     before is written. Threads may do it for different shards.
     """
 
@@ -188,9 +188,9 @@ def compact(
 ) -> Compaction:
     """Return a commit's compaction of a shard's batches, `fresh` included (None, or without rows: there are no new ones).
 
-    Times are advanced to `since`. Batches that reach beyond `through`, the meet of what the shard's readers in other pipelines
-    have taken (closed: there is none), are merged among themselves only, and their times left as they are.
-    `inserted` are the rows that pay for merging; default: those of `fresh`; they may be in files by now.
+    Times are advanced to `since`. Batches that reach beyond `through`, the meet of the frontiers that the shard's readers in other
+    pipelines have reached (closed: there is none), are merged among themselves only, and their times left as they are.
+    `inserted` is the number of rows that pay for merges; default: those of `fresh`; they may be in files by now.
     """
     if fresh is not None and not len(fresh.updates):
         fresh = None
@@ -213,7 +213,7 @@ def compact_wholly(
 ) -> Compaction:
     """Return the compaction that makes one run of all batches of a shard that reach no further than `through`, with their times at `since`.
 
-    Where there is just one file, and it is as of `since`, nothing is left to do.
+    If there is just one file, and it is as of `since`, there is nothing to do.
     """
     free = [batch for files in _runs(stored) if _free(files, through) for batch in files]
     done = len(_runs(free)) < 2 and all(batch.since == since for batch in free)
@@ -270,7 +270,7 @@ def _free(files: Sequence[StoredBatch], through: Frontier) -> bool:
 
 
 def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
-    """Merge range by range, and cut what comes out into files of about one size."""
+    """Merge range by range, and cut the rows into files of about one size."""
     nt, fresh = len(layout.times), merge.fresh
     total = sum(batch.rows for batch in merge.stored) + (len(fresh.updates) if fresh else 0)
     count = -(-total // MOST)
@@ -296,7 +296,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
         if merge.since:
             if not owned and len(room) < len(matrix):
                 room = np.empty((len(matrix) + len(matrix) // 8, layout.width), np.int64)
-            # Writers keep nothing of what is appended.
+            # Writers keep none of the appended rows.
             rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned, room=room)
         for at in range(0, len(rows), CHUNK):
             part = rows[at : at + CHUNK]
@@ -327,13 +327,13 @@ def _record_end(updates: Matrix, at: int, data: int) -> int:
 def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Matrix, Pool, bool]]:
     """Yield the merged updates, about `CHUNK` rows of adjacent records at a time, with the pool of their values.
 
-    The third says that they are nobody else's. Each range has a pool of its own, or the values of all would be in memory.
+    The third value is true if the caller may change them. Each range has a pool of its own, or the values of all would be in memory.
     """
     fresh = merge.fresh
     if not merge.stored:
         assert fresh is not None
         rows, at = kernels.leading(fresh.updates), 0
-        # A row group at a time: it is still near the processor when it is written, once it has been advanced.
+        # A row group at a time: it is still in the cache when it is written, once it has been advanced.
         most = GROUP if total > GROUP else len(rows)
         while at < len(rows):
             start, at = at, _record_end(rows, at + most, layout.width - len(layout.times) - 1)

@@ -1,4 +1,4 @@
-"""The bytes of a batch file: Parquet whose every byte is checked before it is read, wherever one begins to read.
+"""The bytes of a batch file: Parquet whose every byte is checked before it is read, wherever a read begins.
 
 A column's values are in pages of 512 rows. An index behind them has the first key, the place and the checksum of each page (see `page_index`).
 A lookup reads the pages that have its keys, and integers in place. Any reader of Parquet reads the file, and ignores the index.
@@ -65,7 +65,7 @@ NEAR = 64 << 10
 WARM = 16 << 20
 """Bytes of a file that the system is to read as a whole if it stays mapped: it is asked once, not at each look into it."""
 UNBOUNDED = 1 << 30
-"""Bytes of a page, and of a dictionary: rows alone say where these end."""
+"""The bytes of a page, and of a dictionary: these end by their number of rows alone."""
 SIGN = np.int64(-(2**63))
 OLDER = "run `dd state compact PIPELINE` with the version that wrote the state last, or begin anew: `dd reset PIPELINE --outputs`"
 
@@ -153,7 +153,7 @@ class BatchWriter:
         return memoryview(self._sink.getvalue())
 
     def _begin(self, frame: pl.DataFrame, schema: pa.Schema) -> None:
-        """Decide how each column is packed, as suits what the first rows have of it."""
+        """Decide how each column is packed, by its values in the first rows."""
         import pyarrow as pa
 
         first = frame.head(GROUP)
@@ -242,7 +242,7 @@ def _paths(field: pa.Field) -> list[str]:
 
 
 class BatchFile:
-    """The reading of a batch file. Raises StateError (exit code 4) naming the file when it isn't what was written.
+    """An open batch file. Raises StateError (exit code 4) with the file's name if its bytes are not those that were written.
 
     Its size is checked when it is opened, index and footer when the index is first asked for, and all else whenever it is read.
     """
@@ -324,7 +324,7 @@ class BatchFile:
             data.madvise(mmap.MADV_WILLNEED, start, end - start)
 
     def _open(self, data: memoryview) -> None:
-        """Check the end of the file, and keep what it says."""
+        """Check the end of the file, and keep its index and footer."""
         if self._fetched is not None:
             self._fetched.fetch([(max(0, len(data) - FOOTER), len(data))])
         if self._fetched is not None and FOOTER < (size := footer_size(data) + TRAILER) <= len(data):
@@ -352,7 +352,7 @@ class BatchFile:
 
     @contextmanager
     def mapped(self) -> Iterator[mmap.mmap | bytes]:
-        """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when nobody refers to it any more.
+        """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when the last reference to it is gone.
 
         A file in a bundle is small: it is read whole.
         """
@@ -400,6 +400,6 @@ class BatchFile:
         return self._mapped is not None
 
     def close(self) -> None:
-        """Let go of the file until it is used again. It is unmapped when nobody refers to it any more."""
+        """Release the file until it is used again. It is unmapped when the last reference to it is gone."""
         self._mapped = self._bundled = None
         self._warm = False

@@ -1,6 +1,6 @@
 """The writer of a batch file whose columns are integers: kernels make its pages of lanes, in half the time that columns of a frame take.
 
-It is what `file.BatchWriter` writes, but for the order of values in dictionaries. Of each row group, a column's values are numbered where
+The file is the one that `file.BatchWriter` writes, but for the order of values in dictionaries. In each row group, a column's values are numbered if
 the file's first rows have few different ones; else they are packed as differences.
 """
 
@@ -174,7 +174,7 @@ class _Sink:
         self.size = end
 
     def reserve(self, size: int) -> None:
-        """Take memory for so many bytes in all, unless there is as much: memory that is never written to costs nothing."""
+        """Take memory for `size` bytes in all, unless there is as much: memory that is never written to costs nothing."""
         if size > len(self._memory):
             memory = np.empty(size, np.uint8)
             memory[: self.size] = self.content()
@@ -199,7 +199,7 @@ class _SameValue(NamedTuple):
 
 
 class _Scratch:
-    """Room for what kernels make of a column of a row group."""
+    """Room for the pages that kernels make of a column of a row group."""
 
     def __init__(self, rows: int) -> None:
         self.known = np.empty(max(rows, 1), np.int64)
@@ -220,7 +220,7 @@ class _Scratch:
         return found if found >= 0 else self.number(lanes, lane, form, 2 << len(lanes).bit_length())
 
     def pack_numbers(self, rows: int, form: int, distinct: int) -> tuple[int, int]:
-        """Write the pages of what was numbered to `out`; return how many bytes they have, and those of the dictionary."""
+        """Write the pages of numbered values to `out`; return their bytes, and those of the dictionary."""
         size = page_writer.pack_numbers(
             rows, form, file.PAGE, self._there, self._numbers, self.known, distinct, self.out, self._words
         )

@@ -1,4 +1,4 @@
-"""The rows of a small batch file of integers, read as a whole without its index: runs with hundreds of arrangements read as many of them."""
+"""The rows of a small batch file of integers, read as a whole without its index: a run with hundreds of arrangements reads hundreds of these."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def read_lanes(data: bytes, layout: BatchLayout, rows: int) -> Matrix | None:
-    """Return the rows of a file of one row group, all of whose bytes have been checked; None where it has other pages than those of `row_group_file`.
+    """Return the rows of a file of one row group, all of whose bytes have been checked; None if it has other pages than those of `row_group_file`.
 
-    Its index has to have the text that says of which columns, in which order, the pages are, and in which form.
+    Its index has to have the text that lists the columns of the pages, in order, with their forms.
     """
     names = stored_order(layout)
     made = [column_of(name, layout.columns[name]) for name in names]

@@ -1,10 +1,10 @@
 """Batch files: the sorted updates of an arrangement over an interval, as Parquet that any reader can open.
 
 The record's columns have their real types and names (one more `_` in front of those that begin with one), so nothing
-of a process's string pool is in the state. Hidden columns: `_time` (`_time0`, ... of a product), `_diff`, and `_key`, what the
-rows are first ordered by where that isn't the first key column itself. Rows are in the order of their lanes, in pages of
-512, and the file knows the first key of each page: looking up keys reads the pages that can have them. It
-knows the numbers of hidden columns that have just one, too, which are then not read. How it is read and checked: `file`.
+of a process's string pool is in the state. Hidden columns: `_time` (`_time0`, ... of a product), `_diff`, and `_key`, the first
+lane in the order of rows if that isn't the first key column itself. Rows are in the order of their lanes, in pages of
+512, and the file has the first key of each page: a lookup of keys reads the pages that can have them. It also
+has the values of hidden columns with a single one, which are then not read. `file` reads and checks it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class BatchLayout:
         return self.record.width + len(self.times) + 1
 
     def shard_lanes(self, *, waiting: bool) -> range:
-        """Return the lanes that say to which shard a row belongs: the key's; of rows that are `waiting`, by time, those of the data."""
+        """Return the lanes that decide a row's shard: the key's; of `waiting` rows, whose key is a time, those of the data."""
         return range(self.key.width, self.record.width) if waiting else range(self.key.width)
 
     def leading(self, keys: Matrix) -> Matrix:
@@ -107,7 +107,7 @@ class BatchLayout:
         return {name: first[at] for name, at in self.hidden.items() if kernels.rounds_equal(matrix, at, (first[at],))}
 
     def fill(self, matrix: Matrix, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> None:
-        """Write the rows whose columns a file had, bit for bit; `constants` are the columns that `frame` lacks."""
+        """Write the rows of a file's columns to `matrix`, bit for bit; `constants` are the columns that `frame` lacks."""
         if self.record.names:
             columns = [
                 frame[stored_name(name)].alias(name).cast(kind.to_polars()) for name, kind in self.record.schema.items()

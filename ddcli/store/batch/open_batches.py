@@ -1,6 +1,6 @@
 """Stored batches that stay open from one run to the next in one process: small ones are in memory, large ones stay mapped.
 
-A batch never changes, and its entry in the manifest has its checksums: one that is open is used again only where its file is the one that was
+A batch never changes, and its entry in the manifest has its checksums: an open one is used again only if its file is the one that was
 opened, and the manifest names it with the same entry. Its rows stay in memory when it has moved to a bundle. All share one pool, as their lanes stand for its values.
 """
 
@@ -44,7 +44,7 @@ class OpenBatches:
         self._before: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._used: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._stamps: dict[Path, Stamp | None] = {}
-        """The stamps of bundles, since the last time that all was settled."""
+        """The stamps of bundles, since the last `settle`."""
         self._lock = threading.Lock()
 
     def batch(
@@ -77,7 +77,7 @@ class OpenBatches:
         return found
 
     def add(self, path: Path, entry: FileEntry, layout: BatchLayout, matrix: Matrix) -> None:
-        """Learn of a batch that is being written: what is in it, with its values in the pool."""
+        """Keep a batch that is being written: its rows, with their values in the pool."""
         if len(matrix) > FEW:
             return
         found = StoredBatch(path, entry, layout, self.pool, matrix)
@@ -92,7 +92,7 @@ class OpenBatches:
                 self._used.pop(path, None)
 
     def settle(self) -> bool:
-        """Let go of what was not used since the last time, and of what there is no room for; say whether anything can be kept."""
+        """Release the batches that were not used since the last time, and those that exceed the room; return whether any can be kept."""
         room = self.room - self.pool.size
         if room < 0:
             return False

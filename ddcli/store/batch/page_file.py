@@ -43,7 +43,7 @@ PLAIN, RLE = 0, 3
 def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, rows: int) -> pl.Series:
     """Return the values of some pages without a dictionary, `rows` rows of a column; a struct has some pages for each value inside.
 
-    Beside the pages stands what describes them in their own file. Raises pa.ArrowException, OSError or ValueError where they can't be read.
+    Each part has its pages, and their description in their own file. Raises pa.ArrowException, OSError or ValueError if they can't be read.
     """
     import polars as pl
     import pyarrow as pa
@@ -107,7 +107,7 @@ def unpacked(data: Data, pages: Pages) -> tuple[Data, Matrix]:
 
 
 def _walked(data: Data, pages: Pages) -> tuple[bytes, Matrix]:
-    """Return the bytes of some pages, and what their headers say. Raises ValueError."""
+    """Return the bytes of some pages, and the values of their headers. Raises ValueError."""
     content = b"".join(data[start:end].tobytes() for start, end in _adjacent(pages))
     found = np.empty((len(pages.starts), SIZE + 1), np.int64)
     if walk_pages(np.frombuffer(content, np.uint8), 0, len(content), found) != len(found):

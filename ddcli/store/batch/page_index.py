@@ -1,8 +1,8 @@
 """The index of a batch file: the places of its pages, their checksums, and their first keys, in two levels, read from its top.
 
-Behind a file's row groups lie their *leaves*, one a row group, of one length: 64-bit numbers that say with which key each page begins,
-and of each column where its pages end, how large their headers are and what their checksums are. Then comes the index proper, which
-knows the checksum of each leaf and the first record of each row group; then Parquet's own footer. The manifest knows the checksum of
+Behind a file's row groups are their *leaves*, one a row group, of one length: 64-bit numbers with the first key of each page,
+and for each column the ends of its pages, the sizes of their headers and their checksums. Then comes the index proper, which
+has the checksum of each leaf and the first record of each row group; then Parquet's own footer. The manifest has the checksum of
 index and footer together. So a lookup reads, and checks, the index, the leaves of a few row groups and a few pages of each.
 """
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 JSON = json.JSONEncoder(ensure_ascii=False)
 MAGIC = b"ddpages1"
 TRAILER = len(MAGIC) + 4
-"""Bytes at the end of the index: its length, and what it is."""
+"""The bytes at the end of the index: its length and its magic."""
 WORD = 8
 NARROW_KINDS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32", "date"})
 NARROW_DIGITS = 9
@@ -197,9 +197,9 @@ def leaf_length(pages: int, key: int, columns: int) -> int:
 
 
 def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Matrix, length: int) -> Matrix:
-    """Return the leaf of a row group whose bytes are `data`, and in the file begin at `start`; a file's first one with its magic.
+    """Return the leaf of a row group whose bytes are `data`, at `start` in the file; a file's first one includes its magic.
 
-    `keys` are those with which its pages begin, and the last one of all; `rows` how many rows these pages have. A leaf that is shorter
+    `keys` are the first keys of its pages, and the last key of all; `rows` the numbers of rows of these pages. A leaf that is shorter
     than `length`, the file's last one, is filled up with pages of that last key that have no rows.
     """
     pages, columns = len(rows), len(forms)

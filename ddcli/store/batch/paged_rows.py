@@ -1,8 +1,8 @@
-"""Rows of batch files: whole, or those with certain keys, of which no page is read that has none.
+"""Rows of batch files: all, or those with certain keys, for which only the pages are read that can have one.
 
-Numbers, dates and times go from the mapped file into lanes, by a kernel that decodes a page in the cache, and of texts those are hashed
-that are looked for. What else there is, lists above all, is decoded by pyarrow, page by page as well. All processors look into many pages:
-a step of fewer keys than are worth passes of their own is made in one thread, but of these each may be on a page of its own.
+A kernel decodes numbers, dates and times from the mapped file into lanes, a page in the cache at a time, and hashes only the texts of wanted
+rows. Other values, lists above all, are decoded by pyarrow, page by page as well. All processors read where there are many pages:
+a step over few keys is made in one thread, but each of these keys may be on a page of its own.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ APART = 1 << 8
 TOGETHER = 1 << 17
 """Rows of row groups that are read together: as many as fit in a cache, with a few columns."""
 ELSEWHERE = FLAGGED | NULLABLE | TEXT
-"""The forms of values that their lanes don't say alone."""
+"""The forms of values that their lanes alone don't determine."""
 NOTHING = np.empty(0, np.int64)
 
 
 @frozen
 class _Chosen:
-    """Rows of some pages: `counts` are how many of each, `rows` their numbers in it; both empty where all are.
+    """Rows of some pages: `counts` has the number of each page's, `rows` their numbers in it; both are empty if all are chosen.
 
-    `lanes` are the values of the column that they were found by, where a lane of its own says them; else empty.
+    `lanes` are the values of the column by which they were found, if a lane holds these alone; else empty.
     """
 
     places: Matrix
@@ -94,7 +94,7 @@ class PagedRows:
         kept = index.groups if file.stays else 0
         self._leaves: Matrix = np.empty((kept, index.length), np.int64)
         self._known = np.zeros(kept, np.bool_)
-        """Marks of the leaves of the index that have been read and checked, of a file that stays open; a mark is set after the leaf is there, as threads see it."""
+        """The marks of the leaves of the index that have been read and checked, of a file that stays open; a mark is set after its leaf, as other threads read it."""
 
     @property
     def held(self) -> int:
@@ -158,7 +158,7 @@ class PagedRows:
             count = len(pages[0])
             self.file.pages_read += count
             self.file.rows_scanned += int(pages[2].sum())
-            # What a pool or the numbers of spared rows are made of goes from part to part.
+            # The pool's values, and the numbers of spared rows, continue from part to part.
             workers = _workers(Allowed.threads)
             alone = bool(spared) or self.layout.hashed or count < 2 * APART or workers.count == 1
             step = LOOKED_INTO if alone else min(LOOKED_INTO, max(APART, -(-count // workers.count)))
@@ -175,7 +175,7 @@ class PagedRows:
             self.file.let_go(mapped)
 
     def _spared(self, lanes: Collection[int]) -> frozenset[str]:
-        """Return the columns all of whose lanes are among some."""
+        """Return the columns all of whose lanes are among `lanes`."""
         stored = self.layout.stored.items() if lanes else ()
         return frozenset(name for name, (lane, _, kind) in stored if {*range(lane, lane + kind.lanes)} <= {*lanes})
 
@@ -261,7 +261,7 @@ class _PageReading:
         return matrix
 
     def _write(self, column: PageColumn, kind: Type, chosen: _Chosen, matrix: Matrix, lane: int, pool: Pool) -> None:
-        """Write the lanes of a column whose pages a kernel reads."""
+        """Write the lanes of a column with a kernel that reads its pages."""
         if not column.form & PLAIN:
             data, table = self._data, self._pages[self._of.columns[column.name]].table
         else:
@@ -367,7 +367,7 @@ class _PageReading:
 
 @cache
 def _workers(threads: int) -> Workers:
-    """Return so many threads that look into pages, of which one is that of whoever asks."""
+    """Return `threads` threads that read pages, one of which is the caller's; remembered."""
     return Workers(threads)
 
 

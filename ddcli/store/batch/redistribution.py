@@ -1,9 +1,9 @@
 """The stored batches of an arrangement, partitioned anew into another number of shards, a batch at a time.
 
-A row's shard hangs on its key and the number of shards, so nothing is computed again. Each batch becomes one a shard that has
+A row's shard depends on its key and the number of shards, so nothing is computed again. Each batch becomes one for each shard that has
 rows of it, with the same frontiers and times: the updates that a reader in another pipeline has read stay apart from the others as
-before. Shards are ranges of hashes: of more shards, each has the runs of one, as they were; of fewer, those of several beside one
-another, until they are merged. So are rows of another secret, which makes other hashes of the same keys.
+before. Shards are ranges of hashes: if there are more, each has the runs of one, as they were; if there are fewer, each has those of several beside one
+another, until they are merged. So it is with another secret, which makes other hashes of the same keys.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def deal(
 
 
 def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) -> Iterator[tuple[int, NewBatch]]:
-    """Yield the part of a batch for each of so many shards by the hashes of its pool, whatever the ones that it was written by; as of `run`.
+    """Yield the part of a batch for each of `shards` shards by the hashes of its pool, instead of those by which it was written; as of `run`.
 
-    Takes memory for the batch. What were files of one run overlap now, so that each begins a run of its own.
+    Takes memory for the batch. Files of one run overlap now, so that each begins a run of its own.
     """
     layout = batch.layout
     matrix = batch.rehashed()
@@ -65,9 +65,9 @@ def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) ->
 
 
 def gathered(parts: Mapping[int, Sequence[FileEntry]]) -> tuple[FileEntry, ...]:
-    """Return the files of a shard, given by the shard that they come of, as its manifest has them: with runs of their own.
+    """Return the files of a shard, given by the shards that they come from, with runs of their own.
 
-    The runs of several shards are put in order of time, as those of one are: what a reader has taken comes first.
+    The runs of several shards are put in order of time, as those of one are: batches that a reader has taken come first.
     """
     runs: list[tuple[Frontier, int, int, list[FileEntry]]] = []
     for shard, entries in parts.items():

@@ -1,6 +1,6 @@
 """A batch file of one row group, as a run of few changes writes for each of its arrangements: a tenth of a millisecond a column.
 
-It is what `file.BatchWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
+The file has the form that `file.BatchWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
 nothing compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
 
 https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 LENGTH = Struct("<I")
 """The length of a text, before it."""
 LEVELS = 3
-"""Parquet's number for the encoding of what is null."""
+"""Parquet's number for the encoding of nulls."""
 NEXT, LATER, WITHIN = (bytes([step << 4 | kind]) for step, kind in ((1, I64), (2, I64), (1, STRUCT)))
 """The headers of a number in the next field of a struct, of one in the next but one, and of a struct in the next field."""
 INT32, INT64, DOUBLE, BYTES, FIXED = 1, 2, 5, 6, 7
@@ -151,7 +151,7 @@ def chunk_bytes(
 
 @lru_cache(maxsize=1024)
 def _meta(column: PageColumn) -> bytes:
-    """Return the fields 1 to 4 of what a footer says of a column's pages: type, encodings, name and that nothing is compressed."""
+    """Return the fields 1 to 4 of a footer's entry for a column: type, encodings, name, and that nothing is compressed."""
     encodings = [UNENCODED, NUMBERS, LEVELS] if column.form & NUMBERED else [DELTAS, LEVELS]
     path = column.name.encode()
     meta: Fields = {
@@ -164,7 +164,7 @@ def _meta(column: PageColumn) -> bytes:
 
 
 def _statistics(form: int, ends: tuple[int, int]) -> bytes:
-    """Return the field 12 of what a footer says of a column's pages: that no value is null, the least and the greatest one."""
+    """Return the field 12 of a footer's entry for a column: that no value is null, the least and the greatest one."""
     size = 4 if form & NARROW else 8
     least, greatest = (_text((end % (1 << 8 * size)).to_bytes(size, "little")) for end in ends)
     step = 12 - (11 if form & NUMBERED else 9)
@@ -228,7 +228,7 @@ def _lanes(name: str, kind: Type, layout: BatchLayout, matrix: Matrix) -> tuple[
 
 
 def _distinct(lanes: Matrix, there: Flags | None) -> tuple[Matrix, Matrix]:
-    """Return the distinct values that are there, in order, and the number of each row's among them; of rows without one any number."""
+    """Return the distinct values, in order, and the number of each row's among them; any number for rows without a value."""
     some = lanes if there is None else lanes[there]
     if lanes.ndim == 1:
         known = kernels.distinct_keys(np.sort(some).reshape(-1, 1), 1).reshape(-1)
@@ -260,7 +260,7 @@ def _data_header(count: int, encoding: int, size: int) -> bytes:
 
 
 def _header(kind: int, field: int, header: Fields, size: int) -> bytes:
-    """Return the header of a page of `size` bytes, of which a struct in this field of it says more."""
+    """Return the header of a page of `size` bytes, with a struct of its kind in this field of it."""
     sizes = (I32, number_bytes(size))
     return struct_bytes({1: (I32, number_bytes(kind)), 2: sizes, 3: sizes, field: (STRUCT, struct_bytes(header))})
 
@@ -295,12 +295,12 @@ def _differences(values: Matrix, *, narrow: bool) -> bytes:
 
 
 def group_bytes(chunks: list[bytes], rows: int, size: int) -> bytes:
-    """Return the footer's entry for a row group of so many bytes, whose columns are described."""
+    """Return the footer's entry for a row group of `size` bytes with these column entries."""
     return struct_bytes({1: (LIST, structs_bytes(chunks)), 2: (I64, number_bytes(size)), 3: (I64, number_bytes(rows))})
 
 
 def footer_bytes(layout: BatchLayout, columns: Sequence[PageColumn], groups: list[bytes], rows: int) -> bytes:
-    """Return Parquet's footer of a file of these row groups, with what follows it."""
+    """Return Parquet's footer of a file of these row groups, with its length and magic."""
     schema, end = _schema(tuple((column.name, layout.columns[column.name]) for column in columns))
     between = struct_bytes({ROWS - SCHEMA: (I64, number_bytes(rows)), GROUPS - SCHEMA: (LIST, structs_bytes(groups))})
     footer = schema + between[:-1] + end

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 PART = 1 << 17
 """Rows of a part of a batch."""
 FEW = 1 << 11
-"""Rows of a batch that is read whole, once, whatever is looked for in it: finding pages takes longer than reading so few."""
+"""The rows of a batch that is read whole, once, for any lookup: to find pages takes longer than to read so few."""
 
 
 class StoredBatch:
     """A batch in a file (the engine's protocol `Batch`). Its size is checked at once, its bytes as they are read.
 
-    Raises StateError (exit code 4) naming the file when it isn't what was written.
+    Raises StateError (exit code 4) with the file's name if its bytes are not those that were written.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class StoredBatch:
         return self._matrix
 
     def rehashed(self) -> Matrix:
-        """Return all updates, hashed and sorted under the pool's secret whatever the one that they were written under; keeps nothing."""
+        """Return all updates, hashed and sorted under the pool's secret instead of the one under which they were written; keeps nothing."""
         return kernels.sort_by(self._whole(), range(self.layout.width))
 
     def release(self) -> None:
-        """Forget what `matrix` keeps."""
+        """Forget the rows that `matrix` keeps."""
         self._matrix = None
 
     def let_go(self) -> None:
-        """Keep nothing in memory until it is used again, and no more than it takes from then on."""
+        """Keep nothing in memory until the batch is used again, and from then on only the rows of lookups."""
         self.stay_open(in_memory=False)
         self._matrix = self._reader = None
         self.file.close()
@@ -112,10 +112,10 @@ class StoredBatch:
             yield kernels.concat(list(self._rows().parts(groups[at : at + together], pool))), pool
 
     def for_keys(self, keys: Matrix, spared: Collection[int] = ()) -> Matrix:
-        """Return the updates of the sorted, distinct `keys` (n, nk), sorted. What is in memory anyway is handed over whole.
+        """Return the updates of the sorted, distinct `keys` (n, nk), sorted. A batch in memory may be returned whole.
 
-        Reads the pages that can have one of the keys, and keeps what was looked for: the memory it takes is in proportion to what
-        is found, however large the file. Columns whose lanes are all `spared` are not read: the number of the row stands for their values.
+        Reads the pages that can have one of the keys, and keeps the found rows: the memory is in proportion to them,
+        however large the file is. Columns whose lanes are all `spared` are not read: the number of the row stands for their values.
         """
         if self._in_memory and keys.shape[1]:
             return kernels.gather(self.matrix(), keys.shape[1], keys)
@@ -175,7 +175,7 @@ class StoredBatch:
         return groups
 
     def between(self, first: Matrix | None, end: Matrix | None, pool: Pool) -> Matrix:
-        """Return the updates of the records from `first` on and before `end`, rows of data lanes (1, width); None has no bound.
+        """Return the updates of the records from `first` on and before `end`, rows of data lanes (1, width); None is no bound.
 
         Reads no row group that has none of them, keeps nothing, and interns in `pool`.
         """
@@ -198,7 +198,7 @@ class StoredBatch:
         return kernels.concat(parts)
 
     def near(self, least: int) -> Iterator[Matrix]:
-        """Yield rows among which is the first whose first lane is not below `least`, if there is one: of one row group, or two first records."""
+        """Yield rows that include the first one whose first lane is not below `least`, if there is one: those of a row group, or two first records."""
         if self._matrix is not None:
             yield self._matrix
             return
@@ -233,7 +233,7 @@ class StoredBatch:
         return matrix
 
     def _check_secret(self) -> None:
-        """Refuse to look by the lanes of the pool into a batch whose order is not theirs."""
+        """Refuse a batch whose order is not that of the pool's lanes: lookups in it would fail."""
         if self.layout.hashed and self.file.index.mark != self.pool.mark:
             raise StateError("the batch was written under another secret", place=str(self.path), hint=RESTORE)
 

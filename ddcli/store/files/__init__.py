@@ -1,13 +1,13 @@
 """Access to files and objects: relative to opened directories, through one gate.
 
-* access: opens files without following links
+* access: files opened without following links
 * changes: waits until files change
-* gate: every write, so that a test can fail, cut or record it
-* lock: one run at a time
+* gate: all writes, so that a test can fail, cut or record each
+* lock: the lock of a state: one run at a time
 * lock_holder: the holder of a lock, as it signs it
 * move: a file's move to another directory
-* object_lock: the same in an object store
+* object_lock: the lock of a state in an object store
 * objects: paths `s3://bucket/key`
 * partial_copy: a local stand-in for an object
-* wholeness: whether a file is complete
+* wholeness: the test whether a file is complete
 """

@@ -1,9 +1,9 @@
-"""Access to the files of a state and of outputs: no link is followed on the way to one, and nothing is opened that is no plain file.
+"""Access to the files of a state and of outputs: no link is followed on the way to one, and only plain files are opened.
 
-The directory of a state or of an output is resolved once, when somebody names it (`real`): links above it are its owner's. From then
-on no part of a path is a link, or somebody else has put it there. So a directory is opened part by part without following any, files
-are opened relative to it, and what is no plain file (a link, a pipe, a device) is refused before it is opened: StateError.
-Paths of object stores are asked as they are. Imports no third-party library.
+The directory of a state or of an output is resolved once, when a person names it (`real`): links above it are its owner's. From then
+on a link in a path would be an intruder's. So a directory is opened part by part without following any, files
+are opened relative to it, and anything but a plain file (a link, a pipe, a device) is refused before it is opened: StateError.
+Paths of object stores are used as they are. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def is_directory(path: Path) -> bool:
 def entries(path: Path, *forms: re.Pattern[str]) -> list[DirectoryEntry]:
     """Return the entries of a directory, in order, whose names have one of the forms, or any; none if it does not exist.
 
-    Raises StateError for a link, and what can't be listed.
+    Raises StateError for a link, and for a directory that can't be listed.
     """
     if isinstance(path, ObjectPath):
         # An object's path may be the beginning of others': the caller knows which of them it means.
@@ -206,7 +206,7 @@ def _has_form(name: str, forms: Sequence[re.Pattern[str]]) -> bool:
 
 LIMITS = dict.fromkeys((errno.EMFILE, errno.ENFILE), "let a process open more files, `ulimit -n`")
 LIMITS |= {errno.EFBIG: "let a process write larger files, `ulimit -f`"}
-"""What to do about a limit of the process that it has met, by the number of the error."""
+"""The hints for limits of the process, by the number of the error."""
 
 
 def unreadable(path: Path, error: OSError) -> StateError:
@@ -216,7 +216,7 @@ def unreadable(path: Path, error: OSError) -> StateError:
 
 
 def _resolved(path: str) -> str | None:
-    """Return the path without links of what is there, as the system knows it; None where it doesn't say. Part by part takes ten times as long."""
+    """Return an existing path without links, as the system knows it; None if the system doesn't tell. To resolve it part by part takes ten times as long."""
     if not hasattr(os, "O_PATH"):
         return None
     try:
@@ -288,7 +288,7 @@ def _link(path: str) -> StateError:
 
 
 def _refuse_others(path: Path, found: os.stat_result, flags: int) -> None:
-    """Refuse what is no plain file, and to write to one that has other names: StateError."""
+    """Refuse anything but a plain file, and a file with other names that would be written to: StateError."""
     if stat.S_ISLNK(found.st_mode):
         raise _link(str(path))
     if not stat.S_ISREG(found.st_mode):

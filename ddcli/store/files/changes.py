@@ -1,7 +1,7 @@
-"""Waiting until files have changed: notified by the system where it can, else by looking again after some seconds.
+"""The wait for changes of files: notified by the system if it can, else by a look every few seconds.
 
-Network file systems and object stores send no notifications, and a link's target may lie anywhere. So the wait looks for changes
-by itself, too; the system's notification only makes it quick.
+Network file systems and object stores send no notifications, and a link's target may be anywhere. So the wait looks for changes
+by itself, too; the system's notification only makes it quicker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Waker:
             self._changes = None
 
     def _watch(self, directories: Iterable[Path]) -> Iterator[object]:
-        """Watch from now on: what changes between two waits is not missed."""
+        """Watch from now on: a change between two waits is not missed."""
         from watchfiles import watch
 
         return watch(

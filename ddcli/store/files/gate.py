@@ -1,7 +1,7 @@
-"""Every write that the store makes, through one gate, so that a test can fail, cut or record any of them.
+"""The gate of all writes of the store, so that a test can fail, cut or record each of them.
 
-Nothing here decides when to write: it writes a file whole, flushes it, renames it, removes it, and returns what it wrote. No link is
-followed on the way to a file (see `access`), and what is written is a new file, whatever had its name.
+Its functions write a file whole, flush, rename or remove it, and return its size and checksum; callers decide when. No link is
+followed on the way to a file (see `access`), and a written file is always a new one, which replaces another of its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Bytes = bytes | bytearray | memoryview | mmap.mmap
 INVISIBLE = "nothing of this run is visible"
 """The fact after a file could not be written: its writer commits later."""
 TEMPORARY = ".dd-tmp"
-"""The suffix of every file that nobody may read yet."""
+"""The suffix of files that no reader may open yet."""
 
 
 def checksum(data: Bytes, start: int = 0) -> str:
@@ -74,7 +74,7 @@ def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
     try:
         done.extend(_threads().submit(action, path) for path in paths)
         wait(done)
-    finally:  # when it was interrupted: whoever goes on must not meet what a thread has still to do
+    finally:  # also after an interrupt: no thread may still be at work when the caller continues
         for each in done:
             each.cancel()
         wait(done)
@@ -123,8 +123,8 @@ class Files:
     def make_directory(self, path: Path, *, flush: bool = True) -> list[Path]:
         """Make a directory and those above it that are missing; return the made ones, outermost first.
 
-        Each new name is flushed in the directory that holds it, as a file is only as durable as the path to it; unless the caller
-        will `flush` the parents of what was made.
+        Each new name is flushed in the directory that holds it, as a file is only as durable as the path to it; without `flush` the caller
+        has to flush the parents of the made directories.
         """
         missing: list[Path] = []
         if isinstance(path, ObjectPath):
@@ -180,7 +180,7 @@ class Files:
             self.do("sync", path, lambda: _sync(access.open_directory(path)))
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file its final name, replacing what had it, all at once."""
+        """Give a file its final name; it replaces the file of that name in one step."""
         self.do("rename", source, partial(_rename, source, target))
 
     def create(self, path: Path, data: Bytes, waiting: Path) -> None:
@@ -267,7 +267,7 @@ def _make(path: Path) -> None:
 
 
 def _new(path: Path) -> int:
-    """Return a descriptor of a new, empty file. What had its name is not written to: it may have another one elsewhere."""
+    """Return a descriptor of a new, empty file. A file of that name is not written to: it may have another name elsewhere."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         return access.open_plain(path, flags)
@@ -283,7 +283,7 @@ def _write_all(descriptor: int, data: Bytes) -> None:
 
 
 def _write_out(descriptor: int) -> None:
-    """Have the system begin to write a file to the disk: so `sync`, some time later, has little to wait for. Does nothing where Linux's call is missing."""
+    """Have the system begin to write a file to the disk, so that a later `sync` has little to wait for. Does nothing without Linux's call."""
     if (begin := _sync_file_range()) is not None:
         begin(descriptor, 0, 0, WRITE)
 
@@ -329,8 +329,8 @@ def _sync(descriptor: int) -> None:
 def temporary(path: Path, number: int, mark: str = "") -> Path:
     """Return the name beside `path` under which its content waits for the commit with this number.
 
-    The number keeps what an attempt left apart from what the commit before it published under the same final name: recovery
-    would else publish the attempt's file. `mark` distinguishes attempts that may be made at the same time.
+    The number distinguishes an attempt's file from one of the commit before it under the same final name: recovery
+    would else publish the attempt's file. `mark` distinguishes simultaneous attempts.
 
     >>> from pathlib import PurePath
     >>> str(temporary(PurePath("out/_progress.json"), 7))

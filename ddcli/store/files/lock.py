@@ -1,8 +1,8 @@
 """The lock of a state: one run at a time; the error of a second one names the first.
 
-`flock` is the lock, so one whose process is gone is free again whatever the file says; what stands in the file
-is only for people. A state's file stays. An output's is removed before it is released, as people look into outputs; so whoever has
-locked a file makes sure that it still has its name: a lock on a removed file would lock nobody out.
+`flock` is the lock, so the lock of a dead process is free again; the text in the file
+is only for people. A state's file stays. An output's is removed before it is released, as people look into outputs; so a process that has
+locked a file checks that it still has its name: a lock on a removed file would keep no other process out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def take_lock(
 
 @contextmanager
 def locked(directory: Path, files: Files) -> Iterator[None]:
-    """Hold the lock of a directory for a moment, and make the directory; whoever else wants it waits."""
+    """Make a directory and hold its lock for a moment; other processes that want it wait."""
     files.make_directory(directory)
     lock = take_lock(directory, files, "wait")
     try:
@@ -82,7 +82,7 @@ class Lock:
             self._lock(if_locked)
 
     def _lock(self, if_locked: IfLocked) -> None:
-        # Opened and locked by hand, as nothing durable hangs on it; closed on exec, so a child doesn't keep it.
+        # Opened and locked directly, as nothing durable depends on it; closed on exec, so that a child doesn't keep it.
         descriptor = self._files.do("open", self.path, lambda: open_plain(self.path, os.O_RDWR | os.O_CREAT, 0o644))
         self._descriptor = descriptor
         try:
@@ -102,7 +102,7 @@ class Lock:
             time.sleep(LOOK)
 
     def _has_its_name(self) -> bool:
-        """Return whether the file that is locked is the one of that name, so that whoever comes next meets this lock."""
+        """Return whether the locked file still has its name, so that the next process meets this lock."""
         if self._descriptor < 0:
             return False
         try:
@@ -111,9 +111,9 @@ class Lock:
             return False
 
     def release(self) -> None:
-        """Let the next run have it. Done again, it does nothing."""
+        """Release the lock for the next run. Done again, it does nothing."""
         if self._writer is not None and self._has_its_name():
-            with suppress(OSError, DdError), parent(self.path) as directory:  # what stays is no lock
+            with suppress(OSError, DdError), parent(self.path) as directory:  # a file that stays is no lock
                 os.unlink(self.path.name, dir_fd=directory)
         self._close()
 

@@ -32,7 +32,7 @@ def signature(writer: Path | None = None, **more: str) -> bytes:
 
 
 def _arguments() -> Iterator[str]:
-    """Yield the words of this process's command line, but for conditions: a lock's file stays, and they may name what is to be forgotten."""
+    """Yield the words of this process's command line, but for conditions: a lock's file stays, and they may have values that are to be forgotten."""
     before = ""
     for word in sys.argv:
         yield "..." if before == WHERE else f"{WHERE}=..." if word.startswith(f"{WHERE}=") else word

@@ -1,6 +1,6 @@
-"""Moving a file that somebody else owns: to another directory, also of another file system, without ever replacing one.
+"""The move of a file that another program owns: to another directory, also of another file system, without ever replacing a file.
 
-Whoever dies on the way leaves the file in its place, or in both: done again, the move ends.
+A process that dies on the way leaves the file in its old place, or in both: done again, the move is completed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def move(files: Files, source: Path, target: Path) -> None:
 
 def _name(source: Path, target: Path) -> None:
     """Give a file its second name, or write its copy."""
-    if source.is_symlink():  # what it leads to stays where it is
+    if source.is_symlink():  # its target stays where it is
         _copy(source, target)
         return
     try:
@@ -58,7 +58,7 @@ def _name(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Write a copy of a file, which appears whole. What was copied by a run that died is written again."""
+    """Write a copy of a file, which appears whole. The copy of a run that died is written again."""
     if target.exists() or target.is_symlink():
         if not _same(source, target):
             raise _taken(source, target)
@@ -93,13 +93,13 @@ def _copy_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
 
 
 def _drop_object(source: ObjectPath, target: ObjectPath, tag: str) -> None:
-    """Remove an object that has a copy, if it still is what was copied."""
+    """Remove an object that has a copy, if it has not changed since."""
     if target.is_copy(tag) and source.head()["e_tag"] == tag:
         source.unlink()
 
 
 def _drop(source: Path, target: Path) -> None:
-    """Take the first name from a file, if what has it still is the file that has the second one, or its copy."""
+    """Remove the file `source`, if it still is the file `target`, or equal to it."""
     if source.samefile(target) or _same(source, target):
         source.unlink()
 

@@ -1,12 +1,12 @@
-"""The lock of a state in an object store: an object that is created if it isn't there, and renewed while it is held.
+"""The lock of a state in an object store: an object that is created if it doesn't exist, and renewed while it is held.
 
-Nothing frees such a lock when its holder dies, so it is taken over
-* at once, when the holder was a process of this machine that is gone;
-* else when it has not been renewed for half an hour by the store's clock. Holders renew it every few minutes, and no clock
-  that a store takes requests from is more than a quarter of an hour wrong.
+Such a lock isn't freed when its holder dies, so it is taken over
+* at once, if the holder was a process of this machine that is gone;
+* else if it has not been renewed for half an hour by the store's clock. Holders renew it every few minutes, and no clock
+  whose requests a store accepts is more than a quarter of an hour wrong.
 
-A former holder that was only held up can still do no harm when it wakes. Its manifest is created only if none has that number;
-its files carry a mark of its own, so it overwrites no other's; and the new holder sweeps nothing away before its own commit, after
+A former holder that was only delayed can do no harm when it continues. Its manifest is created only if none has that number;
+its files carry a mark of its own, so it overwrites no other's; and the new holder removes nothing before its own commit, after
 which the former can't commit any more. A holder also checks the lock before it commits.
 """
 
@@ -73,7 +73,7 @@ class ObjectLock:
             )
 
     def release(self) -> None:
-        """Let the next run have it. Done again, it does nothing."""
+        """Release the lock for the next run. Done again, it does nothing."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -82,11 +82,11 @@ class ObjectLock:
             self._files.remove(self.path)
         except DdError:
             return  # it is another's, or goes when it expires
-        finally:  # not before: whoever found it free by then would have this removal free it again
+        finally:  # not before: this removal would free the lock of a process that had taken it by then
             _held.discard(self.mark)
 
     def _take(self) -> bool:
-        """Create the lock or take over one that nobody holds; say whether it is ours now."""
+        """Create the lock or take over one without a living holder; return whether it is ours now."""
         try:
             self._tag = self.path.put(self._signed, mode="create")
         except FileExistsError:

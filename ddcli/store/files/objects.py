@@ -1,6 +1,6 @@
 """Object stores: a path `s3://bucket/key` with the operations that the store uses on files.
 
-There are no directories, a listing is of keys that begin alike; an object appears whole or not at all, and stays when its
+There are no directories: a listing has the keys with one prefix; an object appears whole or not at all, and is durable when its
 put has returned, so nothing is flushed; a rename is a copy and a removal. The store's address and credentials are in the
 environment, as for all tools: AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_REGION, AWS_ACCESS_KEY_ID, ... polars reads these too.
 """
@@ -32,17 +32,17 @@ COPIED = 5 << 30
 BLOCK = 16 << 20
 """Bytes that are in memory together of an object that is copied through here."""
 COPY_OF = "dd-copy-of"
-"""The entry of a copy's metadata with the tag of what it is a copy of: tags of equal objects may differ."""
+"""The entry of a copy's metadata with the tag of its original: tags of equal objects may differ."""
 FETCHED_TOGETHER = 1 << 16
 """Bytes that a reader fetches with a request: most footers are smaller."""
 
 
 class ObjectPath(PosixPath):
-    """An object, or what its key is the beginning of. As a path it is `/bucket/key`, as text `s3://bucket/key`.
+    """An object, or all objects with its key as prefix. As a path it is `/bucket/key`, as text `s3://bucket/key`.
 
-    Reading and listing work as a path's do. What only files have is not there: what nobody has defined here goes to the
-    file system with a name that it can't have, and fails. Raises FileNotFoundError, and EngineError (exit code 5) for all
-    else that goes wrong.
+    Reads and listings work as a path's do. Operations of files alone are missing: a method that isn't defined here asks the
+    file system for a name that it can't have, and fails. Raises FileNotFoundError, and EngineError (exit code 5) for all
+    other failures.
     """
 
     @classmethod
@@ -101,7 +101,7 @@ class ObjectPath(PosixPath):
         yield from map(self._sibling, (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])))
 
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
-        """Yield every object whose key this is the beginning of, with what the store reports of it."""
+        """Yield every object with this key as prefix, with its entry in the store's listing."""
         with self._errors():
             for some in _obstore().list(self.store, self.key, chunk_size=1000):
                 for entry in some:
@@ -147,7 +147,7 @@ class ObjectPath(PosixPath):
         return data if mode == "rb" else io.TextIOWrapper(data, encoding, errors, newline)
 
     def reader(self) -> io.BufferedReader:
-        """Return a binary file that fetches what is read of it, not the whole object."""
+        """Return a binary file that fetches only the bytes that are read."""
         return io.BufferedReader(_Ranges(self), FETCHED_TOGETHER)
 
     def put(self, data: Any, *, mode: Any = "overwrite", attributes: dict[str, str] | None = None) -> str:
@@ -189,17 +189,19 @@ class ObjectPath(PosixPath):
                 data = bytes(found.bytes())
             target.put(data, mode="create", attributes=marked)
             return
-        if target.is_file():  # pieces have no condition: who comes between writes into this archive against its rules
+        if (
+            target.is_file()
+        ):  # pieces have no condition: a program that writes to the archive in between breaks its rules
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         self._copy_through(target, marked)
 
     @staticmethod
     def marked(tag: str) -> dict[str, str]:
-        """Return the attributes of the copy of an object that had a tag, or of what takes the place of such a copy."""
+        """Return the attributes of the copy of an object that had a tag, or of an object in the place of such a copy."""
         return {COPY_OF: tag.strip('"')}
 
     def copy_of(self) -> str:
-        """Return the tag of what the object is a copy of by `copy_apart`; of another one nothing."""
+        """Return the tag of the original of an object that `copy_apart` made; "" for others."""
         with self._errors():
             found = _obstore().get(self.store, self.key, options={"head": True}).attributes
         return str(found.get(COPY_OF, ""))
@@ -218,7 +220,7 @@ class ObjectPath(PosixPath):
 
     def unlink(self, missing_ok: bool = False) -> None:
         with self._errors():
-            _obstore().delete(self.store, self.key)  # of what isn't there is no error in S3
+            _obstore().delete(self.store, self.key)  # no error in S3 if it doesn't exist
 
     def _sibling(self, key: str) -> ObjectPath:
         """Return the path of another key in the bucket."""
@@ -293,7 +295,7 @@ def locate(base: Path, text: str) -> Path:
 
     Raises UsageError where a name in it is not UTF-8: neither Parquet's readers nor a manifest can name such a file.
     """
-    # A path says what it is by its class, too: those of a file system and of an object store may be equal.
+    # The key has the class of the path, too: paths of a file system and of an object store may be equal.
     return _located(type(base), base, text)
 
 

@@ -1,4 +1,4 @@
-"""A file of this machine that stands in for an object: as large, with those of its bytes that somebody has asked for."""
+"""A file of this machine that stands in for an object: as large, with those of its bytes that were fetched."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class PartialCopy:
-    """The stand-in of an object of `size` > 0 bytes that never changes: `data`, zeros where nothing has been fetched.
+    """The stand-in of an object of `size` > 0 bytes that never changes: `data`, with zeros in the parts that were not fetched.
 
-    It is a file without a name that is mapped, so it is no memory of ours, and goes with its last reader.
+    It is a mapped file without a name, so it is no memory of the process, and is removed with its last reader.
     """
 
     def __init__(self, path: ObjectPath, size: int) -> None:

@@ -1,6 +1,6 @@
-"""The wholeness of files: a reader must not take half of one while others write.
+"""The wholeness of files: a reader must not read half of one while others write.
 
-A Parquet file ends with its footer, an Arrow file with its magic; text has no end by which one could tell, so it is whole
+A Parquet file ends with its footer, an Arrow file with its magic; text has no recognizable end, so it counts as whole
 when it has not changed for a moment. An object appears whole or not at all. Imports no third-party library.
 """
 
@@ -56,7 +56,7 @@ class Wholeness:
 
 
 def has_end(path: Path) -> bool:
-    """Return whether a file is of a kind that has an end, and has it; what can't be read has none."""
+    """Return whether a file is of a kind that has an end, and has it; an unreadable file has none."""
     try:
         return path.suffix.lower() in (*PARQUET_ENDINGS, *ARROW_ENDINGS) and _ends(path)
     except OSError:

@@ -1,8 +1,8 @@
-"""Formats: what the rows of an input's files mean. Each turns rows into updates, by one contract (see `base`).
+"""Formats: the meanings of the rows of an input's files. Each turns rows into updates, by one contract (see `base`).
 
-* base: what formats share; `updates` and `append`
+* base: the base of formats; `updates` and `append`
 * debezium: Debezium's events
 * delta_cdf: the change data feed of a Delta table
 * snapshots: whole tables by time
-* upsert: a row per key, the latest wins
+* upsert: a row for each key, of which the latest counts
 """

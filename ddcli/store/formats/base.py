@@ -1,8 +1,8 @@
 """The base of all formats, and the two plain ones: `updates`, whose rows are updates, and `append`, whose rows are inserted.
 
-A format states which columns a log has for its readers (`footer`), which columns of the files it reads for some of these
-(`reads`), and what rows become (`turn`). It looks at rows alone: files, times, types and late rows are the reader's.
-Nothing here imports polars before there are rows: a check asks for columns only.
+A format returns the columns of a log for its readers (`footer`), the columns of the files that it reads for some of these
+(`reads`), and the updates of rows (`turn`). It sees rows alone: files, times, types and late rows are the reader's.
+polars is not imported before there are rows: a check asks for columns only.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ CLOCK_HINT = ", or write `clock: arrival` at the top of the file: the time of a 
 
 
 class Upserted(NamedTuple):
-    """The meaning of rows that replace the record of their key: whether the key has a record, and what decides among rows at one time."""
+    """The meaning of rows that replace the record of their key: whether the key has a record, and the order that decides among rows at one time."""
 
     present: pl.Series
     order: pl.Series | None
-    """None: the rows say nothing of their order."""
+    """None: the rows have no order."""
 
 
 class BadRow(Exception):
-    """Rows that mean nothing in the format: their numbers among those that were to be turned, why, and what to do."""
+    """Rows that mean nothing in the format: their numbers among the given rows, the problem, and a hint."""
 
     def __init__(self, rows: pl.Series, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -83,11 +83,11 @@ class Format:
     lasting: bool = field(default=False, kw_only=True)
     """True: the order of a key's rows decides across times."""
     ignored: tuple[str, ...] = field(default=(), kw_only=True)
-    """Columns of files that are no data: the times of a log whose updates have the times of runs."""
+    """The columns of files that are no data: the times of a log whose updates have the times of runs."""
     absent: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns that a file may lack: they came later, and are null in its rows."""
     inferred: str = field(default="", kw_only=True)
-    """The addition to an error about the columns, where nobody has declared them."""
+    """The addition to an error about columns that were not declared."""
     quarantines: bool = field(default=False, kw_only=True)
     """True: rows of text that can't be read are passed over, for a side log."""
     clock_hint: str = field(default=CLOCK_HINT, kw_only=True)
@@ -127,7 +127,7 @@ class Format:
         return {**dict.fromkeys([*self.time, *([self.diff] if self.diff else [])], INT64), **self.columns}
 
     def bound(self, columns: Schema, time: Schema) -> Self:
-        """Return the format of a log that has these columns. Raises SpecError for what names others."""
+        """Return the format of a log that has these columns. Raises SpecError if it names others."""
         return self
 
     def footer(self, path: Path, found: Footer) -> Footer:
@@ -150,7 +150,7 @@ class Format:
         return Turned(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
 
     def truncating(self) -> tuple[str, str, str] | None:
-        """Return column and value of rows that take from all keys what they have, and the column of their order; if there are such."""
+        """Return the column and the value that mark rows which delete the records of all keys, and the column of their order; None without such rows."""
         return None
 
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:

@@ -1,4 +1,4 @@
-"""Debezium's events: a row before and after a change, what the change was, and where it stands in the source's log."""
+"""Debezium's events: a row before and after a change, the kind of the change, and its place in the source's log."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TRUNCATE = "t"
 
 @dataclass(frozen=True)
 class Debezium(Format):
-    """Without a key an event retracts the row before and inserts the row after. With one, it says what the key has now, and
-    of a key's events at one time the last by `order` counts: so an event that comes twice is no harm.
+    """Without a key an event retracts the row before and inserts the row after. With one, it states the key's present record, and
+    of a key's events at one time the last by `order` counts: so a repeated event does no harm.
     """
 
     nested: ClassVar[bool] = True
@@ -157,7 +157,7 @@ def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
 
 
 class Flattened(UpsertFormat):
-    """Rows as the transform ExtractNewRecordState leaves them: the row after, and what was added under names with `__`."""
+    """Rows as the transform ExtractNewRecordState leaves them: the row after, and added columns whose names begin with `__`."""
 
     @property
     def enveloped(self) -> bool:

@@ -1,4 +1,4 @@
-"""The change data feed of a Delta table: rows with what happened to them, at the version of the commit."""
+"""The change data feed of a Delta table: rows with the kind of their change, at the version of the commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIFFS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1
 
 
 class DeltaCdf(Format):
-    """`_change_type` says the diff; the commit's columns are no data."""
+    """The format of the feed: `_change_type` decides the diff; the commit's columns are no data."""
 
     @property
     def judges(self) -> bool:

@@ -1,4 +1,4 @@
-"""Upserts: each row is the record of its key from its time on, or states that the key has none any more."""
+"""Upserts: each row is the record of its key from its time on, or states that the key has no record from then on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERED = "an integer, a float, a date, a datetime or a decimal of up to 18 digi
 
 @dataclass(frozen=True)
 class UpsertFormat(Format):
-    """The last row of a key at a time says what it has: last by `order_by`. It has nothing where `delete_when` is true, or
+    """The format of upserts: the last row of a key at a time, by `order_by`, is its record. The key has none if `delete_when` is true, or
     (without such a condition) all columns beside the key are null.
     """
 
@@ -75,7 +75,7 @@ class UpsertFormat(Format):
         return Upserted(present, order)
 
     def deleted(self, frame: pl.DataFrame) -> pl.Series:
-        """Return which rows say that their key has nothing."""
+        """Return, for each row, whether it deletes the record of its key."""
         import polars as pl
 
         if self.deletes is not None:

@@ -1,4 +1,4 @@
-"""A condition over the rows of a log, as a person states it: for which rows it holds."""
+"""A condition over the rows of a log, as a person states it, and the rows for which it holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOLDS = "holds"
 STRICT = {function.name for function in (*ARITHMETIC, *TEXT, *TIME)} - {"concat_ws"}
 PASSING = STRICT | {"=", "<>", "<", "<=", ">", ">=", "in", "and", "or", "not"}
-"""Functions that are null of a null, or know their value whatever stood there (`false and null`)."""
+"""The functions that are null for a null, or whose value doesn't depend on it (`false and null`)."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RowCondition:
 
     @property
     def sees_nulls(self) -> bool:
-        """Return whether it may be true or false for a null, not only null: `x is null` holds for a value that can't be read, though nothing is known of it."""
+        """Return whether the condition may be true or false for a null, not only null: `x is null` holds for a value that can't be read, though the value is unknown."""
         return any(
             isinstance(node, Case) or (isinstance(node, Call) and node.function not in PASSING)
             for node in self.expression.walk()
@@ -52,7 +52,7 @@ class RowCondition:
     def of(self, frame: pl.DataFrame) -> pl.Series:
         """Return for each row whether the condition holds; null where a value that it reads is null.
 
-        A row that deletes a key has nothing but the key: what stands in its other columns is a filler.
+        A row that deletes a key has nothing but the key: its other columns have fillers.
         """
         if PRESENT in frame.columns:
             others = [name for name in self.columns if name not in self.key]

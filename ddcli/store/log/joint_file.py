@@ -1,6 +1,6 @@
-"""The one file that a commit adds to an output, put together from parts as they come: their row groups, one after the other.
+"""The one file that a commit adds to an output, made of the row groups of its parts, in the order in which they come.
 
-A reader that takes whatever files there are, as a glob does, sees a commit in one step only if it is in one file.
+A reader that takes all files of a directory, as a glob does, sees a commit in one step only if it is in one file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class JointFile:
-    """A file at `path` in the making, which nobody reads yet. Threads may add parts at once, in any order."""
+    """A file at `path` in the making, which has no readers yet. Threads may add parts at once, in any order."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class JointFile:
             self._append(view[self._first() : len(MAGIC) + body])
 
     def add_file(self, path: Path, written: Written) -> None:
-        """Add a Parquet file that others have written, and remove it. Raises EngineError if it isn't what they wrote."""
+        """Add a Parquet file that others have written, and remove it. Raises EngineError if its bytes are not those that were written."""
         with _opened(path) as part, self._lock:
             body = len(MAGIC) + self._groups.add(len(part), footer_of(len(part), part.read))
             first = self._first()
@@ -59,7 +59,7 @@ class JointFile:
         self._files.remove(path)
 
     def finish(self) -> Written:
-        """Write the footer; return what the file must be from now on."""
+        """Write the footer; return the file's size and checksum."""
         with self._lock:
             tail = self._groups.finish()
             self.footer = checksum(tail)
@@ -68,7 +68,7 @@ class JointFile:
             return Written(self._size, self._checksum)
 
     def close(self) -> None:
-        """Let go of what is open. Done again, it does nothing."""
+        """Close all that is open. Done again, it does nothing."""
         if self._object is not None:
             self._files.do("write", self.path, self._object.close)
             self._object = None
@@ -87,7 +87,7 @@ class JointFile:
 
 
 class _Mapped:
-    """A part in a file here: what is read of it is mapped."""
+    """A part in a file of this machine, which is mapped."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._view = data

@@ -1,4 +1,4 @@
-"""Rows at closed times, or far ahead of the clock: the errors that refuse them, and when late ones are moved to a later time."""
+"""Rows at closed times, or far ahead of the clock: the errors that refuse them, and the times to which late ones are moved."""
 
 from __future__ import annotations
 

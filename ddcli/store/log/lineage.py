@@ -1,8 +1,8 @@
 """Files of a log that grow: where a log has many files and the newest is small, a commit adds its rows to that one.
 
 Such a file is written anew beside the old one and renamed over it: any reader finds the one or the other, and each has whole commits.
-The rows of the file before come first and keep their order, so whoever has read them finds the rest after so many rows. Which versions
-there were stands in the file's footer, so that it proves itself that it continues one.
+The rows of the file before come first and keep their order, so a reader that has read them finds the rest after that number of rows. The file's footer
+lists its earlier versions, which proves that it continues them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGE = 128 << 10
 COMMITS = 256
 """Commits that a file has at most: each is a line in its footer."""
 GROUPS = 16
-"""Row groups that a file has at most: a commit adds one, as it is; where there would be more, they become one, whose rows are encoded again."""
+"""The row groups of a file, at most: a commit adds one, unchanged; if there would be more, they become one, whose rows are encoded again."""
 
 
 class FileVersion(NamedTuple):
@@ -50,8 +50,8 @@ def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> boo
 def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memoryview | None:
     """Return the content of a log's newest file, whose fingerprint is `mark`, with a commit's rows, those of the file `data`, after its own.
 
-    Both files' row groups stay as they are: to encode again what is there would take longer than all else that a small commit does.
-    None where the columns are others, or it has as many commits as a file may have.
+    Both files' row groups stay as they are: to encode the old rows again would take longer than the rest of a small commit.
+    None if the columns differ, or the file has as many commits as it may have.
     """
     from ddcli.store.state.verify import read_checked
 
@@ -64,7 +64,7 @@ def appended(path: Path, newest: FileEntry, mark: str, data: memoryview) -> memo
     groups = RowGroups()
     try:
         ends = [len(MAGIC) + groups.add(len(part), footer_in(part)) for part in (content, data)]
-    except ValueError:  # its columns are others, or another version of the writer says otherwise what they are
+    except ValueError:  # its columns differ, or another version of the writer describes them differently
         return _encoded(content, data, metadata)
     if groups.count > GROUPS:
         return _encoded(content, data, metadata)

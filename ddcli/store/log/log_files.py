@@ -1,6 +1,6 @@
-"""The files of a log: what their footers state, checked, and the times of their rows.
+"""The files of a log: the columns in their footers, checked, and the times of their rows.
 
-What is surveyed of times, for the upper and for what is late or left, is what a slice needs again: for a log that may
+The times that are surveyed, to find the upper and the late and the waiting rows, are those that slices need again: for a log that may
 be held in memory the times are kept, for a larger one only their bounds.
 """
 
@@ -53,7 +53,7 @@ class Pinned(Protocol):
 
 ROW = "row of the file"
 SMALL, FEW = 4 << 20, 100_000
-"""Bytes and rows of a file that is read at once, what is looked at first with what comes later. Equal rows take no bytes, but memory."""
+"""The bytes and rows of a file that is read at once, all columns with the times. Equal rows take no bytes, but memory."""
 TOGETHER_NS = 2_000_000_000
 """Nanoseconds within which the newest files of a log were written: the clocks of file systems are coarse."""
 
@@ -157,7 +157,7 @@ class LogFiles:
             raise ahead_error(first, row, self._tables.place(times.path, row), self._kinds, present)
 
     def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
-        """Return time and order of the rows within an interval that take from all keys what they have."""
+        """Return time and order of the rows within an interval that delete the records of all keys."""
         truncating = self.log.truncating()
         if truncating is None:
             return []
@@ -194,7 +194,7 @@ class LogFiles:
         return None
 
     def scans(self) -> list[pl.LazyFrame]:
-        """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
+        """Return the rows of each file to read, lazily: data, times, diff. Values that no row may have are refused now."""
         return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
 
     def scan(self, order: Iterable[int] | None = None) -> pl.LazyFrame:
@@ -209,7 +209,7 @@ class LogFiles:
         return find_damaged(self._tables, self._paths)
 
     def refuse_rewritten(self) -> None:
-        """Raise RewrittenError if a file is not the one that was listed, nor has only grown since: what was read may be of both."""
+        """Raise RewrittenError if a file is not the one that was listed, nor has only grown since: the rows that were read may be of both."""
         if not self.listing.growing:
             return
         for at, (file, path) in enumerate(zip(self.listing.to_read, self._paths, strict=True)):

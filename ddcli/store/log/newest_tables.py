@@ -1,7 +1,7 @@
 """The newest of the tables that arrive together: the others are ignored.
 
-Without an order a file is a table, or all files of a directory below the input's are; the last by name is the newest. With one the
-rows of the greatest are, and a table is passed over whose order is less than that of one that arrived before.
+Without an order each file is a table, or all files of a directory below the input's are one; the last by name is the newest. With an order,
+the rows of its greatest value are the newest table, and a table whose order is less than that of an earlier arrival is ignored.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class SliceReader(Protocol):
 class FilePiece:
     """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
 
-    `only` says which of these rows: those of the interval, those that are late, or those of the interval and the late ones
+    `only` selects these rows: those of the interval, those that are late, or those of the interval and the late ones
     moved up to it.
     """
 
@@ -107,11 +107,11 @@ class Taken:
 
 
 def _repeat(updates: Columns) -> bool:
-    """Return whether most updates are there more than once, as some of them look."""
+    """Return whether most updates are repeated, judged by a sample."""
     if len(updates.tail) <= SAMPLE:
         return False
     rows = pl.int_range(0, len(updates.tail), len(updates.tail) // SAMPLE, dtype=pl.UInt32, eager=True)
-    for column in updates.frame:  # one is mostly enough to see that they differ, and takes a twentieth of the time
+    for column in updates.frame:  # one column mostly shows that they differ, and takes a twentieth of the time
         values = column[rows]
         if not values.dtype.is_nested() and 2 * values.n_unique() >= len(values):
             return False

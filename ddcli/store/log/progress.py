@@ -3,8 +3,8 @@
 A reader must read it *before* it lists the log's files: the writer publishes files first and progress last, so all updates
 before the upper that was read are in files that exist by then.
 
-`upper` lists the elements of the frontier, times as lists of physical integers. A coordinate that is null stands for the
-least there is: `[[3, null], [null, 4]]` closes the times before 3 in the first and before 4 in the second coordinate.
+`upper` lists the elements of the frontier, times as lists of physical integers. A null stands for the least
+value of a coordinate: `[[3, null], [null, 4]]` closes the times before 3 in the first and before 4 in the second coordinate.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PROGRESS = "_progress.json"
 
 
 class Owner(NamedTuple):
-    """The state that writes a log: its identity, where it was when it did, relative to the log's directory, how often it was reopened,
-    before which time it says nothing, as logs that it reads don't, and the order in which the log's contents are shown.
+    """The state that writes a log: its identity, its path at the last write, relative to the log's directory, the number of its reopenings,
+    the horizon before which the log has no times, as logs that it reads have none, and the order in which the log's contents are shown.
     """
 
     state: str
@@ -95,7 +95,7 @@ def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
         path_of(path)
         locate(directory, path)
     except (ValueError, DdError):
-        path = "."  # it is for people only: whose the log is counts
+        path = "."  # the path is for people only: the identity counts
     horizon = owner.get("horizon")
     return Owner(
         owner["state"],

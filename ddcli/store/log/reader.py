@@ -1,7 +1,7 @@
 """The reader of a change log: the rows of an interval of times, checked, in slices as large as wanted.
 
-What a file must not hold (nulls where none may be, values that don't fit, rows at a time that was closed) refuses the whole
-run, naming file, column and first row. That row is only searched for once a cheap count has shown that there is one.
+A file with forbidden values (nulls where none may be, values that don't fit, rows at a closed time) refuses the whole
+run, with file, column and first row in the message. That row is only searched for once a cheap count has shown that there is one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LogReader(LogFiles):
-    """Reads what is new in one log. Raises InputError in every method."""
+    """The reader of the new rows of one log. Every method may raise InputError."""
 
     without: RowCondition | None = None
     """Rows for which this holds are passed over, as if no file had them."""
@@ -42,9 +42,7 @@ class LogReader(LogFiles):
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
         """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
         found = set[tuple[int, ...]]()
-        if (
-            self.without is not None and ARRIVAL not in self.log.time
-        ):  # a table all of whose rows are passed over is none
+        if self.without is not None and ARRIVAL not in self.log.time:  # a table all of whose rows are ignored is none
             for part in self.take((), lower, upper, CHUNK).slices:
                 found.update(part.read().times.unique().iter_rows())
             return sorted(time for (time,) in found)
@@ -68,7 +66,7 @@ class LogReader(LogFiles):
 
         A slice has at most `most` rows, or any number; where all are in one, it is one quick read. Only `columns` are read.
         Rows at or after `upper` stay in their files for a later run; a row before `lower` in a file that was never taken
-        from is late: it is refused, moved up to `lower`, or put aside, as the format's `late` says.
+        from is late: it is refused, moved up to `lower`, or put aside, as the format's `late` states.
         """
         files = [*self.listing.done, *self.listing.withdrawn]
         whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
@@ -78,7 +76,7 @@ class LogReader(LogFiles):
         unparsed: list[tuple[str, UnparsedRows]] = []
         late = 0
         for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
-            since = file.since if lower is None else lower  # what was put aside is not taken later either
+            since = file.since if lower is None else lower  # rows that were put aside are not taken later either
             before = since is not None and known.any_before(since)
             new = at >= len(self.listing.waiting)
             left = known.any_at_or_after(upper)

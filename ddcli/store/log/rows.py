@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 NULL = "a null, where none may be"
 BLOCK = 1 << 15
-"""Rows whose times and diffs are put together while they are near the processor."""
+"""The rows whose times and diffs are put together while they are in the cache."""
 PRESENT, ORDER, MOMENT, SEQUENCE = BESIDE = "$present", "$order", "$moment", "$sequence"
-"""Columns of rows that say what keys have, beside their data: whether they have something, and what decides at one time."""
+"""The columns of upserts beside their data: whether the key has a record, and the order that decides at one time."""
 
 
 class Arrived(NamedTuple):
@@ -51,7 +51,7 @@ class Arrived(NamedTuple):
 class Rows(NamedTuple):
     """Updates: data columns, times as columns of physical integers, diffs.
 
-    What is read stays in the chunks it was read in: putting 10 M integers in one piece costs 50 ms in fresh memory alone.
+    Columns stay in the chunks in which they were read: to put 10 M integers in one piece costs 50 ms in fresh memory alone.
     """
 
     frame: pl.DataFrame
@@ -172,7 +172,7 @@ class RowReader:
         *,
         filled: bool = True,
     ) -> tuple[pl.DataFrame, pl.Series]:
-        """Return data in its types, with what upserts say, and diffs; raises `BadRow` with the row of `turned`."""
+        """Return data in its types, with the columns of upserts, and diffs; raises `BadRow` with the row of `turned`."""
         kinds = self.schema.columns | self.schema.time
         beside = [name for name in turned.frame.columns if name not in kinds]
         series = [self.tables.fit(paths, turned.frame[name], kinds[name]) for name in columns]
@@ -229,7 +229,7 @@ class RowReader:
         yield of_rows(sequence).alias(SEQUENCE)
 
     def _find(self, paths: Sequence[Path], columns: Sequence[str], names: Sequence[str]) -> None:
-        """Raise the error of the first file that has a row which means nothing, with its number in that file."""
+        """Raise the error of the first file that has a meaningless row, with the row's number in that file."""
         for path in paths:
             raw, turned = self.tables.collect([path], names), None
             try:
@@ -248,7 +248,7 @@ class RowReader:
 
 
 def _valued(name: str, kind: Type) -> pl.Expr:
-    """Return a column with some value for its nulls: they are in rows whose key has nothing, where nobody looks at it."""
+    """Return a column with some value for its nulls: they are in rows that delete a key, where the value is ignored."""
     return pl.when(pl.col(name).is_not_null()).then(pl.col(name)).otherwise(_filler(kind)).alias(name)
 
 
@@ -270,7 +270,7 @@ def _as_lane(order: pl.Series) -> pl.Series:
 
 
 class NullValue(BadRow):
-    """Rows with a null where none may be: `what` people call the column, and its name."""
+    """Rows with a null where none may be, with the column's name, and the word `what` for it in messages."""
 
     def __init__(self, rows: pl.Series, what: str, name: str) -> None:
         super().__init__(rows, NULL, "")

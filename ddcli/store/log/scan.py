@@ -1,7 +1,7 @@
 """A lazy scan of a log: it reads the files when rows are collected, and only as much of them as the query needs.
 
-A lazy scan reports neither nulls nor text that is no value, so what would be passed over in silence is looked for
-first, in the columns that can have it.
+A lazy scan reports neither nulls nor text that is no value, so these are searched for
+first, in the columns that can have them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def not_after(names: Sequence[str], time: Time) -> pl.Expr:
 
 
 def find_damaged(tables: Tables, paths: Sequence[Path]) -> InputError | None:
-    """Return the error of the first file that can't be read whole, as which one it was a scan of several doesn't say."""
+    """Return the error of the first file that can't be read whole: a scan of several files doesn't name it."""
     for path in paths:
         try:
             tables.kind(path).scan([path]).select(pl.all().null_count()).collect(engine="streaming")

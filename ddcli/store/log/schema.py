@@ -108,7 +108,7 @@ def schema_of(
 
 
 def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
-    """Return the schema of a log whose first file is this one."""
+    """Return the schema of a log by its first file."""
     time = {name: _time_type(log, path, found, name) for name in log.time}
     columns = log.data
     if columns is None:

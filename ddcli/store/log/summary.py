@@ -1,8 +1,8 @@
-"""Files of a log that stand for older ones: what these have summed up, as of the last of their times, the horizon.
+"""Files of a log that stand for older ones: the sum of their updates, as of the last of their times, the horizon.
 
-From the horizon on the log holds what it did; earlier times are no longer kept apart. The new file appears first, then those that it
-stands for go, one after the other. So its footer names them: readers leave out what is still there of them. They are named with
-their fingerprints, and those that they stood for themselves: by that a reader in another pipeline sees whether it has taken all.
+From the horizon on the log has the same contents; earlier times are no longer kept apart. The new file appears first, then those that it
+stands for are removed, one after the other. So its footer names them: readers ignore those that still exist. They are named with
+their fingerprints, and with the files for which they stood themselves: so a reader in another pipeline finds whether it has taken all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Part:
-        """Return the part that a footer has as `row`. Raises ValueError or TypeError for what is none."""
+        """Return the part that a footer has as `row`. Raises ValueError or TypeError for another row."""
         name, fingerprint, parts = row
         if not isinstance(name, str) or not isinstance(fingerprint, str) or "/" in name:
             raise TypeError(f"no file: {row!r:.80}")
@@ -53,14 +53,14 @@ class Part(NamedTuple):
         )
 
     def cut(self, depth: int = DEEP) -> Part:
-        """Return it with what it stood for, so deep."""
+        """Return the part with the parts for which it stood, to this depth."""
         return self._replace(parts=tuple(part.cut(depth - 1) for part in self.parts) if depth else ())
 
 
 class Summary(NamedTuple):
     """The updates that a file sums up: their files, and the horizon, the time as of which they are summed up.
 
-    No files, where rows were forgotten since: then nobody who has read these has what it says.
+    There are no files if rows were forgotten since: then no reader of these has the same updates.
     """
 
     horizon: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The times in a log's files: which of a file's rows are before a frontier, which at or after it."""
+"""The times in a log's files: the rows of a file that are before a frontier, and those at or after it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _reaches(name: str, value: int) -> pl.Expr:
 def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Return the time columns of some files as physical integers."""
     columns = [tables.fit(paths, raw[name], wanted) for name, wanted in schema.items()]
-    # What is an integer is left alone: to ask even that of a column is a query.
+    # Integers are left alone: even a cast to the same type is a query.
     return pl.DataFrame([each if each.dtype == pl.Int64 else each.to_physical().cast(pl.Int64) for each in columns])
 
 
@@ -103,7 +103,7 @@ class FileTimes:
         return self._sure(self._first(reduce(or_, bounded)))
 
     def _sure(self, found: tuple[int, Time] | None) -> tuple[int, Time]:
-        """Return the row that was looked for, which must be there; of a file without rows, whose path says a time, that one."""
+        """Return the found row, which must exist; for a file without rows, whose path states a time, that time."""
         if not self.rows and self.least is not None:
             return 0, self.least
         assert found is not None, "no row is outside"
@@ -131,7 +131,7 @@ class FileTimes:
         return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
 
     def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
-        """Return the different times within an interval; of a file without rows whose path says a time, this one."""
+        """Return the different times within an interval; for a file without rows whose path states a time, this one."""
         condition = within(self.schema, lower, upper)
         found = {time for _, frame in self._frames() for time in frame.filter(condition).unique().iter_rows()}
         if not self.rows and self.least is not None:

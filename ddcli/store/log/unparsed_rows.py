@@ -1,7 +1,7 @@
-"""Rows of text that can't be read: what a value's type can't hold, a null where none may be, an event without a meaning.
+"""Rows of text that can't be read: a value that its type can't hold, a null where none may be, an event without a meaning.
 
-Which rows these are is a function of a file's content and of all columns that the pipeline declares, not of those that some run reads: whoever
-reads the file passes over the same rows, so their number, their order and what they add up to are the same everywhere.
+The set of these rows is a function of a file's content and of all columns that the pipeline declares, not of those that some run reads: all
+readers of the file leave out the same rows, so the number, the order and the sums of the others are the same everywhere.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from ddcli.store.tables.kinds import Footer
 
 TEXTS = (CSV, NDJSON, EXCEL)
-"""The kinds of files whose values are text. Of others the file itself states the types."""
+"""The kinds of files whose values are text. Other files state their types themselves."""
 NUMBER, LINE, COLUMN, TEXT, REASON = "\0number", "line", "column", "text", "reason"
 OWN = ("file", LINE, COLUMN, TEXT, REASON)
 NO_OBJECT = "no JSON object"
 
 
 class UnparsedRows(NamedTuple):
-    """The rows of a file that can't be read, in order: their numbers, and what a side log has of them.
+    """The rows of a file that can't be read, in order: their numbers, and their columns in a side log.
 
-    `frame` has the line, the column (null where it is the row), its text, the reason, and the data that could be read; `times` what could be read of the times.
+    `frame` has the line, the column (null for the whole row), its text, the reason, and the data that could be read; `times` the times that could be read.
     """
 
     numbers: pl.Series
@@ -94,7 +94,7 @@ def _is_doubtful(reader: RowReader, paths: Sequence[Path], names: Sequence[str])
     try:
         return bool(scan.select(pl.any_horizontal(asked)).collect(engine="streaming").item())
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        return True  # one by one the files say what is wrong
+        return True  # read one by one, the files raise their errors
 
 
 def _rows(reader: RowReader, path: Path, names: Sequence[str]) -> UnparsedRows | None:

@@ -2,9 +2,9 @@
 
 A small commit is added to the newest file where there are many (see `lineage`), which keeps its name.
 
-A commit has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as it
-stands: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
-A file is in order of time; one that was written in parts is so in each of its row groups.
+A commit has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as they
+are: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
+A file is in order of time; if it was written in parts, each of its row groups is.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ DIFF = "diff"
 
 
 def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema) -> memoryview:
-    """Return the content of a file of updates `[data | times | diff]`. Touches nothing else: threads may do it.
+    """Return the content of a file of updates `[data | times | diff]`. Changes nothing else: threads may do it.
 
-    The updates must be consolidated. They are sorted by time, and else keep their order.
+    The updates must be consolidated. They are sorted by time, and keep their order within one.
     """
     updates = kernels.sort_by(updates, range(layout.width, layout.width + len(time)))
     return parquet_bytes(

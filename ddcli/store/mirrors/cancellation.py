@@ -1,8 +1,8 @@
 """The difference between a table's former files and the files that replace them, without the rows that both have.
 
-Whoever rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
-at one place are compared column by column; where that finds few, rows are paired by a column that seems to identify them, and what is left by hashes, and compared then.
-No row is taken for another one because their hashes are equal. What none of this finds stays: the result adds up to the same, and is consolidated elsewhere.
+A program that rewrites files to change some rows keeps all others, mostly in their order. So the files of both sides are read in one order, and rows
+at one place are compared column by column; where few are equal, rows are paired by a column that seems to identify them, and the rest by hashes, and compared then.
+No row is taken for another one because their hashes are equal. Equal rows that none of this finds stay: the result adds up to the same, and is consolidated elsewhere.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ AHEAD = 2
 def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.DataFrame]:
     """Yield the rows of files that are gone with the diff -1, and those of new ones with 1, but for rows that both have.
 
-    While rows are compared the next files of each side are read. Pieces of which columns are equal by their bytes come first: of those only what
-    is different is read whole.
+    While rows are compared the next files of each side are read. Pieces some of whose columns are equal by their bytes come first: only their
+    different columns are read whole.
     """
     with ThreadPoolExecutor(2, "dd-table") as threads:
         sides = (_ComparedRows(-1), _ComparedRows(1))
@@ -67,7 +67,7 @@ def remainder(gone: Sequence[FileRows], new: Sequence[FileRows]) -> Iterator[pl.
             if fewer and (large or near or at is None):
                 for side, frame in zip(sides, different_elsewhere(*(side.whole() for side in sides)), strict=True):
                     side.keep(frame)
-            # What a file lacks of the other side's may be in the next ones, where rows were moved between files.
+            # Rows of the other side that a file lacks may be in the next ones, if rows were moved between files.
             if sum(side.left for side in sides) > GROWN * compared + (0 if large else FEWEST):
                 if all(side.left for side in sides):
                     for side, frame in zip(sides, different(*(side.whole_left() for side in sides)), strict=True):
@@ -93,7 +93,7 @@ def _rewritten(
 
 
 def _changed(pair: tuple[FileRows, FileRows, list[str]]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of two pieces that are not equal to those at their places in the other one; what the columns have that are `same` is read once."""
+    """Return the rows of two pieces that differ from those at their places in the other one; columns that are the same are read once."""
     left, right = (each.columns for each in pair[:2])
     assert left is not None, "it has columns"
     assert right is not None, "it has columns"
@@ -162,9 +162,9 @@ def _read_ahead(sides: Sequence[_Waiting]) -> None:
 
 
 def _drop_equal(left: _ComparedRows, right: _ComparedRows) -> None:
-    """Drop rows that were read of both sides from their beginnings on while most are equal to those at the same places, part by part as they lie in memory.
+    """Drop rows at the beginnings of both sides while most are equal to those at the same places, part by part as they are in memory.
 
-    So files of which rows were updated are compared where they are, however many rows each file has: what one side has more waits for the other's next file.
+    So files with some updated rows are compared in place, however many rows each file has: the longer side's rest waits for the other's next file.
     """
     known = False
     while left.rows and right.rows and not left.elsewhere:
@@ -222,7 +222,7 @@ class _ComparedRows:
         return pl.concat(self._fresh)
 
     def keep(self, frame: pl.DataFrame) -> None:
-        """Note what is left of all rows that were read."""
+        """Keep `frame` as the rest of all rows that were read."""
         self._drop_all()
         self.leave(frame)
 
@@ -244,7 +244,7 @@ class _ComparedRows:
         return pl.concat(self._left)
 
     def keep_left(self, frame: pl.DataFrame) -> None:
-        """Note what is left still."""
+        """Keep `frame` as the rest of the rows that were left."""
         self._left, self.left, self.kept = [frame], frame.height, int(frame.estimated_size())
 
     def release(self) -> Iterator[pl.DataFrame]:
@@ -287,7 +287,7 @@ class _UntypedArray:
 
 
 def _behind(waiting: Sequence[_Waiting], sides: Sequence[_ComparedRows]) -> int | None:
-    """Return the side whose next file comes first in the order: the sides go on together, however many rows the other one has not."""
+    """Return the side whose next file comes first in the order: so the sides advance together, even if one has fewer rows."""
     places = [(place, sides[side].rows, side) for side, each in enumerate(waiting) if (place := each.place) is not None]
     return min(places)[2] if places else None
 

@@ -1,7 +1,7 @@
-"""Columns of Parquet files that are equal by their bytes: whoever rewrites a file to change some rows writes most of its columns as they were.
+"""Columns of Parquet files that are equal by their bytes: a program that rewrites a file to change some rows writes most of its columns as they were.
 
-A chunk is a column's pages in a row group, each with its header, the dictionary first. Chunks of the same bytes have the same values where as many rows, the
-column's type and its compression are the same, too. So nothing of them is decoded to compare them.
+A chunk is a column's pages in a row group, each with its header, the dictionary first. Chunks of the same bytes have the same values if the number of rows, the
+column's type and its compression are the same, too. So chunks are compared without decoding them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PieceChunks:
 
 @frozen
 class PieceColumns:
-    """A piece of a file whose columns can be read one by one: their names, some of them as a frame, and where those lie that the file has."""
+    """A piece of a file whose columns can be read one by one: their names, some of them as a frame, and the places of those in the file."""
 
     names: Sequence[str]
     read: Callable[[Sequence[str]], pl.DataFrame]
@@ -118,7 +118,7 @@ def equal_columns(left: PieceChunks, right: PieceChunks) -> list[str]:
         finally:
             os.close(ours)
     except OSError:
-        return []  # who reads its rows says what is wrong
+        return []  # the reader of its rows reports the error
 
 
 def _same_bytes(ours: int, theirs: int, start: int, begin: int, size: int) -> bool:
@@ -132,7 +132,7 @@ def _same_bytes(ours: int, theirs: int, start: int, begin: int, size: int) -> bo
 
 
 def partners(gone: Sequence[Iterable[Any]], new: Sequence[Iterable[Any]]) -> list[tuple[int, int]]:
-    """Return pairs of places on two sides, each place once at most: of what has most marks in common that no other on the left has.
+    """Return pairs of places on two sides, each place once at most: those with most marks in common that no other on the left has.
 
     >>> partners(["abx", "cdx", "efx"], ["cdx", "aby", "ghx"])
     [(1, 0), (0, 1)]

@@ -19,9 +19,9 @@ SETTINGS = "set TimeZone = 'UTC'; set DateStyle = 'ISO'; set bytea_output = 'hex
 """The settings that the text depends on in which Postgres writes values."""
 MONTH = 31 * 86_400
 WAIT = 10
-"""Seconds in which a server must let us in, unless the database's URI or PGCONNECT_TIMEOUT say otherwise."""
+"""Seconds in which a server must let us in, unless the database's URI or PGCONNECT_TIMEOUT state others."""
 SILENCE = 600
-"""Seconds for which a server may be silent, unless `VARIABLE` says otherwise: it computes the first rows, or it has stopped."""
+"""Seconds for which a server may be silent, unless `VARIABLE` states others: it computes the first rows, or it has stopped."""
 VARIABLE = "DDCLI_DATABASE_TIMEOUT"
 SILENT_FOR = "the server has been silent for"
 SILENT = f"a query that takes longer needs more: set {VARIABLE} to as many seconds; if the server has stopped, run again when it answers"
@@ -80,7 +80,7 @@ def is_silence(error: Exception) -> bool:
 
 
 class Connections:
-    """Connections that run as long as this: what is read by those to one database is of one snapshot."""
+    """Connections that stay open as long as this context: all reads of one database are of one snapshot."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

@@ -1,7 +1,7 @@
 """The difference between the rows that a query of a database returns now and those of the last run, as updates.
 
-Databases remember no past that a reader could ask for. So all rows are compared with the mirror; or only those are read that have
-greater values in a column that grows, and rows that are deleted go unnoticed.
+Databases keep no past that a reader could ask for. So all rows are compared with the mirror; or only those with
+greater values in a column that grows are read, and deleted rows are not noticed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class DatabaseSource(TableSource):
     """The present result of a query of a database. Its versions count the reads that found the database changed.
 
-    By a `cursor` only rows are read whose value in this column is greater than all before. Of a `key` no two rows may be: by a cursor
-    a row takes the place of its key's former one, and rows with the greatest value so far are read again, as others may have joined them.
+    With a `cursor` only rows whose value in this column is greater than all before are read. No two rows may have one `key`: with a cursor
+    a row replaces the former one of its key, and rows with the greatest value so far are read again, as others may have joined them.
     """
 
     counts_from_rows = True

@@ -1,6 +1,6 @@
 """The changes of each version of a table of Delta Lake, as updates: from its change feed or the difference of its files.
 
-Where its log or its files are gone (VACUUM), from the difference of the table as it is and its mirror.
+If its log or its files are gone (VACUUM), the updates are the difference between the present table and its mirror.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DeltaSource(TableSource):
                     feeds += [(file, commit.version) for file in commit.feed]
                     continue
                 for file, diff in [*((each, -1) for each in commit.removed), *((each, 1) for each in commit.added)]:
-                    # What it deletes a version knows that has the file: the one before its removal.
+                    # A version that has the file knows its deleted rows: the one before its removal.
                     known = commit.version if diff > 0 else commit.version - 1
                     files[file] = files.get(file, (0, 0))[0] + diff, known
             gone, new = (
@@ -122,11 +122,11 @@ class DeltaSource(TableSource):
     def _changed(
         self, gone: Sequence[tuple[DataFile, int]], new: Sequence[tuple[DataFile, int]]
     ) -> Iterator[pl.DataFrame]:
-        """Yield the difference of files that are gone and new ones, each with a version that knows what it deletes."""
+        """Yield the difference of files that are gone and new ones, each with a version that knows its deleted rows."""
         before, after = ({(file.path, file.partition): (file, known) for file, known in side} for side in (gone, new))
         if len(before) < len(gone) or len(after) < len(new):  # no writer has a file twice
             raise UnknownChange
-        for key in before.keys() & after.keys():  # only the rows that are deleted are others
+        for key in before.keys() & after.keys():  # only the deleted rows differ
             yield from self._marked(before.pop(key), after.pop(key))
         sides = [[piece for each in side.values() for piece in self._pieces(*each)] for side in (before, after)]
         yield from remainder(*sides)
@@ -288,7 +288,7 @@ def open_delta(place: Path, version: int | None = None) -> DeltaTable:
 
 
 def _check_length(path: Path) -> None:
-    """Refuse a Parquet file whose footer would begin before the file does: the package ends the process over it. What else is wrong it reports."""
+    """Refuse a Parquet file whose footer would begin before the file does: the package ends the process over it. Other errors it reports."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, SEEK_END)

@@ -1,6 +1,6 @@
-"""The commits in the log of a table of Delta Lake: which files each of them adds and removes, and its change feed.
+"""The commits in the log of a table of Delta Lake: the files that each of them adds and removes, and its change feed.
 
-A commit that only rearranges rows (OPTIMIZE) says so (`dataChange: false`), and its files are left out here: rows in them are no
+A commit that only rearranges rows (OPTIMIZE) states that (`dataChange: false`), and its files are left out here: rows in them are no
 changes. Imports no third-party library, so that a run with nothing new costs a look at one name.
 """
 

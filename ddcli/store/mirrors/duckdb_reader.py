@@ -55,7 +55,7 @@ class DuckdbReader(QueryReader):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Open the database to read it, and turn what goes wrong into errors of the input."""
+        """Open the database to read it, and turn its errors into errors of the input."""
         import duckdb
 
         with errors_at_file(self._file, duckdb.Error, OSError, pa.ArrowException):  # errors of rows come through Arrow

@@ -1,6 +1,6 @@
 """The types by which the columns of a query of DuckDB are read, so that each value is the one that the database has.
 
-What stands in no list here is not read: Arrow has no such type, or polars changes or loses some of its values.
+A type in none of these lists is not read: Arrow has no such type, or polars changes or loses some of its values.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CHECKED: dict[str, tuple[str, pl.DataType]] = {
     "time_ns": ("epoch_ns({})", pl.Time()),
     "timestamp_s": ("cast({} as timestamp)", pl.Datetime("us")),
 }
-"""Types that are read as what an expression returns, then as a type of ours: a value that is none of that is refused."""
+"""Types that are read by an expression, whose result is then read as a type of ours: a value that doesn't fit it is refused."""
 LEFT_OUT = {"map", "tuple"}
-"""Types of columns that are left out, as those of files are, and what they are inside of."""
+"""Types whose columns are left out, as those of files are, and columns of types that contain them."""
 DAY = 86_400 * 10**9
 
 

@@ -1,6 +1,6 @@
-"""The order in which files of a table are compared with those that they were rewritten to: by the least values of their columns.
+"""The order in which files of a table are compared with their rewritten versions: by the least values of their columns.
 
-Rewriting some rows changes few of these, so that a file and what became of it come one after the other.
+A rewrite of some rows changes few of these, so that a file and its new version come one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 18
 """Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
 FIRST = 16
-"""Columns whose least values are looked at."""
+"""The number of columns whose least values are compared."""
 
 
 Place = list[tuple[bool, Any]]
@@ -78,7 +78,7 @@ def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
 
 
 def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
-    """Return which part of all pairs of files have ranges of a column that overlap; those that say no range overlap all."""
+    """Return the share of all pairs of files whose ranges of a column overlap; files without a range overlap all."""
     ranges = sorted(
         (each.least[name], each.largest[name])
         for each in pieces
@@ -104,14 +104,14 @@ class RowGroupRange(NamedTuple):
 
 
 def pieces_of(path: Path) -> list[RowGroupRange]:
-    """Return a Parquet file's pieces with the least values of the first columns, as far as its footer says them; none where it can't be read."""
+    """Return a Parquet file's pieces with the least values of the first columns, as far as its footer has them; none if it can't be read."""
     from pyarrow import ArrowException, parquet
 
     try:
         with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
             footer = parquet.read_metadata(file)
     except (OSError, ArrowException):
-        return []  # who reads its rows says what is wrong
+        return []  # the reader of its rows reports the error
     found: list[RowGroupRange] = []
     groups: list[list[int]] = []
     for at in range(footer.num_row_groups):

@@ -1,4 +1,4 @@
-"""The stamp of a database in a file, or of a file that is put in place as a whole: what changes with it. Imports no third-party library."""
+"""The stamp of a database in a file, or of a file that is put in place as a whole: it changes with them. Imports no third-party library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOGS = ("-wal", ".wal", "-journal")
-"""Endings of the files beside a database with what isn't in it yet."""
+"""The endings of files beside a database with changes that are not in it yet."""
 RACY = 2.0
 """Seconds before a look at a file in which a change of it may not show in its time."""
 
@@ -31,7 +31,7 @@ def stamp_of(file: Path) -> str:
 
 
 def size_and_time(file: Path) -> dict[str, Any]:
-    """Return the size of a file, and when it was written; of an object nothing, as that takes a request."""
+    """Return the size of a file, and the time of its last change; nothing for an object, as that takes a request."""
     if isinstance(file, ObjectPath):
         return {}
     stat = file.stat()

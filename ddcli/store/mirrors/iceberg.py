@@ -1,6 +1,6 @@
-"""The changes of each snapshot of a table of Iceberg, as updates: from the difference of their data files, less what is deleted in these.
+"""The changes of each snapshot of a table of Iceberg, as updates: from the difference of their data files, without the rows that are deleted in these.
 
-pyiceberg's incremental scans are not used: of a snapshot that deletes rows they return what it appends, without an error.
+pyiceberg's incremental scans are not used: for a snapshot that deletes rows they return the appended ones, without an error.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class IcebergSource(TableSource):
         try:
             footer = parquet.read_metadata(path)
         except (OSError, ArrowException):
-            return None  # who reads its rows says what is wrong
+            return None  # the reader of its rows reports the error
         names = self._names(footer.schema.to_arrow_schema())
         if names is None or any(name != own for name, own in names.items()):
             return None
@@ -186,7 +186,7 @@ class IcebergSource(TableSource):
         return self._plainly(task) or self._read([task])
 
     def _plainly(self, task: FileScanTask, columns: Sequence[str] | None = None) -> list[pl.DataFrame] | None:
-        """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None: its package has to read it.
+        """Return the rows of a data file of Parquet that has the table's columns as they are, and all of whose rows count; None if pyiceberg has to read it.
 
         That takes half of the package's time.
         """
@@ -228,7 +228,7 @@ class IcebergSource(TableSource):
         return names
 
     def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
-        """Return the data files of a snapshot, by what identifies their rows: their paths and those of their delete files."""
+        """Return the data files of a snapshot, by the paths that identify their rows: their own and those of their delete files."""
         found: dict[tuple[str, ...], list[FileScanTask]] = {}
         with self._errors():
             for task in self._table.scan(snapshot_id=int(tip)).plan_files() if tip else ():
@@ -263,7 +263,7 @@ def _is_plain(task: FileScanTask) -> bool:
 
 
 def _local(location: str) -> Path | None:
-    """Return the path of a file on this machine; None for others, and for what only the package reads as it is meant."""
+    """Return the path of a file on this machine; None for others, and for locations that only pyiceberg reads correctly."""
     path = location.removeprefix("file://")
     return Path(path) if path.startswith("/") and not {"?", "#", "%"} & {*path} else None
 

@@ -1,7 +1,7 @@
 """Small files of a mirror that become one: all of their updates, each with the time at which it was taken in.
 
-A run that takes something in adds a file, of which most bytes are its footer. So when there are many small ones, the newest become one file, together
-with older ones that are not much larger: there are few files, and an update is written again a few times in all.
+A run that takes in rows adds a file, of which most bytes are its footer. So when there are many small ones, the newest become one file, together
+with older ones that are not much larger: so there are few files, and an update is written again a few times in all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FILES = 64
 """Files that become one, at least."""
 SMALL = 1 << 16
-"""Bytes of a file that is small, whatever the others are."""
+"""The bytes of a file that is always small, whatever the sizes of others."""
 RATIO = 2
 """A file stays as it is if it has more than so many times the bytes of all newer ones."""
 

@@ -1,8 +1,8 @@
 """The mirror of a table: a directory of the state with a change log, and a mark of the version that it has reached.
 
-An addition is whole or not at all: its files wait under temporary names, the mark that names them is replaced at once, then those go
-that it takes the place of, and they get their names. Whoever opens the mirror next finishes that, or removes what no mark names. What of the log a run has taken in stands in
-the state's manifest, as of any input. Imports no third-party library.
+An addition is made wholly or not at all: its files wait under temporary names, the mark that names them is replaced in one step, then the files that they
+replace are removed, and they get their names. The process that opens the mirror next finishes that, or removes files that no mark names. The state's
+manifest has the files of the log that runs have taken in, as for any input. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Mark:
     instead_of: int = 0
     """The first of the additions that the last one takes the place of; 0: of none."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """The numbers by which the table knows these columns whatever their names are, where it has such."""
+    """The numbers that identify these columns under any name, if the table has such numbers."""
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
+        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for a tree that `dd` never writes."""
         found = cls(**{**tree, "files": tuple(tree["files"])})
         (
             text_of(found.identity),
@@ -106,7 +106,7 @@ def is_settled(directory: Path, mark: Mark) -> bool:
 
 
 def settle(directory: Path, files: Files) -> None:
-    """Finish the last addition to a mirror, and remove what an interrupted one left."""
+    """Finish the last addition to a mirror, and remove the files of an interrupted one."""
     mark = read_mark(directory)
     replaced = [] if mark is None else _replaced(directory, mark)
     for path in replaced:
@@ -124,9 +124,9 @@ def settle(directory: Path, files: Files) -> None:
 def add(
     directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mark, instead: Sequence[Path] = ()
 ) -> None:
-    """Add updates to a mirror that is settled, in the place of its last files where these are `instead`.
+    """Add updates to a settled mirror, in the place of its last files if these are given as `instead`.
 
-    `mark` says how far it goes then, but for its number and files.
+    `mark` is the version that it then has reached, but for its number and files.
     """
     before = read_mark(directory)
     number = (before.number if before else 0) + 1
@@ -167,7 +167,7 @@ def log_files(directory: Path) -> list[Path]:
 
 
 def _replaced(directory: Path, mark: Mark) -> list[Path]:
-    """Return the files that are there still although the last addition has taken their place."""
+    """Return the files that still exist although the last addition has replaced them."""
     if not mark.instead_of:
         return []
     return [path for path in log_files(directory) if mark.instead_of <= _addition(path) < mark.number]

@@ -102,7 +102,7 @@ class MysqlReader(QueryReader):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Turn what goes wrong with the database into errors of the input."""
+        """Turn errors of the database into errors of the input."""
         from pymysql import Error
 
         try:
@@ -153,7 +153,7 @@ def connected(uri: str) -> Iterator[Any]:
 
 
 def _stamp(cursor: Any) -> str:
-    """Return the position of the server's log before the rows were read, or another text each time where that says nothing."""
+    """Return the position of the server's log before the rows were read, or another text each time if the position doesn't show changes."""
     written = cursor.connection.written
     cursor.execute(UNLOGGED)
     return str(clock.time_ns()) if cursor.fetchall() or not written else written
@@ -197,7 +197,7 @@ def _series(name: str, kind: Type, values: Sequence[Any], place: str) -> pl.Seri
 
 
 def _parts(uri: str) -> tuple[Any, dict[str, str]]:
-    """Return the parts of a URI, and its options. Raises InputError for what is none."""
+    """Return the parts of a URI, and its options. Raises InputError for a text that is no URI."""
     hint = "write `mysql://user@host:3306/database`, with `?unix_socket=/path` perhaps"
     try:
         parts = urlsplit(uri)
@@ -213,7 +213,7 @@ def _parts(uri: str) -> tuple[Any, dict[str, str]]:
 
 
 def _place_of(uri: str) -> str:
-    """Return a database's URI without what it is opened by."""
+    """Return a database's URI without user and password."""
     parts, options = _parts(uri)
     place = options.get("unix_socket", "") if not parts.hostname else parts.hostname
     return f"mysql://{place}{f':{parts.port}' if parts.port else ''}{parts.path}"

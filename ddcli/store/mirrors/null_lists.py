@@ -1,7 +1,7 @@
 """Null lists of structs in tables of Iceberg, which pyiceberg's reader (0.12) makes empty lists.
 
-It builds such a list anew from its offsets and its values, and leaves out which of the lists are null. As a file whose columns are the table's is read without
-pyiceberg, one row would be two different records, by who read it.
+It builds such a list anew from its offsets and its values, and drops the nulls among the lists. As a file whose columns are the table's is read without
+pyiceberg, one row would be two different records, depending on its reader.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def partition(sides: Sequence[Iterable[pl.DataFrame]], by: Sequence[str]) -> Ite
 
 
 def _put_away(folder: Path, held: list[list[pl.DataFrame]], by: Sequence[str], written: int) -> int:
-    """Write what each side holds to files, one for each part, and let go of it. Returns how many times that was done."""
+    """Write the rows of each side to files, one for each part, and release them. Return the number of writes so far."""
     for side, frames in enumerate(held):
         if not frames:
             continue

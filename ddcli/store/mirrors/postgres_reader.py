@@ -77,7 +77,7 @@ class PostgresReader(QueryReader):
 
     @contextmanager
     def _connected(self) -> Iterator[Connection[Any]]:
-        """Turn what goes wrong with the database into errors of the input."""
+        """Turn errors of the database into errors of the input."""
         from psycopg import Error
 
         try:
@@ -92,7 +92,7 @@ class PostgresReader(QueryReader):
 
 
 def place_of(uri: str, connection: Connection[Any] | None = None) -> str:
-    """Return a database's URI without what it is opened by; what it leaves open is that of the connection, if there is one."""
+    """Return a database's URI without user and password; parts that it leaves open are those of the connection, if there is one."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -114,7 +114,7 @@ def _explained(error: Error) -> tuple[str, str | None]:
     code = error.sqlstate
     if is_silence(error):
         return lines[0], SILENT
-    if code is None and "connection" in lines[0]:  # what a server says that lets nobody in has no code
+    if code is None and "connection" in lines[0]:  # the message of a server that refuses the connection has no code
         known = {"password": "28P01", 'database "': "3D000"}
         code = next((code for words, code in known.items() if words in lines[-1]), "")
     return lines[0], HINTS.get(code) if code is not None else None

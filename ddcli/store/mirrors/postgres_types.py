@@ -1,6 +1,6 @@
 """The types by which the columns of a query of Postgres are read, so that each value is the one that the database has.
 
-Integers, floats and truths come as values of Python, all else as text, which polars reads; a value that it can't read is refused.
+Integers, floats and booleans come as values of Python, all others as text, which polars reads; a value that it can't read is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VALUES: dict[str, pl.DataType] = {
     "float4": pl.Float32(),
     "float8": pl.Float64(),
 }
-"""Types whose values are read as numbers and truths."""
+"""Types whose values are read as numbers and booleans."""
 TIMES: dict[str, pl.DataType] = {
     "date": pl.Date(),
     "time": pl.Time(),
@@ -39,7 +39,7 @@ TEXTS = {
     *("text", "varchar", "bpchar", "name", "citext", "uuid", "json", "jsonb", "xml"),
     *("inet", "cidr", "macaddr", "macaddr8"),
 }
-"""Types whose values are read as the text that the database writes of them; so are enums."""
+"""Types whose values are read as the database's text for them; so are enums."""
 DIGITS = 38
 TYPES_OF = """
 select t.oid, format_type(t.oid, null), coalesce(e.oid, 0), coalesce(e.typname, t.typname), coalesce(e.typtype, t.typtype)::text,
@@ -121,7 +121,7 @@ def read_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return plain.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False).dt.replace_time_zone(
             dtype.time_zone
         )
-    # A decimal, or an integer that a column of decimals is declared as: a cast would round what has more digits.
+    # A decimal, or an integer that a column of decimals is declared as: a cast would round values with more digits.
     scale = dtype.scale if isinstance(dtype, pl.Decimal) else 0
     exact = text.str.extract(r"\.(\d*?)0*$").str.len_bytes().fill_null(0) <= scale
     return pl.when(exact).then(text.cast(pl.Decimal(DIGITS, scale), strict=False)).cast(dtype, strict=False)

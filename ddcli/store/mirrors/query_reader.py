@@ -23,9 +23,9 @@ Start = tuple[str, str, Any]
 
 
 class QueryReader(ABC):
-    """Reads a query of the database at `place`; `uri` names that without what opens it (a user, a password).
+    """The reader of a query of the database at `place`; `uri` names the database without user and password.
 
-    `stamp` is another text whenever the database may have changed, as of when this was made; `kinds` are the columns that can be read.
+    `stamp` is a text that changes whenever the database may have changed, as of the reader's creation; `kinds` are the columns that can be read.
     """
 
     uri: str
@@ -38,14 +38,14 @@ class QueryReader(ABC):
         """Yield the rows that the query returns now, in these columns; those from `start` on, and those with a null there."""
 
     def unordered_cursor_hint(self, kind: Type) -> str | None:
-        """Return the hint for a cursor of a type whose values the database orders otherwise than we do; None for other types."""
+        """Return the hint for a cursor of a type whose order in the database differs from ours; None for other types."""
         plain = kind.is_integer or kind.kind in ("string", "date", "datetime", "decimal")
         return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
 
 
 @contextmanager
 def errors_at_file(file: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Turn what goes wrong with the database in a file into errors of the input."""
+    """Turn errors of a database in a file into errors of the input."""
     if not file.is_file():
         raise InputError("there is no such database", place=str(file), hint="check the input's `database`")
     try:

@@ -1,6 +1,6 @@
-"""Rows of two frames that are equal, in pairs: those at the same places, those with one value in a column that seems to identify rows, and those with one hash.
+"""Equal rows of two frames, in pairs: those at the same places, those with one value in a column that seems to identify rows, and those with one hash.
 
-Rows are compared column by column before they count as equal. Numbers without nulls are compared as the words that they are, by numpy: polars
+Rows are compared column by column before they count as equal. Numbers without nulls are compared as machine words, by numpy: polars
 takes three times as long to put them in another order.
 """
 
@@ -28,7 +28,7 @@ PLACES = 4
 TOGETHER = 14
 """Hashes that are paired together are as many as this power of two, or fewer."""
 NEAR = 4
-"""Numbers are near each other whose range is at most so many times as wide as there are of them."""
+"""Numbers are near each other if their range is at most this many times their count."""
 SPREAD = np.int64(-7046029254386353131)
 """An odd number: no two integers have the same product with it in 64 bits, and those of near ones are far apart."""
 NUMBERS = {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64}
@@ -65,7 +65,7 @@ def different_elsewhere(left: pl.DataFrame, right: pl.DataFrame) -> tuple[pl.Dat
 
 
 class _Texts(NamedTuple):
-    """The texts of a column as views with addresses. `chunks` are what must stay alive for that, `within` where their memory begins and ends."""
+    """The texts of a column as views with addresses. `chunks` keeps their memory alive, `within` is its begin and end."""
 
     views: np.ndarray[Any, Any]
     chunks: list[Chunk]
@@ -133,7 +133,7 @@ def _some(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _key(rows: _Rows) -> str | None:
-    """Return a column whose values seem to identify rows, integers or moments without nulls; None where there is none."""
+    """Return a column of integers or timestamps without nulls whose values seem to identify rows; None if there is none."""
     if rows.frame.height <= SAMPLE:
         return None
     names = [each for each in rows.numbers if each not in rows.nulls and not rows.frame.schema[each].is_float()]
@@ -162,9 +162,9 @@ def _hashes(frame: pl.DataFrame) -> np.ndarray[Any, Any]:
 def _unpaired(
     left: _Rows, right: _Rows, found: np.ndarray[Any, Any], key: str | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return two frames without rows that are equal to those that they are paired with: `found` has the place of that, or -1.
+    """Return two frames without the rows that are equal to their partners: `found` has the place of the partner, or -1.
 
-    The pairs are equal in the column `key`. Of the left side nothing is put together: its parts are compared as they lie in memory.
+    The pairs are equal in the column `key`. The left side is not copied: its parts are compared as they are in memory.
     """
     equal = (found >= 0).view(np.uint8)
     for name in left.nulls.keys() | right.nulls.keys():

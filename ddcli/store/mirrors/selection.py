@@ -30,9 +30,9 @@ def count_selected(frames: Iterable[pl.DataFrame], condition: RowCondition, colu
 
 
 def count_left(files: Sequence[Path], condition: RowCondition, columns: Schema) -> int:
-    """Return for how many different rows a condition holds that the table has by these files of its mirror.
+    """Return the number of different rows of the table, by these files of its mirror, for which a condition holds.
 
-    Some of the first files may have lost such rows already, so that of the others less than nothing is left.
+    Some of the first files may have lost such rows already, so that the sum of the others may be negative.
     """
     found = [selected(frame, condition, columns) for frame in frames_of(files)]
     found = [frame.drop(VERSION, COMMITTED) for frame in found if frame.height]

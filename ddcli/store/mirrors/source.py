@@ -37,7 +37,7 @@ class TableSource(ABC):
     key: tuple[str, ...] = ()
     """Columns of which no two rows of the table have the same values."""
     numbers: Mapping[str, int] = {}
-    """The numbers by which the table knows its columns whatever their names are, where it has such."""
+    """The numbers that identify its columns under any name, if the table has such numbers."""
 
     def __init__(self, place: str, found: Mapping[str, pl.DataType], nullable: Mapping[str, bool]) -> None:
         self.place = place
@@ -57,10 +57,10 @@ class TableSource(ABC):
     def changes(
         self, mark: Mark, mirrored: Sequence[Path], *, stepwise: bool
     ) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
-        """Return the mark that the updates since `mark`, or since these files, reach, and they, to be read one by one; None where nothing is newer.
+        """Return the mark that the updates since `mark`, or since these files, reach, and the updates, to be read one by one; None if nothing is newer.
 
-        They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, where the
-        table doesn't have any more what this takes: see `difference`.
+        They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, if the
+        table no longer has the versions or files that this takes: see `difference`.
         """
 
     @abstractmethod
@@ -92,7 +92,7 @@ class TableSource(ABC):
         return end, self._labelled(self._summed(self._rows(), mirrored), end)
 
     def joined(self, mirrored: Sequence[Path], frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
-        """Yield the sum of files of a mirror and later updates: of rows that have come and gone nothing is left."""
+        """Yield the sum of files of a mirror and later updates, without rows that have come and gone."""
         kept = map(self._kept, mirrored)
         yield from self._labelled(self._consolidated(self._signed(chain(kept, frames), 1)), end)
 

@@ -32,7 +32,7 @@ AFFINITIES = {
     "FLOA": "float64",
     "DOUB": "float64",
 }
-"""Parts of the types that columns of SQLite are declared with, and what their values are then, as a rule."""
+"""Parts of the types with which columns of SQLite are declared, and the usual types of their values."""
 
 
 class SqliteReader(QueryReader):
@@ -108,7 +108,7 @@ class SqliteReader(QueryReader):
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Open the database to read it, and turn what goes wrong into errors of the input."""
+        """Open the database to read it, and turn its errors into errors of the input."""
         with (
             errors_at_file(self._file, sqlite3.Error),
             closing(sqlite3.connect(f"file:{quote(self.place)}?mode=ro", uri=True)) as opened,

@@ -1,6 +1,6 @@
 """The columns that files state, read without polars and without a row, so that `dd check` starts quickly.
 
-A run asks polars, which reads the rows afterwards. Both must say the same of a file: a test compares them over all types.
+A run asks polars, which reads the rows afterwards. Both must find the same columns: a test compares them over all types.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
 """Arrow's names of types without parameters that count."""
 TEXT = Type("string", nullable=True)
 UNREADABLE = ("list", "struct", "binary", "duration", "null")
-"""Kinds of types whose values text doesn't hold."""
+"""The kinds of types whose values have no text."""
 EMPTY = "the file is empty: it has no bytes"
 
 
 @frozen
 class Unfit:
-    """A type that records can't have, by its name; of a struct also what its fields are."""
+    """A type that records can't have, by its name; for a struct also its fields."""
 
     name: str
     fields: Mapping[str, Type | Unfit] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def hint_of(path: Path) -> str:
 
 
 def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFAULT) -> Schema:
-    """Return the types of the columns of text, which the pipeline says; refuse the file if it doesn't, or if text can't hold one."""
+    """Return the types that the pipeline declares for the columns of text; refuse the file if it declares none, or one whose values have no text."""
     kind = name_of_kind(path)
     if declared is None:
         raise InputError(
@@ -110,8 +110,8 @@ def refuse_patterns(place: str, names: Iterable[str], declared: Schema | None = 
 class Footers:
     """The columns of an input's files; as for `Tables`, which has the same of polars.
 
-    `declared` are the types of text's columns, `partitions` what files' paths say, `nested`: fields of structs are columns too,
-    `dialect` how CSV is written.
+    `declared` are the types of text's columns, `partitions` the columns in files' paths, `nested`: fields of structs are columns too,
+    `dialect` is that of CSV.
     """
 
     declared: Schema | None
@@ -180,7 +180,7 @@ def _names(path: Path, dialect: Dialect) -> list[str]:
 
 
 def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit]:
-    """Return the columns that a file of Parquet or Arrow IPC says it has."""
+    """Return the columns that a file of Parquet or Arrow IPC states."""
     import pyarrow as pa
 
     try:
@@ -229,7 +229,7 @@ def _as_polars(file: Any) -> Any:
 
 
 def stated(path: Path) -> dict[str, Type | Unfit]:
-    """Return the columns that a file of Parquet or Arrow IPC says it has. Imports pyarrow; raises OSError and InputError."""
+    """Return the columns that a file of Parquet or Arrow IPC states. Imports pyarrow; raises OSError and InputError."""
     with _opened(path) as file:
         return _read_arrow(file, name_of_kind(path), path)
 
@@ -260,7 +260,7 @@ def _read_avro(path: Path) -> dict[str, Type | Unfit]:
 
 
 def _from_arrow(column: Any, *, wide: bool) -> Type | Unfit:
-    """Return our type for one of Arrow's, with nulls, or what it is if records can't have it. Seconds are read as milliseconds, decimals of 256 bits not where they are not `wide`."""
+    """Return our type for one of Arrow's, with nulls, or `Unfit` if records can't have it. Seconds become milliseconds; decimals of 256 bits fit only if `wide`."""
     from pyarrow import types
 
     if types.is_dictionary(column):

@@ -1,8 +1,8 @@
 """Rows of Parquet files whose row groups are large, read page by page.
 
-polars fetches all of a row group's columns to read some rows of it, and keeps in memory what it decodes of them for the least
-and the largest value. pyarrow goes through a row group a page at a time, but only from its beginning on. So a reader stays
-where it is, for whoever asks for the rows that follow: slices that are read in their order cost one pass over the file.
+polars fetches whole columns of a row group to read some rows of it, and keeps the decoded values in memory for the least
+and the largest one. pyarrow reads a row group a page at a time, but only from its beginning on. So a cursor stays
+at its row, for the next read of the rows that follow: slices that are read in their order cost one pass over the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH = 1 << 16
 BUFFER = 1 << 20
 """Bytes of a column that are fetched together."""
 LARGEST = 1 << 28
-"""Bytes that a footer may have: what takes more is no footer."""
+"""The bytes of a footer, at most: a longer one is no footer."""
 
 
 class GroupSizes(NamedTuple):
@@ -77,7 +77,7 @@ class PageReader:
         return groups.size > LARGE and rows < groups.rows
 
     def read(self, path: Path, columns: Sequence[str], rows: tuple[int, int]) -> pl.DataFrame | None:
-        """Return `rows`, the first and how many, of some columns; None where pyarrow can't: polars may, or says what is wrong."""
+        """Return `rows`, the first one and their number, of some columns; None if pyarrow can't read them: polars may, or reports the error."""
         import pyarrow as pa
 
         place, (first, count) = (path, tuple(columns)), rows
@@ -92,7 +92,7 @@ class PageReader:
         return frame
 
     def _nearest(self, place: Place, first: int) -> _Cursor | None:
-        """Take out whoever stands nearest before a row."""
+        """Take out the cursor that is nearest before a row."""
         with self._lock:
             waiting = self._places.get(place, [])
             before = [cursor for cursor in waiting if cursor.at <= first]

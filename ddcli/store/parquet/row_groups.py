@@ -1,4 +1,4 @@
-"""One Parquet file of the row groups of several: their bytes stay as they are, and one footer says where they lie now."""
+"""One Parquet file of the row groups of several: their bytes stay as they are, and one footer has their new places."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class RowGroups:
 
 
 def metadata_of(footer: Fields) -> dict[str, str]:
-    """Return the texts that a footer has beside what readers of Parquet need, by their keys; a key may have none."""
+    """Return the key-value metadata of a footer; a key may have no text."""
     pairs = [fields(pair) for pair in structs(footer.get(METADATA, (LIST, b"\0"))[1])]
     return {text(pair[1][1]): text(pair[2][1]) if 2 in pair else "" for pair in pairs}
 
@@ -105,7 +105,7 @@ def _moves(by: int, at: int) -> Shape:
     """Return the changed fields of a row group that is moved by so many bytes and is the file's `at`-th."""
 
     def shift(offset: int) -> int:
-        return offset + by if offset else 0  # 0 is what writers say who don't say it
+        return offset + by if offset else 0  # 0 is a writer's word for none
 
     pages: Shape = dict.fromkeys((9, 10, 11, 14), shift)
     chunk: Shape = {2: shift, 3: pages, 4: shift, 6: shift}
@@ -113,9 +113,9 @@ def _moves(by: int, at: int) -> Shape:
 
 
 def footer_of(size: int, read: Callable[[int, int], bytes]) -> bytes:
-    """Return the footer of a Parquet file of `size` bytes with what comes after it; `read(start, end)` returns bytes of the file.
+    """Return the footer of a Parquet file of `size` bytes with its length and magic; `read(start, end)` returns bytes of the file.
 
-    Raises ValueError for what is none.
+    Raises ValueError for a file that is no Parquet.
     """
     end = read(max(0, size - END), size)
     length = int.from_bytes(end[:4], "little") + END
@@ -125,7 +125,7 @@ def footer_of(size: int, read: Callable[[int, int], bytes]) -> bytes:
 
 
 def footer_in(data: bytes | memoryview) -> bytes:
-    """Return the footer of the bytes of a Parquet file with what comes after it. Raises ValueError for what is none."""
+    """Return the footer of the bytes of a Parquet file with its length and magic. Raises ValueError for bytes that are no Parquet."""
     view = memoryview(data).cast("B")
     return footer_of(len(view), lambda start, end: bytes(view[start:end]))
 

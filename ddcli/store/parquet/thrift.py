@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, in which Parquet's footers are written: the places of fields in a struct, and numbers put in place of others.
+"""Thrift's compact protocol, in which Parquet's footers are written: fields of structs are found, and numbers replaced.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 

@@ -1,4 +1,4 @@
-"""Writing Parquet files, chunk by chunk."""
+"""The writer of Parquet files, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEVEL = 1
 def parquet_bytes(
     rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group: int, metadata: dict[str, str] | None = None
 ) -> memoryview:
-    """Return the content of a Parquet file of `rows` rows, of which `chunk(start, end)` returns any range.
+    """Return the content of a Parquet file of `rows` rows; `chunk(start, end)` returns any range of them.
 
     Chunks are made and encoded one after the other: as one frame, 10 M rows would take 0.3 GB of fresh memory more, which
     takes as long as to encode them. `metadata` goes into the footer.

@@ -1,6 +1,6 @@
 """Updates that wait within a run.
 
-* attempt: what one attempt at a task writes
+* attempt: the files of one attempt at a task
 * exchange: updates on their way from task to task
-* spill: updates put away until they are needed
+* spill: updates in scratch files until they are needed
 """

@@ -1,7 +1,7 @@
 """The files of one attempt at a task, for a transaction that is open elsewhere: they have names of their own until it adopts them.
 
-What the transaction doesn't adopt, because the attempt failed or another was quicker, is not there for any reader: the next
-sweep removes it.
+No reader opens files that the transaction doesn't adopt, because the attempt failed or another was quicker: the next
+sweep removes them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Attempt:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement's shard; return its name and what was written."""
+        """Write a batch file of an arrangement's shard; return its name, and its size and checksum."""
         path = batch_directory(self.directory, arrangement, shard) / f"{self._next()}.parquet"
         waiting, written = self._write(path, data)
         self.batches.append((waiting, path))
         return path.name, written
 
     def add_output(self, directory: Path, data: bytes | memoryview) -> tuple[Path, Written]:
-        """Write a file of an output; return where it waits for its name, and what was written."""
+        """Write a file of an output; return its temporary path, and its size and checksum."""
         return self._write(directory / f"{self._next()}.parquet", data)
 
     def _next(self) -> str:

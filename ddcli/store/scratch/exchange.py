@@ -1,4 +1,4 @@
-"""Updates that go from one task to others by way of files that all can open: each attempt at a task writes files of its own.
+"""Updates that one task sends to others in files that all can open: each attempt at a task writes files of its own.
 
 The scheduler hands each task the places of the parts to read, so no task reads the files of failed attempts. The
 run removes the files at its end.
@@ -106,7 +106,7 @@ class FileExchange:
             yield from zip((sent.part for sent in group), data, strict=True)
 
     def flush(self) -> None:
-        """Write what is held to a file."""
+        """Write the held updates to a file."""
         if not self._held:
             return
         file = f"{self.name}-{self._written:04d}"
@@ -124,7 +124,7 @@ class FileExchange:
 
 @contextmanager
 def scratch(directory: Path, files: Files) -> Iterator[Path]:
-    """Make the scratch directory of a state; in the end it is gone, with what tasks have left there."""
+    """Make the scratch directory of a state; in the end it is removed, with all files of tasks."""
     place = directory / SPILL
     files.make_directory(place)
     try:

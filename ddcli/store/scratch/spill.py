@@ -75,7 +75,7 @@ class Spill:
         return [] if bucket is None else bucket.parts(pool)
 
     def note(self, size: int) -> None:
-        """Count bytes that came into memory or left it; write away what is the most, when there is no room for it."""
+        """Count bytes that came into memory or left it; if they exceed the room, write the largest buckets to files."""
         with self._lock:
             self._held += size
             if self._held <= self.room:
@@ -125,7 +125,7 @@ class SpilledShard:
         return size
 
     def take(self, pool: Pool, *, last: bool) -> np.ndarray | None:
-        """Return all updates, None if there are none; the `last` time nothing is left of them."""
+        """Return all updates, None if there are none; the `last` time they are removed."""
         with self._lock:
             parts, size = [*self._written, *self._held], self.held
             matrix = room_for(parts) if parts else None
@@ -191,7 +191,7 @@ def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> SpilledPart:
 def unpack(
     room: np.ndarray, part: SpilledPart, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool
 ) -> None:
-    """Write the updates of a part, whose buffers are one after the other in `data`."""
+    """Write the updates of a part to `room`; its buffers are one after the other in `data`."""
     if not _is_pooled(layout):
         _unpack(room, part, data)
         return
@@ -233,7 +233,7 @@ def _packed(updates: np.ndarray) -> SpilledPart:
 
 
 def _unpack(room: np.ndarray, part: SpilledPart, data: bytes | bytearray | memoryview) -> None:
-    """Write the lanes of a part, whose buffers are one after the other in `data`."""
+    """Write the lanes of a part to `room`; its buffers are one after the other in `data`."""
     start = 0
     for lane, (least, size) in enumerate(part.lanes):
         if not size:

@@ -1,4 +1,4 @@
-"""The types that an Arrow IPC file states in its footer, read without pyarrow: polars panics at some of them, and what it prints then is not ours.
+"""The types that an Arrow IPC file states in its footer, read without pyarrow: polars panics at some of them, and prints a message of its own.
 
 The footer is a FlatBuffer, https://github.com/apache/arrow/tree/main/format: a table has a vtable of the offsets of its fields.
 """
@@ -26,13 +26,13 @@ INTERVAL, UNION, DECIMAL, RUN_ENDS, LIST_VIEW, LARGE_LIST_VIEW = 11, 14, 7, 22, 
 UNREAD = frozenset({INTERVAL, UNION, RUN_ENDS, LIST_VIEW, LARGE_LIST_VIEW})
 """Types at which polars panics as soon as it is asked for a file's columns."""
 WIDE = 256
-"""Bits of decimals whose rows polars doesn't read, whatever their digits."""
+"""The bits of decimals whose rows polars never reads, however few their digits are."""
 
 
 def odd_columns(path: Path) -> dict[str, bool]:
-    """Return the columns that have, or hold, a type that polars doesn't read, and whether it reads none of the file for that.
+    """Return the columns whose type polars doesn't read, or contains one, and whether it can't read the whole file for that.
 
-    Nothing of a file whose footer can't be read: others report why. Raises OSError.
+    Empty for a file whose footer can't be read: other checks report that. Raises OSError.
     """
     with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

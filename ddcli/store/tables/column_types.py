@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 NULLS = ("NA", "N/A", "n/a", "NULL", "null", "\\N", "-", "#N/A", "None", "nan", "NaN")
-"""Texts that stand for nothing where the other values of a column are numbers or dates."""
+"""Texts that stand for null in a column whose other values are numbers or dates."""
 DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d")
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
 INTEGER, CODE = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"0\d+", re.ASCII)
@@ -34,7 +34,7 @@ ISO = {
 
 @dataclass
 class FoundColumns:
-    """The columns of an input: types by name, what of them is doubtful, and the options of CSV that they need."""
+    """The columns of an input: types by name, the doubts about them, and the options of CSV that they need."""
 
     types: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)

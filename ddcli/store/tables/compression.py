@@ -21,7 +21,7 @@ class NotWholeError(Exception):
 
 
 def packing_of(name: str) -> str:
-    """Return the ending that names how a file is packed, in small letters; nothing of one that is not.
+    """Return the ending of a packed file's name, in small letters; "" for a file that is not packed.
 
     >>> packing_of("a.csv.GZ"), packing_of("a.csv")
     ('.gz', '')
@@ -40,7 +40,7 @@ def bare(name: str) -> str:
 
 
 def unpacked(path: Path) -> BinaryIO:
-    """Open a file, unpacking what is read of it. Reading raises NotWholeError where it is damaged."""
+    """Open a file, and unpack it as it is read. A read of a damaged one raises NotWholeError."""
     packing = packing_of(path.name)
     if not packing:
         return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
@@ -83,7 +83,7 @@ def _opened(file: Any, packing: str) -> Any:
 
 
 class _Unpacking(io.RawIOBase):
-    """The content of a packed file, with one error for whatever is wrong with it."""
+    """The content of a packed file, with one error for all kinds of damage."""
 
     def __init__(self, file: Any, packing: str) -> None:
         self._file, self._packing = file, packing

@@ -102,9 +102,9 @@ class Csv(TextKind):
         return self.dialect.is_plain and _is_read_by_polars(path)
 
     def _has_bare_quotes(self, path: Path) -> bool:
-        """Return whether polars might take a quote within a field for the end of one. Looks through the file if nobody has yet."""
+        """Return whether polars might take a quote within a field for the end of one. Reads through the file if that was not done yet."""
         if path not in self._looked_through:
-            with suppress(OSError):  # whoever collects the rows says so
+            with suppress(OSError):  # the reader of the rows reports it
                 self.find_damage(path)
         return path in self._syntax.bare
 

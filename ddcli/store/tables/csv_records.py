@@ -1,4 +1,4 @@
-"""The records of a CSV file as Python's own `csv` reads them, strictly, with their lines: what every other reader is held to."""
+"""The records of a CSV file as Python's own `csv` reads them, strictly, with their lines: the standard for all other readers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DamagedError(Exception):
 
 
 def opened(path: Path, encoding: str = UTF_8, errors: str = "replace") -> TextIO:
-    """Open a file of text, packed or not, whose lines end in a line feed; bytes that are no text are U+FFFD."""
+    """Open a file of text, packed or not, whose lines end in a line feed; bytes that are no text become U+FFFD."""
     return io.TextIOWrapper(unpacked(path), encoding=encoding, errors=errors, newline="\n")
 
 
@@ -163,7 +163,7 @@ def _worded(problem: str, dialect: Dialect, place: str) -> Damage:
 
 
 def not_text(path: Path, line: int, encoding: str) -> Damage:
-    """Return the damage of a line whose bytes are not as the encoding has them."""
+    """Return the damage of a line whose bytes are invalid in the encoding."""
     hint = f"{SAVED}, or name its encoding: `csv: {{encoding: windows-1252}}`"
     return Damage(
         f"the line is not {encoding.upper()}",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 UTF_8 = "utf-8"
 LATIN = ("latin-1", "iso-8859-15", "windows-1252")
-"""Encodings in which any bytes are text, so that nothing but the look of them betrays a wrong one."""
+"""Encodings in which any bytes are text, so that only the look of the text betrays a wrong one."""
 WIDE = {"utf-16": codecs.BOM_UTF16, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
 HEAD = 4096
 """Bytes at a file's beginning by which its encoding is judged."""
@@ -22,7 +22,7 @@ SAVED = "save the file as UTF-8"
 def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
     """Return a file's encoding by its first bytes, if that is not the declared one, and a hint. Raises OSError.
 
-    What it doesn't find wrong may still be: see `is_utf_8`.
+    A wrong encoding may go unnoticed here: see `is_utf_8`.
     """
     with unpacked(path) as file:
         head = file.read(HEAD)

@@ -1,4 +1,4 @@
-"""The content of a file without some of its rows: all else is as it was written, of text to the byte."""
+"""The content of a file without some of its rows: all other rows stay as they were written, in text to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading tables from files: when one can't be read, or holds what it must not, the error names that file and its first row.
+"""The rows of tables in files: if a file can't be read, or has a forbidden value, the error names that file and its first such row.
 
 Rows are only searched once a cheap count has shown that there is one to find.
 """
@@ -53,9 +53,9 @@ DOT, IS_NULL = ".", " is null"
 class Tables:
     """The files of an input as tables, of which a few columns and rows can be read.
 
-    `declared` are the types of text's columns. `partitions` says what files' directories do; a column that the file has
-    itself is the file's. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` says where a struct is.
-    `dialect` is how CSV is written. `enveloped`: objects of JSON may be the payload of others, beside a schema.
+    `declared` are the types of text's columns. `partitions` are the columns that files' directories state, if the file lacks
+    them. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` is true where a struct is null.
+    `dialect` is that of CSV. `enveloped`: objects of JSON may be the payload of others, beside a schema.
     """
 
     declared: Schema | None = None
@@ -67,7 +67,7 @@ class Tables:
     remark: str = ""
     """The addition to the hint about a value that is none of its type: where the types were inferred, which then hold each value exactly."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
-    """The numbers of rows of text that can't be read, by file: nobody sees them, and the rows after them count on."""
+    """The numbers of rows of text that can't be read, by file: they are left out, but counted in the numbers of later rows."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
     _held: dict[Path, pl.DataFrame] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Tables:
     def collect(
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
     ) -> pl.DataFrame:
-        """Read columns of files that are alike, or name the first of them that is damaged, and what in it."""
+        """Return columns of files of one kind. Raises the error of the first damaged file, with its place."""
         if len(paths) == 1 and (held := self._held_of(paths[0], columns)) is not None:
             return held if rows is None else held.slice(*rows)
         scan = self.scan(paths, columns, rows)
@@ -228,7 +228,7 @@ class Tables:
         return pl.concat([found.min(), found.max()]), nulls
 
     def refuse_nulls(self, path: Path, frame: pl.DataFrame, names: Iterable[str], what: str) -> None:
-        """Refuse a null in any of these columns of a whole file; `what` is what the message calls such a column."""
+        """Refuse a null in any of these columns of a whole file; `what` is the message's word for such a column."""
         for name in names:
             if frame[name].null_count():
                 raise self.null(path, frame[name].is_null().arg_max() or 0, what, name)
@@ -293,7 +293,7 @@ class Tables:
         return self._read([path]).slice(*rows)
 
     def _beside(self, path: Path, found: Footer) -> Partition:
-        """Return the values of columns that a file's directories state and the file doesn't have itself (of NDJSON nobody can say)."""
+        """Return the values of columns that a file's directories state and the file doesn't have itself (all for NDJSON, whose columns are unknown)."""
         own = () if self.kind(path).name == "NDJSON" else found
         return {name: text for name, text in self.partitions.get(path, {}).items() if name not in own}
 
@@ -410,7 +410,7 @@ def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:
 
 
 def _taken_apart(names: Sequence[str], found: pl.Schema) -> Iterator[pl.Expr]:
-    """Yield those of the columns that are fields of structs, or say where a struct is null."""
+    """Yield those of the columns that are fields of structs, or true where a struct is null."""
     for name in names:
         struct, dot, inner = name.partition(DOT)
         if name not in found and dot:

@@ -1,4 +1,4 @@
-"""Guesses of the columns of a file of text, by its first rows: a message proposes to declare them. Nothing else uses them."""
+"""Guesses of the columns of a file of text, by its first rows, only for messages that propose to declare them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORMS = {
 
 
 def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
-    """Return a value for an input's `columns` from the beginning of a file; None where there is nothing to go by. Raises OSError."""
+    """Return a value for an input's `columns`, guessed from the beginning of a file; None without rows to guess from. Raises OSError."""
     try:
         rows = _objects(path) if json_lines else _records(path, dialect)
     except (DamagedError, NotWholeError, ValueError, RecursionError):

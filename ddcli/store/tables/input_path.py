@@ -76,7 +76,7 @@ def find_files(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, I
         return _find_objects(path, whole, passed)
     if whole.is_dir():
         return whole, _walk(str(whole), "", passed)
-    if whole.is_file():  # named by a person: taken whatever it is called
+    if whole.is_file():  # a person has named it, so any name is allowed
         return whole.parent, iter([_entry(whole.name, whole.stat(), whole.parent)])
     if not glob.has_magic(path):
         raise _nothing(f"there is no file or directory '{path}'", whole)
@@ -139,7 +139,7 @@ def _object(name: str, entry: dict[str, Any]) -> InputFile:
 
 
 def tag_of(entry: dict[str, Any]) -> str:
-    """Return the tag that distinguishes an object's content from others, of what the store knows of it."""
+    """Return the tag that distinguishes an object's content from others, by its entry in the store's listing."""
     return entry["e_tag"] or str(int(entry["last_modified"].timestamp()))
 
 
@@ -190,7 +190,7 @@ def _directories(directory: str, prefix: str) -> Iterator[tuple[int, int]]:
 
 
 def _note(path: str, passed: list[PassedOver]) -> None:
-    """Add to what is passed over, unless nobody would look for it: what is hidden, and marks that other tools leave beside data."""
+    """Add a file to those that are ignored with a note, but for hidden files and marks that other tools leave beside data."""
     name = path.rpartition("/")[2]
     if name.upper().startswith(("README", "LICENSE")):
         return
@@ -214,7 +214,7 @@ def _note(path: str, passed: list[PassedOver]) -> None:
 
 
 def _entry(name: str, stat: os.stat_result, directory: str | Path, prefix: str = "") -> InputFile:
-    """Return the file of this name in a directory; what is no file, a pipe or a device, would be waited for or never end."""
+    """Return the file of this name in a directory; refuse a pipe or a device, whose read would wait or never end."""
     if not S_ISREG(stat.st_mode):
         raise InputError("the input is not a plain file", place=f"{directory}/{name}", hint="take it out of the input")
     return InputFile(prefix + name, stat.st_size, stat.st_mtime_ns)

@@ -138,7 +138,7 @@ class Ndjson(TextKind):
     def _marks(self, path: Path) -> np.ndarray:
         """Return the marks of a file's lines, which are looked through if they were not yet."""
         if path not in self._syntax.marks:
-            with suppress(OSError):  # whoever collects the rows says so
+            with suppress(OSError):  # the reader of the rows reports it
                 self.find_damage(path)
         return self._syntax.marks[path]
 
@@ -156,7 +156,7 @@ class Ndjson(TextKind):
 
 
 def _tree(line: bytes) -> dict[str, Any]:
-    """Return an object of JSON whose numbers are as they are written."""
+    """Return an object of JSON with its numbers as they are written."""
     return json.loads(line, parse_int=Digits, parse_float=Digits)  # type: ignore[no-any-return]
 
 
@@ -166,7 +166,7 @@ def _is_read_by_polars(path: Path) -> bool:
 
 
 def names_in_objects(path: Path) -> list[str]:
-    """Return the keys of the objects of an NDJSON file. Raises what polars raises, and OSError."""
+    """Return the keys of the objects of an NDJSON file. Raises the errors of polars, and OSError."""
     if _is_read_by_polars(path) and not has_mark(path):
         return list(pl.scan_ndjson(path, infer_schema_length=None).collect_schema())
     names: dict[str, None] = {}

@@ -1,8 +1,8 @@
-"""Numbers of NDJSON that have more digits than a float, or than polars reads: put in quotes, so that their column is read from the digits.
+"""Numbers of NDJSON that have more digits than a float, or than polars reads: they are put in quotes, so that their column is read from the digits.
 
-polars takes a number with a point or an exponent for a float, whatever its column is, and writes that as text again: up to 15
+polars takes a number with a point or an exponent for a float, in a column of any type, and writes that as text again: up to 15
 digits come back as they were, of more the last ones may not. Floats lose nothing by it; a decimal, an integer or text would. An integer
-of more than 38 digits is an error to polars, wherever it stands.
+of more than 38 digits is an error to polars in any place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ExactColumns:
 
         No other byte changes.
 
-        What is done to a line depends on nothing but the line. Where it is no JSON, a reader refuses it before and after.
+        The result depends on the line alone. A line that is no JSON is refused by readers before and after.
         """
         if not LONG.search(line):
             return line
@@ -58,7 +58,7 @@ class ExactColumns:
     def _values(self, line: bytes) -> Iterator[tuple[int, int]]:
         """Yield the begin and end of the values of watched columns with a long number, and of other numbers that polars can't read."""
         path: list[bytes] = []
-        depth, last, watched = 0, b"", -1  # watched: the depth at which the column is whose value this is
+        depth, last, watched = 0, b"", -1  # watched: the depth of the column that has this value
         start, long = 0, False
         for match in TOKEN.finditer(line):
             token = match[0]
@@ -93,7 +93,7 @@ def _key(token: bytes) -> bytes:
 
 
 def _quoted(value: bytes) -> bytes:
-    """Return a number, an object or an array as text; what is none stays as it is."""
+    """Return a number, an object or an array in quotes; other values stay as they are."""
     if NUMBER.fullmatch(value):
         return b'"%s"' % plain_digits(value.decode()).encode()
     try:

@@ -1,6 +1,6 @@
-"""The objects of a `.json` file, one an array's element or one after the other, as lines: so that all JSON is read in one way.
+"""The objects of a `.json` file, in an array or one after the other, as lines: so that all JSON is read in one way.
 
-The file is held in memory as a whole. A line break within an object becomes a space, which JSON takes for the same.
+The file is held in memory as a whole. A line break within an object becomes a space, which means the same in JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPACE = re.compile(r"[ \t\r\n]*")
 BREAKS = str.maketrans("\r\n", "  ")
 SHAPES = json.JSONDecoder(parse_int=str, parse_float=str)
-"""Reads what counts for where values end: numbers stay texts, as Python makes no integer of more than 4 300 digits."""
+"""The decoder that finds where values end: numbers stay texts, as Python makes no integer of more than 4 300 digits."""
 
 
 def is_values(path: Path) -> bool:
@@ -93,7 +93,7 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
 def payload_of(line: bytes) -> bytes:
     """Return the payload of an object that has nothing but a schema and a payload, as Kafka Connect writes it; another line as it is.
 
-    A payload of null, a tombstone, is nothing. Where the line is no JSON, a reader refuses it before and after.
+    A payload of null, a tombstone, becomes an empty line. A line that is no JSON is refused by readers before and after.
 
     >>> payload_of(b'{"schema": {"type": "struct"}, "payload": {"id": 1.0}}'), payload_of(b'{"id": 1, "payload": {}}')
     (b'{"id": 1.0}', b'{"id": 1, "payload": {}}')

@@ -1,6 +1,6 @@
 """The kinds of files that tables come in, by the endings of their names. Parquet and Arrow IPC are here.
 
-They, ORC and Avro state themselves what their columns are; of text and workbooks the pipeline does.
+They, ORC and Avro state their columns themselves; those of text and workbooks the pipeline states.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Kind(Protocol):
     name: str
 
     def footer(self, path: Path) -> Footer:
-        """Return the columns of a file with their polars types; may raise what polars and the system raise."""
+        """Return the columns of a file with their polars types; may raise the errors of polars and of the system."""
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """Return all columns of files that agree."""
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
-        """Return, for those columns of a scan that are text still, which rows hold what their type can't."""
+        """Return, for those columns of a scan that are still text, the condition that is true for values that their type can't hold."""
 
     def prepared(self, scan: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
-        """Return a scan with what `failing` and `typed` need of these columns beside them."""
+        """Return a scan with the helper columns that `failing` and `typed` need for these columns."""
 
     def typed(self, names: Sequence[str]) -> list[pl.Expr]:
         """Return columns of a scan in the types of the footer."""
@@ -120,7 +120,7 @@ class Ipc(Parquet):
         odd = odd_columns(path)
         if not odd:
             return super().footer(path)
-        stated = footers.stated(path)  # refuses a file of which polars reads nothing
+        stated = footers.stated(path)  # refuses a file that polars can't read at all
         return super().footer(path) | {name: stated[name] for name in odd}
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:

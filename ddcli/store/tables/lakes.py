@@ -1,6 +1,6 @@
-"""Tables of whose files only those count that a log beside them names: Delta Lake, Iceberg, Hudi.
+"""Tables with a log that names the files that count: Delta Lake, Iceberg, Hudi.
 
-Their directories hold files that newer ones have superseded. Whoever reads all of them gets rows that are not in the table, so
+Their directories also have files that newer ones have superseded. To read all of them would return rows that are not in the table, so
 such a directory is refused. Imports no third-party library.
 """
 
@@ -21,7 +21,7 @@ DELTA, ICEBERG, HUDI = "Delta Lake", "Iceberg", "Hudi"
 LOGS = {"_delta_log": DELTA, ".hoodie": HUDI}
 METADATA, SNAPSHOT = "metadata", ".metadata.json"
 CHANGES = "_change_data"
-"""The directory of a Delta table whose files are all changes: none of them is superseded."""
+"""The directory of a Delta table with its change feed: none of these files is superseded."""
 DATA = "data"
 """The directory in which an Iceberg table keeps its files."""
 HINTS = {
@@ -40,7 +40,7 @@ class LakeTable(NamedTuple):
 
 
 def table_of(path: str) -> LakeTable | None:
-    """Return the table to whose log a file belongs, by the file's path alone.
+    """Return the table whose log a file belongs to, by the file's path alone.
 
     >>> table_of("lake/orders/_delta_log/00000000000000000000.json").directory
     'lake/orders'
@@ -79,7 +79,7 @@ def refusal(table: LakeTable, directory: Path) -> InputError:
 def _candidates(directory: Path) -> Iterator[Path]:
     """Yield the directories that may be the table to which a directory belongs.
 
-    In an object store each look is a request, and what is below has been listed: there only partitions are left upwards.
+    In an object store each look is a request, and the objects below have been listed: there only the directories above partitions are looked at.
     """
     if not isinstance(directory, ObjectPath):
         yield directory

@@ -45,10 +45,10 @@ WITHDRAWN = "it was withdrawn (`dd retract`), and is taken in again with other c
 class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
-    `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
-    `withdrawn` were taken back, and lie there as they were, or in the archive; of the new ones those that lie there instead are `amended`. Archived files have paths relative to `base`; those that are still
-    to be moved there are `unmoved`. Of the waiting ones those that have `grown` are versions of what was taken from: the first rows, so many, are
-    those of the file as it was. Where only these are to be read, the file is as it was, and `limits` has how many they are.
+    `passed` are those that are not read. `new` have never been taken from; `waiting` have rows at or after the last upper; `done` are taken in full.
+    `withdrawn` were taken back, and are still in their places, or in the archive; new files in their places are `amended`. Archived files have paths relative to `base`; those that are still
+    to be moved there are `unmoved`. Waiting files that have `grown` are later versions of a file that was taken from: their first rows, this many, are
+    those of the file before. If only these are to be read, the file counts as unchanged, and `limits` has their number.
     """
 
     root: Path
@@ -65,12 +65,12 @@ class Listing:
     growing: bool = False
     """True: it is a log whose writer may add to its files."""
     horizon: tuple[int, ...] | None = None
-    """The time as of which what is older in a log was summed up; None: nothing was."""
+    """The time as of which older updates of a log were summed up; None: none were."""
     summed: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     """The files that a file stands for which has summed them up, by its path."""
 
     def is_as_listed(self, file: InputFile) -> bool:
-        """Return whether a file still is what it was when it was listed, by its size and time."""
+        """Return whether a file is unchanged since it was listed, by its size and time."""
         path = self.path(file)
         try:
             if isinstance(path, ObjectPath):
@@ -81,7 +81,7 @@ class Listing:
         return (found.st_size, found.st_mtime_ns) == (file.size, file.mtime_ns)
 
     def not_before(self, horizon: tuple[int, ...]) -> Listing:
-        """Return the listing of a log that says nothing from before a time, or an even later one."""
+        """Return the listing of a log that has no times before this one, or before an even later one."""
         return replace(self, horizon=horizon if self.horizon is None else max(horizon, self.horizon))
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
@@ -140,10 +140,10 @@ class Listing:
         return replace(self, waiting=tuple(self._taken()), done=(), passed=(), amended=frozenset(), grown={})
 
     def marked(self, before: Iterable[InputFile], last: int | None = None) -> Listing:
-        """Return the listing with what earlier runs noted of the files under its new files' names: which rows they put aside, and
-        when they took the file in, or the last one of those that it stands for.
+        """Return the listing with the notes of earlier runs on the files of the same names: the rows that they put aside, and
+        the time at which they took the file in, or the last one of those that it stands for.
 
-        Where a state has no such time of a file that was taken in, it is that of the `last` run.
+        If a state has no such time for a file that was taken in, it is that of the `last` run.
         """
         before = tuple(before)
         known = {file.key: file for file in before}
@@ -157,7 +157,7 @@ class Listing:
         return replace(self, new=tuple(map(noted, self.new)))
 
     def archived_as_now(self) -> Listing:
-        """Return the listing with what archived files of its new ones are now, whatever they were when they were taken in."""
+        """Return the listing with the present sizes and times of archived files among its new ones, which may differ from those when they were taken in."""
         return replace(self, new=tuple(self._as_now(file) if file.archived else file for file in self.new))
 
     def _as_now(self, file: InputFile) -> InputFile:
@@ -172,7 +172,7 @@ class Listing:
         return replace(file, size=size, fingerprint=fingerprint(path, size))
 
     def known(self, before: Iterable[InputFile]) -> Listing:
-        """Return the listing of those of its new files that have been taken in before, whatever their content. Refuse a file that is gone."""
+        """Return the listing of those of its new files that were taken in before, even if their content differs. Refuse a file that is gone."""
         taken = {file.key: file for file in before if not file.withdrawn}
         here = {file.key: file for file in self.new}
         if vanished := sorted(taken.keys() - here.keys()):
@@ -249,12 +249,12 @@ def list_input(
 ) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
-    What was `glimpsed` of it just now is not looked for again, unless it is a log that may be summed up meanwhile.
+    Files that were `glimpsed` just now are not listed again, unless it is a log that may be summed up meanwhile.
 
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
-    the same size and another time if its fingerprint is the same. Raises `InputError` for a path that is not there, a glob that
-    matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished. Where an input
-    `forgets`, files that were taken in whole may vanish, and where they are archived, or withdrawn, there may be none.
+    the same size and another time if its fingerprint is the same. Raises `InputError` for a missing path, a glob that
+    matches nothing, a directory of a table with a log of its own, and a consumed file that changed or vanished. If an input
+    `forgets`, files that were taken in whole may vanish, and if they are archived, or withdrawn, there may be none.
     """
     consumed = tuple(consumed)
     try:
@@ -338,7 +338,7 @@ def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: b
     gone = any(file.archived for file in consumed) or all(file.withdrawn for file in consumed)
     may_be = bool(consumed) and (forgets or gone)
     named = glob.has_magic(path) or all(file.path == name for file in consumed)
-    if may_be and isinstance(root, ObjectPath):  # there are no directories: of one without an object nothing is left
+    if may_be and isinstance(root, ObjectPath):  # there are no directories: one without objects doesn't exist
         return root if named else places_of(path, base)[0]
     return root if may_be and named and root.is_dir() else None
 

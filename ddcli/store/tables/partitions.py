@@ -1,4 +1,4 @@
-"""Columns from paths: Hive partitions, which are directories named `year=2024`, and files' names by a pattern, `people-{day}.csv`."""
+"""Columns from paths: Hive partitions, which are directories named `year=2024`, and parts of files' names, `people-{day}.csv`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Partition = dict[str, str | None]
 
 
 def partition_of(path: str) -> Partition:
-    """Return the columns that the directories of a relative path say.
+    """Return the columns that the directories of a relative path state.
 
     >>> partition_of("year=2024/place=New%20York/a.parquet")
     {'year': '2024', 'place': 'New York'}

@@ -71,7 +71,7 @@ def _sheets(path: Path, *, values: bool) -> Iterator[tuple[str, list[SheetRow]]]
         with unpacked(path) as file:
             book = openpyxl.load_workbook(file, read_only=True, data_only=values)
             for sheet in book.worksheets:
-                sheet.reset_dimensions()  # what a file states of its size may be wrong
+                sheet.reset_dimensions()  # the size that a file states may be wrong
                 rows = [
                     SheetRow(number, _cells(row))
                     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1)

@@ -1,6 +1,6 @@
-"""Files of a log that have summed up older ones, as an input lists them: what they stand for is read as them, or was taken in already.
+"""Files of a log that have summed up older ones, as an input lists them: the older files are replaced by them, or were taken in already.
 
-The rows of such a file have the time at which a run took in the last of what it stands for: which of them came earlier it doesn't say.
+The rows of such a file have the time at which a run took in the last of the older files: their earlier times are lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SummedLog(NamedTuple):
-    """The files of an input but for those for which others stand, what of these others is taken in already, the horizon, and by path what they stand for."""
+    """The files of an input without those that summed-up ones stand for, the summed-up files that are taken in already, the horizon, and, by path, the files that each stands for."""
 
     files: Sequence[InputFile]
     done: list[InputFile]
@@ -31,9 +31,9 @@ class SummedLog(NamedTuple):
 
 
 def summed_up(root: Path, found: Sequence[InputFile], known: dict[str, InputFile]) -> SummedLog:
-    """Return the files of an input that others don't stand for.
+    """Return the files of an input without those that summed-up ones stand for.
 
-    What they stand for is no more among the `known` files. Raises InputError where some of it has not been taken in, and some has.
+    The older files are removed from `known`. Raises InputError if some of them have been taken in, and others have not.
     """
     names = [file for file in found if "-summed" in file.path and UPDATES in file.path]
     if not names:
@@ -69,7 +69,7 @@ def summed_up(root: Path, found: Sequence[InputFile], known: dict[str, InputFile
 
 
 def taken_as(file: InputFile, parts: Sequence[Part], before: Iterable[InputFile]) -> InputFile | None:
-    """Return a file that stands for these parts as it was taken in with the last of them; None where it stands for nothing, or not all was taken in."""
+    """Return a file that stands for these parts as taken in with the last of them; None if it stands for none, or not all were taken in."""
     prefix = _split(file.path)[0]
     taken = {
         _split(each.path)[1]: each

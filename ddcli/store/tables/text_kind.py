@@ -1,4 +1,4 @@
-"""The base of kinds of text. Each value is read as `cast(text as type)` reads it, so text has one meaning everywhere."""
+"""The base of kinds of text. Each value is read as by `cast(text as type)`, so text has one meaning everywhere."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The syntax of text files: CSV records with as many fields as the header has names, JSON objects that have each key once.
 
-A reader of values passes over both: it fills a record that was cut with nulls, and takes the first of two values. So a file is
-looked at before its rows are read: compiled code passes what is sound, and what it doubts is judged by Python's own `csv` and
-`json`, which also say where it is. So are files that are too small to load compiled code for.
+A reader of values notices neither fault: it fills a cut record with nulls, and takes the first of two values. So a file is
+checked before its rows are read: compiled code accepts sound lines, and doubtful ones are judged by Python's own `csv` and
+`json`, which also find the place of a fault. So are files that are too small to load compiled code for.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Syntax:
     def json_damage(self, path: Path) -> Damage | None:
         """Return the damage of an NDJSON file; None if each line is blank or an object that has each key once."""
         marks = self.marks[path] = np.zeros(MARKS, np.int64)
-        with suppress(NotWholeError):  # whoever looks through it says so
+        with suppress(NotWholeError):  # the reader of the whole file reports it
             if has_mark(path):
                 self.preceded.add(path)
         sound = self._is_large(path) and _json_is_sound(path, self._watched, marks)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WholeFile(Parquet):
-    """A kind whose files are handed to polars in frames."""
+    """A kind whose files are given to polars as frames."""
 
     def footer(self, path: Path) -> Footer:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The found types that may stand for a declared one: only those whose every value the declared type holds exactly."""
+"""The types of files that are accepted for a declared one: those whose every value the declared type holds exactly."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
 
 
 def name_of(found: pl.DataType | Type | Unfit) -> str:
-    """Return the name of a column's type for messages, whoever read the file."""
+    """Return the name of a column's type for messages, which is the same for all readers."""
     if isinstance(found, Unfit | Type):
         return str(found)
     import polars as pl

@@ -34,11 +34,11 @@ MOST = 1 << 32
 
 @dataclass
 class Change:
-    """Some files of an output's log, oldest first, without the rows of the first that the table has: so many are `known`.
+    """Some files of an output's log, oldest first, without the first `known` rows of the first one, which the table has.
 
-    `whole`: they are all, and take the place of what the table has.
+    `whole`: these are all files, and replace the table's contents.
 
-    `table`: it has the contents of the log, and no times. `schema` are the columns of the contents, `time` those of times. `order` is
+    `table`: it has the contents of the log, without times. `schema` are the columns of the contents, `time` those of times. `order` is
     that in which contents are written.
     """
 

@@ -1,7 +1,7 @@
-"""The contents of a table in files, of which a change rewrites those that have rows which it retracts.
+"""The contents of a table in files, of which a change rewrites those whose rows it retracts.
 
-The rows that a commit adds are sorted by their lanes and cut into files, a run of them. So a row that is retracted is in one file of a run, and no other is
-read; the newest runs are looked at first. Rows that are near each other, as numbers and times are that follow each other, are in few files. A run of files is merged with newer ones that are not much smaller: there are few runs, and
+The rows that a commit adds are sorted by their lanes and cut into files, a run of them. So a retracted row is in one file of a run, and no other is
+read; the newest runs are searched first. Rows that are near each other, such as consecutive numbers and times, are in few files. A run of files is merged with newer ones that are not much smaller: so there are few runs, and
 a row is written again a logarithmic number of times. A retracted row costs one file, whose size is bounded.
 """
 
@@ -79,7 +79,7 @@ def dealt(rows: Lanes, run: int, beside: int = 0) -> list[FilePart]:
 def _retracted(
     pieces: Sequence[TableFile], gone: Lanes, read: Callable[[TableFile], Lanes]
 ) -> tuple[dict[TableFile, FilePart], Lanes]:
-    """Return the files with rows that go, each with what is left of it, and what none of them has."""
+    """Return the files with retracted rows, each with the rest of its rows, and the retracted rows that none of them has."""
     touched: dict[TableFile, FilePart] = {}
     for run in dict.fromkeys(piece.run for piece in pieces):
         files = [piece for piece in pieces if piece.run == run]

@@ -1,4 +1,4 @@
-"""Kinds of databases that hold tables of outputs, and how the SQL of one differs from that of others."""
+"""Kinds of databases that hold tables of outputs, and the differences of their SQL."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Database(ABC):
         """Return whether an error is that another process writes there."""
 
     def escaped(self, statement: str) -> str:
-        """Return a part of a statement with values, in which nothing else may be taken for one."""
+        """Return a part of a statement with values, escaped so that no other part of it is taken for a value."""
         return statement.replace("%", "%%") if self.mark == "%s" else statement
 
     def hint(self, error: Exception) -> str | None:
@@ -113,7 +113,7 @@ class Database(ABC):
         return int(connection.execute(statement, values).rowcount)
 
     def temporary(self, connection: Any, columns: Schema) -> None:
-        """Make the table of the changes; it goes with the connection."""
+        """Make the table of the changes; it is dropped with the connection."""
         kinds = [f"{delimited(name)} {self.type_of(kind)}" for name, kind in columns.items()]
         listed = ", ".join([f"{AT} bigint", f"{TIMES} bigint", f"{STAYS} bigint", *kinds])
         connection.execute(f"create temporary table {CHANGES} ({listed}){self.fleeting}")
@@ -138,7 +138,7 @@ def full_name(table: Sequence[str]) -> str:
 
 @contextmanager
 def committed(connection: Any, begin: str = "begin") -> Iterator[Any]:
-    """Begin a transaction; commit it at the end, or roll it back where what is done within fails."""
+    """Begin a transaction; commit it at the end, or roll it back if the block fails."""
     connection.execute(begin)
     try:
         yield connection

@@ -1,7 +1,7 @@
 """Tables of databases that follow outputs: a commit is a transaction, in which a table of ours gets the number of the commit.
 
-Rows that a change retracts are found by the key, where the table has one, else by all their values, each as often as it is retracted. That
-costs as much as the change is large where an index leads to the rows; DuckDB looks through its columns.
+Rows that a change retracts are found by the key, if the table has one, else by all their values, each as often as it is retracted. The
+cost is in proportion to the change if an index leads to the rows; DuckDB scans its columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGAIN = "drop the table: the next run writes it anew, with the columns of the ou
 
 
 class Claim(NamedTuple):
-    """The writer of a table, by the name that it gave it; its last commit, the columns of its rows, and how many it has then: None, if older versions wrote it."""
+    """The writer of a table, with its name for the table, its last commit, the columns of its rows, and their number then: None, if older versions wrote it."""
 
     writer: str
     name: str
@@ -44,9 +44,9 @@ class Claim(NamedTuple):
 
 
 class DatabaseTable:
-    """A table of a database that has the contents of an output, one of the pipeline's `outputs`. Of a key, the `unique` columns, it has one row.
+    """A table of a database that has the contents of an output, one of the pipeline's `outputs`. It has one row for each key, the `unique` columns.
 
-    `stated` is what the file says of its place.
+    `stated` is its place in the words of the file.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class DatabaseTable:
         return self._stated
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
-        """Do nothing: what a transaction left that was not committed is gone."""
+        """Do nothing: a transaction that was not committed leaves nothing."""
 
     def _find_table(self, connection: Any) -> bool:
-        """Find out which table is meant, and say whether there is one."""
+        """Resolve the name of the table, and return whether it exists."""
         self._parts = self._database.resolved(connection, self._named)
         self._table, self._commits = full_name(self._parts), full_name((*self._parts[:-1], COMMITS))
         return self._database.exists(connection, self._parts)
@@ -127,7 +127,7 @@ class DatabaseTable:
         return [each for each in claims if fold(each.name if one else each.name.rpartition(".")[2]) == mine]
 
     def _is_former(self, claim: Claim) -> bool:
-        """Return whether the one who writes the table is an output that the pipeline has under another name now, or no more."""
+        """Return whether the table's writer is an output that the pipeline now has under another name, or no longer has."""
         state, _, output = claim.writer.removeprefix("dd/").partition("/")
         return state == self._key.state and output not in self._outputs
 
@@ -143,7 +143,7 @@ class DatabaseTable:
         return not count
 
     def _claim(self, connection: Any, number: int, columns: Schema, rows: int, *, whole: bool) -> None:
-        """Have our table say that this is the last commit, which adds so many rows, unless another run has made one; make the tables that are not there."""
+        """Record this as the last commit, which adds `rows` rows, in our table, unless another run has made one; make missing tables."""
         there = self._find_table(connection)
         kinds = "writer text not null, name text not null, number bigint not null, columns text not null, held bigint"
         connection.execute(f"create table if not exists {self._commits} ({kinds}, primary key (writer, name))")

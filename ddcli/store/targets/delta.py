@@ -1,7 +1,7 @@
-"""Tables of Delta Lake that follow outputs: commits are written into the table's log here, as deltalake removes no file that one names.
+"""Tables of Delta Lake that follow outputs: commits are written into the table's log here, as deltalake has no commit that removes named files.
 
 A commit is a file with the version's number, which only one writer makes. It names our number beside the files (`txn`), and readers
-keep that in checkpoints. The package deltalake makes tables, reads logs and writes checkpoints; where nobody else has written
+keep that in checkpoints. The package deltalake makes tables, reads logs and writes checkpoints; if no other writer has committed
 since our last commit, it is not imported.
 """
 
@@ -130,7 +130,7 @@ class DeltaTarget(FileTable):
                 self._files.remove(temporary(self._directory / LOG / f"{version:020d}.json", 0))
 
     def _check_features(self, table: DeltaTable) -> None:
-        """Refuse a table that asks of its writers what isn't done here: rows are deleted beside its files, for instance."""
+        """Refuse a table with features that this writer lacks: deletion vectors, for instance."""
         features = {*(table.protocol().writer_features or ())} - FEATURES
         if features or table.metadata().partition_columns:
             raise StateError(
@@ -148,7 +148,7 @@ class DeltaTarget(FileTable):
         return self._opened
 
     def _tidy(self) -> None:
-        """Write a checkpoint now and then, and remove files that no version of the last week has. What fails is done another time."""
+        """Write a checkpoint now and then, and remove files that no version of the last week has. After a failure a later commit does it."""
         if self._version % CHECKPOINTS:
             return
         try:

@@ -1,4 +1,4 @@
-"""Databases of DuckDB in which there are tables of outputs."""
+"""Databases of DuckDB with tables of outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables whose rows lie in Parquet files that a commit adds and removes: what a change makes of the files, whatever the format."""
+"""Tables of Parquet files that a commit adds and removes: the effect of a change on the files, for all formats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FileTable(ABC):
 
     @abstractmethod
     def make(self, columns: Schema) -> None:
-        """Make the table, without rows, unless it is there; one with other columns gets these, or is refused."""
+        """Make the table, without rows, unless it exists; one with other columns gets these, or is refused."""
 
     @abstractmethod
     def read(self, name: str) -> pl.DataFrame:
@@ -62,7 +62,7 @@ class FileTable(ABC):
 
     @abstractmethod
     def commit(self, number: int, new: Sequence[TableFile], gone: Sequence[str]) -> None:
-        """Add files to the table and take some away, under a number, all or nothing."""
+        """Add files to the table and remove others, under a number, all or nothing."""
 
     @abstractmethod
     def discard(self, pieces: Sequence[TableFile]) -> None:

@@ -1,7 +1,7 @@
 """Tables of Iceberg that follow outputs, through pyiceberg: a snapshot adds and removes whole files, and sets our number beside them.
 
-The table's property for repeated commits is 0: else pyiceberg makes a commit again that it believes to have failed, and it counts twice.
-Nobody's commits are lost: one that is based on another snapshot than the newest is refused by the catalog.
+The table's property for repeated commits is 0: else pyiceberg repeats a commit that it believes to have failed, and it counts twice.
+No commits of others are lost: the catalog refuses one that is based on another snapshot than the newest.
 """
 
 from __future__ import annotations

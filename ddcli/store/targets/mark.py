@@ -1,8 +1,8 @@
 """The progress of a table along the log of an output: the last commit that it is known to have, and the one that may have been made.
 
 A commit of the table is announced before it is made: `next` names it, in a file that is on the disk by then. The table itself
-holds the number of its last commit under the key of the state and the output, so whoever comes next looks there whether it was made.
-The lower bits of a number are random: what another copy of a state has committed in the place of this one's is not taken for it.
+holds the number of its last commit under the key of the state and the output, so the next process finds there whether it was made.
+The lower bits of a number are random: a commit of another copy of the state is not taken for this one's.
 Imports no third-party library: a run with nothing new looks here.
 """
 
@@ -43,7 +43,7 @@ class TableFile:
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
-        """Return the file that a mark holds as a row. Raises TypeError or ValueError for what `dd` never writes."""
+        """Return the file that a mark holds as a row. Raises TypeError or ValueError for a row that `dd` never writes."""
         name, run, rows, *first = row
         return cls(text_of(name), count_of(run), count_of(rows), tuple(integer_of(lane) for lane in first))
 
@@ -63,7 +63,7 @@ class CommitMark:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
+        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for a tree that `dd` never writes."""
         found = cls(**{**tree, "pieces": tuple(TableFile.from_row(row) for row in tree["pieces"])})
         count_of(found.number), text_of(found.log), count_of(found.upto), mapping_of(found.left)
         return found

@@ -1,6 +1,6 @@
-"""Contents in one Parquet file, which each commit replaces: whoever reads or globs it sees the file before or the one after.
+"""Contents in one Parquet file, which each commit replaces: a reader, or a glob, finds the file before or the one after.
 
-A directory of files can't be replaced at once for those who glob it, so a change costs as much as the contents.
+A directory of files can't be replaced in one step for readers that glob it, so a change costs as much as the contents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Databases of Postgres in which there are tables of outputs."""
+"""Databases of Postgres with tables of outputs."""
 
 from __future__ import annotations
 

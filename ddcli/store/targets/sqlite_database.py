@@ -1,4 +1,4 @@
-"""Databases of SQLite in which there are tables of outputs. Decimals and times are texts there, truths 0 and 1."""
+"""Databases of SQLite with tables of outputs. Decimals and times are texts there, booleans 0 and 1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SqliteDatabase(Database):
 
     name = "SQLite"
     row = "rowid"
-    beside = "cross join"  # SQLite goes through the left side of it
+    beside = "cross join"  # SQLite scans the left side of it
     errors = (sqlite3.Error, OSError, OverflowError)
 
     def __init__(self, file: Path) -> None:

@@ -25,7 +25,7 @@ class CommitKey(NamedTuple):
 
 
 class Target(Protocol):
-    """A table that follows a log. Opening one changes nothing."""
+    """A table that follows a log. To open one changes nothing."""
 
     def number(self) -> int | None:
         """Return the number of the last commit that the table has of its key; None: it has none, or is not there."""
@@ -38,14 +38,14 @@ class Target(Protocol):
     ) -> None:
         """Commit a change under a number, all or nothing.
 
-        `announce` is called once before, with the files that the table then has: nothing of the table may be changed till it returns.
+        `announce` is called once before, with the files that the table then has: the table must not be changed before it returns.
         """
 
     def left(self) -> dict[str, Any]:
         """Return the properties of the table after the last commit, which `is_as_left` compares."""
 
     def discard(self, pieces: Sequence[TableFile]) -> None:
-        """Remove these files, of a commit that was announced and not made, and what else a run left that died."""
+        """Remove these files, of a commit that was announced and not made, and other leavings of a dead run."""
 
 
 def strange(place: str, problem: str) -> StateError:
