@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.cases import cases
 from tests.harness import files
 
 LOG = {"k": pl.String, "v": pl.Int64, "w": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -526,20 +527,17 @@ def test_a_state_that_is_gone_while_its_outputs_are_there_needs_a_decision(shop)
     assert files(shop.folder / "out") == before
 
 
-PATHS = {
-    "below an input": ("{c: in/deep/out/}", "8:14: error: outputs.c: writes into 'in/', where the input 't' reads"),
-    "below it in other words": ("{c: ./out/../in/out}", "8:14: error: outputs.c: writes into 'in/'"),
-    "an input": ("{c: in/}", "8:14: error: outputs.c: writes where the input 't' reads"),
-    "a file": ("{c: p.yaml}", "8:14: error: outputs.c: 'p.yaml' is a file"),
-    "in the state": ("{c: .dd/p/arrangements/c}", "8:14: error: outputs.c: '.dd/p/arrangements/c' and the directory of the state lie in each other"),
-    "in another": ("{c: out/, d: {path: out/d, from: c}}", "8:30: error: outputs.d: 'out/d' and the directory of the output 'c' lie in each other"),
-    "twice": ("{c: out/, d: {path: ./out, from: c}}", "8:30: error: outputs.d: writes to the same path as the output 'c'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", PATHS)
-def test_an_output_has_a_directory_of_its_own(shop, case):
-    outputs, said = PATHS[case]
+@cases("""
+case → outputs → said
+below an input → {c: in/deep/out/} → 8:14: error: outputs.c: writes into 'in/', where the input 't' reads
+below it in other words → {c: ./out/../in/out} → 8:14: error: outputs.c: writes into 'in/'
+an input → {c: in/} → 8:14: error: outputs.c: writes where the input 't' reads
+a file → {c: p.yaml} → 8:14: error: outputs.c: 'p.yaml' is a file
+in the state → {c: .dd/p/arrangements/c} → 8:14: error: outputs.c: '.dd/p/arrangements/c' and the directory of the state lie in each other
+in another → {c: out/, d: {path: out/d, from: c}} → 8:30: error: outputs.d: 'out/d' and the directory of the output 'c' lie in each other
+twice → {c: out/, d: {path: ./out, from: c}} → 8:30: error: outputs.d: writes to the same path as the output 'c'
+""")
+def test_an_output_has_a_directory_of_its_own(shop, case, outputs, said):
     error = refusal(shop, f"{HEAD}outputs: {outputs}\n".replace("    apply:\n", ""))
     assert error.startswith(f"p.yaml:{said}")
     assert not (shop.folder / ".dd").exists()

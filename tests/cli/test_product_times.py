@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.log.progress import progress_bytes
+from tests.cases import cases
 from tests.harness import assert_no_time, files, read_log, snapshot
 
 LENGTHS = """\
@@ -306,22 +307,14 @@ def test_an_until_that_is_no_time_of_the_product(lengths, until, problem):
     assert_no_time(lengths, "lengths.yaml", until, problem)
 
 
-TIMES = {
-    "another number": ("[x, y]", "z", "4:23: error: inputs.b: its time is z, that of 'a' is x, y", "`time: [x, y]`"),
-    "others": ("[x, y]", "[x, z]", "4:24: error: inputs.b: its time is x, z, that of 'a' is x, y", "share one time"),
-    "another order": ("[x, y]", "[y, x]", "4:24: error: inputs.b: its time is y, x", "share one time"),
-    "one column for time and diff": (
-        "x",
-        "diff",
-        "4:23: error: inputs.b: 'diff' can't be a time column and the diff as well",
-        "another column",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", TIMES)
-def test_inputs_share_their_time(shop, case):
-    one, other, said, hint = TIMES[case]
+@cases("""
+case → one → other → said → hint
+another number → [x, y] → z → 4:23: error: inputs.b: its time is z, that of 'a' is x, y → `time: [x, y]`
+others → [x, y] → [x, z] → 4:24: error: inputs.b: its time is x, z, that of 'a' is x, y → share one time
+another order → [x, y] → [y, x] → 4:24: error: inputs.b: its time is y, x → share one time
+one column for time and diff → x → diff → 4:23: error: inputs.b: 'diff' can't be a time column and the diff as well → another column
+""")
+def test_inputs_share_their_time(shop, case, one, other, said, hint):
     shop.write(
         "p.yaml",
         f"dd: 1\nname: p\ninputs: {{a: {{path: a/, time: {one}}},\n  b: {{path: b/, time: {other}}}}}\noutputs: {{a: out/}}\n",

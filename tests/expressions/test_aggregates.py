@@ -14,6 +14,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall, aggregate_expression
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
+from tests.cases import cases
 from tests.draws import many
 from tests.expressions.generate import VALUES
 from tests.expressions.support import frame_of, reduction, schema
@@ -197,37 +198,34 @@ def test_max_by_is_last() -> None:
     assert aggregate(call, rows) == "a"
 
 
-MISTAKES = {
-    "i + sum(i)": ("`i` may differ", "group by it"),
-    "first(i)": ("a collection has no order", "order by"),
-    "sum(sum(i))": ("inside another aggregate", "twice"),
-    "cuont(*)": ("no function is named `cuont`", "`count`"),
-    "sum(s)": ("expects numbers, got string", None),
-    "count(distinct i, y)": ("one value", None),
-    "sum(i order by y)": ("does not depend on an order", None),
-    "median(distinct i)": ("takes no `distinct`", None),
-    "mode() within group (order by i desc)": ("does not stand behind this", "ascending"),
-    "sum(i) within group (order by i)": ("does not stand behind this", "percentile_cont"),
-    "array_agg(distinct i order by y)": ("ordered by themselves", "distinct x order by x"),
-    "corr(i, s)": ("expects numbers, got string", None),
-    "corr(i)": ("takes 2 arguments, got 1", "corr(y, x)"),
-    "sum(i) over ()": ("a window function can't stand here", "`window`"),
-    "count(*) filter (where b)": ("not supported", "case when"),
-    "quantile_cont(f, 2)": ("from 0 to 1", None),
-    "1 + 1": ("not an aggregate", "count(*)"),
-    "sum(i, y)": ("takes 1 argument", None),
-    "sum(*)": ("only in count(*)", None),
-}
-
-
-@pytest.mark.parametrize("written", MISTAKES)
-def test_mistakes(written: str) -> None:
+@cases("""
+written → problem → hint
+i + sum(i) → `i` may differ → group by it
+first(i) → a collection has no order → order by
+sum(sum(i)) → inside another aggregate → twice
+cuont(*) → no function is named `cuont` → `count`
+sum(s) → expects numbers, got string
+count(distinct i, y) → one value
+sum(i order by y) → does not depend on an order
+median(distinct i) → takes no `distinct`
+mode() within group (order by i desc) → does not stand behind this → ascending
+sum(i) within group (order by i) → does not stand behind this → percentile_cont
+array_agg(distinct i order by y) → ordered by themselves → distinct x order by x
+corr(i, s) → expects numbers, got string
+corr(i) → takes 2 arguments, got 1 → corr(y, x)
+sum(i) over () → a window function can't stand here → `window`
+count(*) filter (where b) → not supported → case when
+quantile_cont(f, 2) → from 0 to 1
+1 + 1 → not an aggregate → count(*)
+sum(i, y) → takes 1 argument
+sum(*) → only in count(*)
+""")
+def test_mistakes(written: str, problem: str, hint: str) -> None:
     """Each is reported at its place, with a way out."""
-    problem, hint = MISTAKES[written]
     with pytest.raises(SpecError) as caught:
         reduction(written, COLUMNS)
     assert problem in caught.value.problem
-    assert hint is None or hint in (caught.value.hint or "")
+    assert hint in (caught.value.hint or "")
     assert caught.value.span
 
 

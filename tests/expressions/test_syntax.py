@@ -13,6 +13,7 @@ from ddcli.expressions.parse import ExpressionReader
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.sql import Tree, read
+from tests.cases import cases
 from tests.draws import some
 from tests.expressions.support import reduction, scalar, schema, text, value, values
 
@@ -216,34 +217,32 @@ def test_ordinary_sql(written: str, wanted: object) -> None:
     assert value(written) == wanted
 
 
-@pytest.mark.parametrize(
-    ("written", "at", "length"),
-    [
-        ("interval '1' day to second", 9, 3),
-        ("timestamp(3) '2013-01-01'", 10, 1),
-        ("p = q is null", 0, 5),
-        ("p = q is not null", 0, 5),
-        ("i < j = q", 0, 9),
-        ("p is distinct from q between p and q", 0, 36),
-        ("q is null in (p, q)", 0, 18),
-        ("p is distinct from q = q", 0, 24),
-        ("1e0+2e0x", 7, 1),
-        ("1e0+2e-3e5", 8, 2),
-        ("abs(i limit 3)", 4, 9),
-        ("abs(x => i)", 9, 1),
-        ("s like any ('a', 'b')", 12, 8),
-        ("s collate i", 0, 1),
-        ("extract(week(monday) from t)", 0, 28),
-        ("i between 1 and 2 collate s", 16, 1),
-        ("i * ~j + 2", 0, 10),
-        ("-~i // j", 2, 6),
-        ("i | j & 2", 0, 9),
-        ("i & j << 2", 0, 10),
-        ("s || s ->> 'a'", 0, 14),
-        ("s || s -> 'a' || s", 0, 13),
-        ("s || s ->> 'a'::string", 0, 22),
-    ],
-)
+@cases("""
+written → at: int → length: int
+interval '1' day to second → 9 → 3
+timestamp(3) '2013-01-01' → 10 → 1
+p = q is null → 0 → 5
+p = q is not null → 0 → 5
+i < j = q → 0 → 9
+p is distinct from q between p and q → 0 → 36
+q is null in (p, q) → 0 → 18
+p is distinct from q = q → 0 → 24
+1e0+2e0x → 7 → 1
+1e0+2e-3e5 → 8 → 2
+abs(i limit 3) → 4 → 9
+abs(x => i) → 9 → 1
+s like any ('a', 'b') → 12 → 8
+s collate i → 0 → 1
+extract(week(monday) from t) → 0 → 28
+i between 1 and 2 collate s → 16 → 1
+i * ~j + 2 → 0 → 10
+-~i // j → 2 → 6
+i | j & 2 → 0 → 9
+i & j << 2 → 0 → 10
+s || s ->> 'a' → 0 → 14
+s || s -> 'a' || s → 0 → 13
+s || s ->> 'a'::string → 0 → 22
+""")
 def test_refused(written: str, at: int, length: int) -> None:
     """What has no meaning here is refused where it stands."""
     with pytest.raises(SpecError) as caught:

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import read_newest
+from tests.cases import cases
 from tests.draws import some
 
 PIPELINE = """\
@@ -148,22 +149,19 @@ def test_what_is_always_expected_has_no_budget(shop):
     assert "has a budget, but no `given`" in result.err
 
 
-NOTHING = {
-    "{most: [{region: a}]}": ("p.yaml:18:14: error: tests[1].expect: unknown key 'most'", "`{collection: most, contents: [...]}`"),
-    "[{most: []}]": ("p.yaml:18:15: error: tests[1].expect[0]: unknown key 'most'", "`{collection: most, contents: [...]}`"),
-    "{collection: most}": ("p.yaml:18:13: error: tests[1].expect: nothing is expected of the collection", "add one of contents, "),
-    "{collection: most, at: 1}": ("nothing is expected of the collection", "add one of contents, "),
-    "{collection: most, non_negative: false}": ("nothing is expected of the collection", "add one of contents, "),
-    "{collection: most, unique: [region], at: 1}": ("`at` is about contents, and there is none", "add `contents`, or remove `at`"),
-    "{collection: most, unique: [region], tolerance: 1}": ("`tolerance` is about contents or changes, and there is none", "remove `tolerance`"),
-    "{}": ("wants what is expected, found an empty one", "for example `{collection: "),
-    "{unique: [region]}": ("the key 'collection' is missing", "for example `{collection: "),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("expected", NOTHING)
-def test_what_expects_nothing(shop, expected):
-    problem, hint = NOTHING[expected]
+@cases("""
+expected → problem → hint
+{most: [{region: a}]} → p.yaml:18:14: error: tests[1].expect: unknown key 'most' → `{collection: most, contents: [...]}`
+[{most: []}] → p.yaml:18:15: error: tests[1].expect[0]: unknown key 'most' → `{collection: most, contents: [...]}`
+{collection: most} → p.yaml:18:13: error: tests[1].expect: nothing is expected of the collection → add one of contents,
+{collection: most, at: 1} → nothing is expected of the collection → add one of contents,
+{collection: most, non_negative: false} → nothing is expected of the collection → add one of contents,
+{collection: most, unique: [region], at: 1} → `at` is about contents, and there is none → add `contents`, or remove `at`
+{collection: most, unique: [region], tolerance: 1} → `tolerance` is about contents or changes, and there is none → remove `tolerance`
+{} → wants what is expected, found an empty one → for example `{collection:
+{unique: [region]} → the key 'collection' is missing → for example `{collection:
+""")
+def test_what_expects_nothing(shop, expected, problem, hint):
     text = PIPELINE.replace("FUNCTION", "max").replace("BUDGET", "{rows: 99}")
     shop.write("p.yaml", text + f"  - name: one\n    expect: {expected}\n    given: {{orders: []}}\n")
     result = shop("test", "p.yaml")

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import polars as pl
 import pytest
 
+from tests.cases import cases
 from tests.harness import ROOT, snapshot
 
 ORDERS = """\
@@ -352,60 +353,34 @@ def test_a_function_that_is_none_is_found_by_a_replay(shop):
     assert problems(report) == ["replayed all at once, totals has other changes than step by step"]
 
 
-WRONG = {
-    "an unknown input": ("{name: t, given: {order: []}}", "12:23: error: tests: no input is named 'order'"),
-    "an unknown collection": (
-        "{expect: {collection: total, unique: [n]}}",
-        "12:27: error: tests[0].expect: no input, collection or output is named 'total'",
-    ),
-    "an unknown column": ("{name: t, given: {orders: [{regio: a}]}}", "12:33: error: there is no column 'regio'"),
-    "an expected column": (
-        "{name: t, given: {orders: []}, expect: {collection: totals, contents: [{m: 1}]}}",
-        "12:77: error: there is no column 'm'",
-    ),
-    "a value": ("{name: t, given: {orders: [{id: x}]}}", "12:37: error: 'id' is a number (int64), found 'x'"),
-    "a text": ("{name: t, given: {orders: [{region: 7}]}}", "12:41: error: 'region' is a text, found '7'"),
-    "null": ("{name: t, given: {orders: [{region: null}]}}", "12:41: error: 'region' is null, which it can't be"),
-    "a row too short": (
-        "{name: t, given: {orders: {columns: [id, note], rows: [[1]]}}}",
-        "12:60: error: tests[0].given.orders.rows[0]: the row has 1 values, there are 2 columns",
-    ),
-    "what is read is left out": (
-        "{name: t, given: {orders: [{id: 1}]}, expect: {collection: totals, unique: [n]}}",
-        "12:32: error: the row lacks 'region', which is read and never null",
-    ),
-    "no name": ("{given: {orders: []}}", "12:5: error: tests[0]: the key 'name' is missing"),
-    "rows without given": (
-        "{expect: {collection: totals, contents: []}}",
-        "12:6: error: tests[0].expect: rows are expected, but there is no `given`",
-    ),
-    "a condition": (
-        "{expect: {collection: totals, always: n + 1}}",
-        "12:43: error: a condition is a bool, not int64",
-    ),
-    "times of some rows": (
-        "{name: t, given: {orders: []}, expect: {collection: totals, changes: [{n: 1, time: 0}, {n: 2}]}}",
-        "12:65: error: some of the rows have a time, others don't",
-    ),
-    "late": (
-        "{name: t, steps: [{time: 5, given: {orders: []}}, {given: {orders: [{region: a, time: 3}]}, expect: {collection: totals, unique: [n]}}]}",
-        "12:73: error: a row comes too late: the step before has closed the times before 6",
-    ),
-    "not known yet": (
-        "{name: t, given: {orders: []}, expect: {collection: totals, contents: [], at: 7}}",
-        "12:83: error: the contents at 7 are not known yet",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_with_a_test(shop, what):
-    """Is said with its place, and ends with 2."""
-    text, message = WRONG[what]
+@cases("""
+what → text → message
+an unknown input → {name: t, given: {order: []}} → 12:23: error: tests: no input is named 'order'
+an unknown collection → {expect: {collection: total, unique: [n]}} → 12:27: error: tests[0].expect: no input, collection or output is named 'total'
+an unknown column → {name: t, given: {orders: [{regio: a}]}} → 12:33: error: there is no column 'regio'
+an expected column → {name: t, given: {orders: []}, expect: {collection: totals, contents: [{m: 1}]}} → 12:77: error: there is no column 'm'
+a value → {name: t, given: {orders: [{id: x}]}} → 12:37: error: 'id' is a number (int64), found 'x'
+a text → {name: t, given: {orders: [{region: 7}]}} → 12:41: error: 'region' is a text, found '7'
+null → {name: t, given: {orders: [{region: null}]}} → 12:41: error: 'region' is null, which it can't be
+a row too short → {name: t, given: {orders: {columns: [id, note], rows: [[1]]}}} → 12:60: error: tests[0].given.orders.rows[0]: the row has 1 values, there are 2 columns
+what is read is left out → {name: t, given: {orders: [{id: 1}]}, expect: {collection: totals, unique: [n]}} → 12:32: error: the row lacks 'region', which is read and never null
+no name → {given: {orders: []}} → 12:5: error: tests[0]: the key 'name' is missing
+rows without given → {expect: {collection: totals, contents: []}} → 12:6: error: tests[0].expect: rows are expected, but there is no `given`
+a condition → {expect: {collection: totals, always: n + 1}} → 12:43: error: a condition is a bool, not int64
+times of some rows → {name: t, given: {orders: []}, expect: {collection: totals, changes: [{n: 1, time: 0}, {n: 2}]}} → 12:65: error: some of the rows have a time, others don't
+late → {name: t, steps: [{time: 5, given: {orders: []}}, {given: {orders: [{region: a, time: 3}]}, expect: {collection: totals, unique: [n]}}]} → 12:73: error: a row comes too late: the step before has closed the times before 6
+not known yet → {name: t, given: {orders: []}, expect: {collection: totals, contents: [], at: 7}} → 12:83: error: the contents at 7 are not known yet
+""")
+def test_what_is_wrong_with_a_test(shop, what, text, message):
+    """A check finds the same, but for what only rows can show; and polars is not needed."""
     shop.write("p.yaml", f"{ORDERS}  - {text}\n")
     result = shop("test", "p.yaml")
     assert (result.code, result.out) == (2, "")
     assert f"p.yaml:{message}" in result.err
+    if what not in {"what is read is left out", "late", "not known yet"}:
+        result = shop("check", "p.yaml")
+        assert result.code == 2
+        assert f"p.yaml:{message}" in result.err + result.out
 
 
 def test_an_expression_that_fails_fails_the_test(shop):
@@ -419,15 +394,3 @@ def test_an_expression_that_fails_fails_the_test(shop):
 @pytest.mark.parametrize("name", ["airborne", "components", "risk", "shortest"])
 def test_the_pipelines_of_the_repository(shop, name):
     assert shop("test", ROOT / "pipelines" / f"{name}.yaml").code == 0
-
-
-@pytest.mark.parametrize(
-    "what", [what for what in WRONG if what not in {"what is read is left out", "late", "not known yet"}]
-)
-def test_what_is_wrong_is_found_by_check_as_well(shop, what):
-    """But for what only rows can show; and polars is not needed."""
-    text, message = WRONG[what]
-    shop.write("p.yaml", f"{ORDERS}  - {text}\n")
-    result = shop("check", "p.yaml")
-    assert result.code == 2
-    assert f"p.yaml:{message}" in result.err + result.out

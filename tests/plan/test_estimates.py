@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddcli.plan.estimates import PastRun, estimated_rows
+from tests.cases import cases
 from tests.draws import chance
 from tests.plan.support import chain, nodes, plan, planned
 
@@ -16,27 +17,25 @@ def last(graph, kind, **options):
     return estimated_rows(graph, TAKEN, {}, **options)[nodes(graph, kind)[-1].fingerprint]
 
 
-@pytest.mark.parametrize(
-    ("operators", "kind", "rows"),
-    [
-        (["filter: v = 3"], "Linear", 600),
-        (["filter: v > 3"], "Linear", 2000),
-        (["filter: v > 3 and s = 'a'"], "Linear", 200),
-        (["filter: v in (1, 2)"], "Linear", 1200),
-        (["filter: v = 1 or v = 2"], "Linear", 1140),
-        (["filter: not v = 1"], "Linear", 5400),
-        (["filter: n is not null"], "Linear", 6000),
-        (["map: {x: v + 1}"], "Linear", 6000),
-        (["reduce: {by: [k], n: count(*)}"], "Accumulate", 600),
-        (["reduce: {by: [], n: count(*)}"], "Accumulate", 2),
-        (["concat: {from: t}"], "SignedSum", 12000),
-        (["{join: {with: u, as: o, on: [k]}}"], "EquiJoin", 6000),
-        (["filter: v = 1", "{join: {with: u, as: o, on: [k]}}"], "EquiJoin", 600),
-        (["{join: {with: {from: u, apply: [{filter: w = 1}]}, as: o, on: [k]}}"], "EquiJoin", 600),
-    ],
-)
+@cases("""
+operators → kind → rows: int
+filter: v = 3 → Linear → 600
+filter: v > 3 → Linear → 2000
+filter: v > 3 and s = 'a' → Linear → 200
+filter: v in (1, 2) → Linear → 1200
+filter: v = 1 or v = 2 → Linear → 1140
+filter: not v = 1 → Linear → 5400
+filter: n is not null → Linear → 6000
+map: {x: v + 1} → Linear → 6000
+reduce: {by: [k], n: count(*)} → Accumulate → 600
+reduce: {by: [], n: count(*)} → Accumulate → 2
+concat: {from: t} → SignedSum → 12000
+{join: {with: u, as: o, on: [k]}} → EquiJoin → 6000
+filter: v = 1; {join: {with: u, as: o, on: [k]}} → EquiJoin → 600
+{join: {with: {from: u, apply: [{filter: w = 1}]}, as: o, on: [k]}} → EquiJoin → 600
+""")
 def test_by_rules(operators, kind, rows):
-    assert round(last(planned(*operators), kind)) == rows
+    assert round(last(planned(*operators.split("; ")), kind)) == rows
 
 
 def test_nothing_is_expected_where_something_is_not_known():

@@ -9,6 +9,7 @@ from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.types import parse_type
 from ddcli.plan.logical import JoinFunction, Temporal
+from tests.cases import cases
 from tests.plan.support import SCHEMAS, chain, logical, problems
 
 
@@ -57,18 +58,16 @@ def test_a_finer_bound_is_rounded_up():
     assert [(each - day) // dt.timedelta(milliseconds=1) if each else None for each in found] == [0, 1, 1, 1, 2, None]
 
 
-@pytest.mark.parametrize(
-    ("bound", "time", "problem", "hint"),
-    [
-        ("d", "int64", "a bound is of the type of the pipeline's time, int64, not date", "give an integer, as time is"),
-        ("i", "date", "a bound is of the type of the pipeline's time, date, not int32", "give a date, as time is: `cast(... as date)`"),
-        ("m", "date", "a bound is of the type of the pipeline's time, date, not datetime[ms]", "give a date, as time is: `cast(... as date)`"),
-        ("s", "datetime[us]", "a bound is of the type of the pipeline's time, datetime[us], not string", "give a timestamp, as time is: `cast(... as timestamp)`"),
-        ("z", "datetime[us]", "a bound is of the type of the pipeline's time, datetime[us], not datetime[ns, UTC]", "give a timestamp, as time is: `cast(... as timestamp)`"),
-        ("d", "datetime[us, UTC]", "a bound is of the type of the pipeline's time, datetime[us, UTC], not date", "give a timestamp, as time is: `cast(... as timestamp)`"),
-        ("q", "int64", "no column is named `q`", "in scope: d, i, m, n, s, t, u, z"),
-    ],
-)  # fmt: skip
+@cases("""
+bound → time → problem → hint
+d → int64 → a bound is of the type of the pipeline's time, int64, not date → give an integer, as time is
+i → date → a bound is of the type of the pipeline's time, date, not int32 → give a date, as time is: `cast(... as date)`
+m → date → a bound is of the type of the pipeline's time, date, not datetime[ms] → give a date, as time is: `cast(... as date)`
+s → datetime[us] → a bound is of the type of the pipeline's time, datetime[us], not string → give a timestamp, as time is: `cast(... as timestamp)`
+z → datetime[us] → a bound is of the type of the pipeline's time, datetime[us], not datetime[ns, UTC] → give a timestamp, as time is: `cast(... as timestamp)`
+d → datetime[us, UTC] → a bound is of the type of the pipeline's time, datetime[us, UTC], not date → give a timestamp, as time is: `cast(... as timestamp)`
+q → int64 → no column is named `q` → in scope: d, i, m, n, s, t, u, z
+""")
 def test_a_bound_of_another_type_is_refused(bound, time, problem, hint):
     found = problems(chain(f"temporal_filter: {{until: {bound}}}", source="w"), time=(time,))
     assert found == [(f"8:34 collections.c.apply[0].temporal_filter: {problem}", hint)]

@@ -6,180 +6,128 @@ from ddcli.errors import DdError
 from ddcli.expressions.types import NESTED, from_polars, parse_type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
+from tests.cases import cases
 from tests.sql.judge import bound
 
-WRONG = {
-    "select x from t": ("1:8", "no column is named `x`"),
-    "select a from t, u": ("1:8", "`a` may be any of 2 columns"),
-    "select a, b from t group by a": ("1:11", "`b` may differ from row to row of a group"),
-    "select *\nfrom t\nwhere a + 1": ("3:7", "a condition is a bool, not int64"),
-    "select a from t\nwhere b = (select a, c from u)": ("2:19", "a subquery that stands for a value has one column"),
-    "select a from t limit b": ("1:23", "`limit` and `offset` take a constant whole number"),
-    "select a from t where row_number() over (order by a) = 1": ("1:23", "a window function can't stand here"),
-    "select lag(a) over () from t": ("1:8", "lag needs an order"),
-    "select sum(a) over (order by b rows 1 following) as n from t": (None, "this frame ends before it begins"),
-    "select sum(a) over (order by b, a range 1 preceding) as n from t": (None, "needs an order by one key"),
-    "select sum(a) over (order by s range 1 preceding) as n from t": (None, "a string has no distances"),
-    "select sum(c) over (order by d range interval '1' month preceding) as n from u": (
-        None,
-        "months and years differ in length",
-    ),
-    "select sum(a) over (order by b rows b preceding) as n from t": ("1:37", "a frame's bound is a constant"),
-    "select sum(a) over (order by b rows -1 preceding) as n from t": (None, "a bound in rows is a whole number"),
-    "select sum(a) over w as n from t window v as (order by a)": (None, "no window is named `w`"),
-    "select sum(a) over (w partition by b) as n from t window w as (order by a)": (None, ""),
-    "select sum(a) over (w order by b) as n from t window w as (order by a)": (None, "has an order already"),
-    "select lag(a ignore nulls) over (order by b) as n from t": (
-        None,
-        "`ignore nulls` and `respect nulls` are not supported",
-    ),
-    "select lag(a) ignore nulls over (order by b) as n from t": (
-        None,
-        "`ignore nulls` and `respect nulls` are not supported",
-    ),
-    "select abs(a) over (order by b) as n from t": (None, "abs is no window function"),
-    "select row_number() filter (where a > 1) over () as n from t": (None, "`filter` does not go with row_number"),
-    "select array_agg(a order by b) filter (where a > 1) over () as n from t": (
-        None,
-        "`filter` does not go with array_agg over a window",
-    ),
-    "select (select sum(t.b) filter (where u.c > 1) from u) as n from t": (
-        "1:16",
-        "sum aggregates only columns of the query around",
-    ),
-    "select t.a from t where exists (select sum(t.b) from u)": (
-        "1:40",
-        "sum aggregates only columns of the query around",
-    ),
-    "select a from t group by a having exists (select 1 from u where u.c > sum(u.a))": ("1:71", "sum can't stand here"),
-    "select sum(row_number() over ()) as n from t": (None, "a window function can't stand here"),
-    "select ntile(0) over (order by a) as n from t": (None, "ntile takes a constant whole number from 1 on"),
-    "select lag(a, 1, s) over (order by b) as n from t": (None, "`lag` needs arguments of one type"),
-    "select t.a from t asof join u on t.a = u.a": ("1:29", "an as-of join pairs rows by equalities and one of `>=`"),
-    "select t.a from t asof join u on t.b >= u.c and t.a > u.a": ("1:29", "by equalities and one of"),
-    "select t.a from t asof join u on t.b >= u.c and t.a <> u.a": ("1:29", "by equalities and one of"),
-    "select t.a from t asof join u on t.b >= 1": ("1:29", "by equalities and one of"),
-    "select t.a from t asof right join u on t.b >= u.c": ("1:35", "an as-of join is `asof join` or `asof left join`"),
-    "select l.a from t l asof join t r on l.s >= r.s": (
-        None,
-        "an as-of join compares numbers, dates and times, not string",
-    ),
-    "select t.a from t asof join u on t.b >= (select max(c) from u)": (None, "has no subquery in its condition"),
-    "select (select count(*) from u asof join v on u.a = t.a and u.c >= v.k) as n from t": (
-        None,
-        "an as-of join pairs rows by equalities and one of `>=`",
-    ),
-    "select a from t tablesample (10)": (None, "`sample` is not supported"),
-    "select a from t for update": (None, "`locks` is not supported"),
-    "select a from t qualify a = 1": (None, "`qualify` without a window function"),
-    "select a from t window w as (partition by b)": (None, "no call is over the window `w`"),
-    "select * from t pivot (sum(a) for b in (1, 2))": (None, "`pivot` and `unpivot` are not supported"),
-    "select a from t union select s from t": (None, "column `a` is int64 on one side and string on the other"),
-    "select a as x, b as x from t": (None, "two columns are named `x`"),
-    "select a from t join t on true": (None, "two tables are named `t`"),
-    "select a from t where max(a) > 1": (
-        None,
-        "max can't stand here",
-    ),
-    "select distinct a from t order by b limit 1": (None, "with `distinct`, rows are ordered by columns of the list"),
-    "with recursive r(x) as (select x + 1 from r) select x from r": (None, "nothing says what it begins with"),
-    "with recursive r(x) as (select 1 union all select count(*) from r) select x from r": (None, "with `union all`"),
-    "select a from t semi join u on t.a in (select k from v)": ("1:32", "has no subquery in its condition"),
-    "select a from t anti join unnest([t.b]) r(i) on a = i": (
-        "1:35",
-        "the right side of `anti join` can't read columns of its left side",
-    ),
-    "insert into t values (1)": (None, "this is no query"),
-    "select a from t; select b from t": (None, "`;` ends a query, but more follows"),
-    "select a from": (None, ""),
-    "with r as (select 1 as x), R as (select 2 as x) select * from r": ("1:28", "two tables are named `R`"),
-    "with r(x, x) as (select a, b from t) select * from r": ("1:11", "two columns of `r` are named `x`"),
-    "select 1 as y from t q(x, x)": ("1:27", "two columns of `q` are named `x`"),
-    "select 1 as y from t join u using (a, a)": ("1:39", "`using` has the column `a` twice"),
-    "select row_number() from t": ("1:8", "row_number is a window function, and needs `over`"),
-    "select current_date from t": ("1:8", "`current_date` changes by itself"),
-    "select s is true from t": ("1:8", "`is true` expects a condition, got string"),
-    "select a from t where 1 = any(a)": (None, "`any` and `all` take a subquery or a list"),
-    "select a from t where s like any(split(s, ','))": (None, "`any` and `all` take a subquery or a list"),
-    "select a + any([1]) as x from t": (None, "`any` stands only behind a comparison"),
-    "select a + all(select 1) as x from t": (None, "`all` stands only behind a comparison"),
-    "select 7.5 // 2 as x from t": ("1:8", "`//` takes integers, got decimal(2, 1)"),
-    "select [a][-1] as x from t": ("1:13", "elements are counted from the first, which is 1"),
-    "select unnest([a]) as x, unnest([b]) as y from t": ("1:26", "`unnest` stands once in a list"),
-    "select sum(a) as x, unnest([1]) as y from t": ("1:21", "`unnest` stands once in a list, and not beside groups"),
-    "select (a, b) = (1, 2, 3) as x from t": ("1:18", "a row of 3 values is compared with one of 2"),
-    "select (a, b) as x from t": (None, "a row of several values stands only beside `in`"),
-    "select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t": (
-        None,
-        "`m` has 1 columns, and 2 names",
-    ),
-    "select s::varchar[1] as x from t": ("1:11", "no type is named `varchar[1]`"),
-    "select null as x from t": (None, "column `x` has no type"),
-    "select {'a': a, 'A': 1} from t": (None, "two fields are named `A`"),
-    "select ({'a': a}).b from t": (None, "the struct has no field `b`"),
-    "select t.a.b from t": (None, "a struct has fields, and no int64"),
-    "select x.t.a from t": (None, "a column has at most one qualifier"),
-    "select t.s.n.x from t": ("1:8", "a struct has fields, and no string"),
-    "select t.z.n.x from t": ("1:8", "no column is named `t.z`"),
-    "select a from t where exists (select 1 from u where t.z.n.x = u.a)": ("1:53", "no column is named `t.z`"),
-    "select a from t where exists (with recursive r(n) as (select t.a union select n + 1 from r where n < 4) select n from r)": (
-        "1:62",
-        "can't read `t.a` of the query around it",
-    ),
-    "select a from t order by {'a': [a]} limit 1": (None, "can't order by list[int64?]"),
-    "select {'a': a} < {'a': 1} as x from t": (None, "structs are compared by `=` and `<>` alone"),
-    "select {'a': null} as x from t": (None, "column `x` has no type"),
-    "select max_by(a, {'b': [b]}) as x from t": ("1:25", "can't order by list[int64?]"),
-    "select {'': a} as x from t": ("1:13", "the name of a field is a constant text"),
-    "select {'a\0b': a} as x from t": (None, "the name of a field is a constant text"),
-    "select array_to_string([a], ',') as x from t": ("1:25", "array_to_string joins texts, got list[int64?]"),
-    "select p.s as z, p.i as y from n group by p.i": ("1:8", "`p.s` may differ from row to row of a group"),
-    "select n.p.s as z from n group by n.p.i": ("1:8", "`n.p.s` may differ from row to row of a group"),
-    "select percentile_cont(0.5) within group (order by a desc) as x from t": (
-        "1:8",
-        "`within group` does not stand behind this",
-    ),
-    "select x + 1 as y, y as x from t": ("1:8", "no column is named `x`"),
-    "select row_number() over (order by a) as r, sum(r) over () as n from t": (
-        None,
-        "a window function can't stand here",
-    ),
-    "select x from generate_series(date '2020-01-01', date '2020-02-01', interval 0 day) as g(x)": (
-        "1:15",
-        "the interval of generate_series is 0",
-    ),
-    "select x from generate_series(1, 2, interval 1 day) as g(x)": (
-        "1:15",
-        "takes two dates or timestamps and a constant interval",
-    ),
-    "select a, b as A from t union by name select a from u": (None, "a side of `by name` has two columns of one name"),
-    "select a from t union by name select s as a from t": (
-        None,
-        "column `a` is int64 on one side and string on the other",
-    ),
-    "select [x + 1 for x in [a]] as l from t": ("1:9", "list comprehensions are not supported"),
-    "select s.upper() as l from t": ("1:8", "functions are not written behind a value"),
-    "select corr(a, s) as x from t": ("1:16", "corr expects numbers, got string"),
-    "select array_agg(distinct a order by b) as x from t": ("1:8", "different values are ordered by themselves"),
-    "select list_sum([s]) as x from t": ("1:18", "list_sum takes a list of numbers"),
-    "select strptime(s, '%d.%m') as x from t": ("1:20", "strptime: the format wants one year: %Y or %y"),
-    "select strptime(s, '%d.%m.%Y %z') as x from t": ("1:20", "so its format has no `%z`"),
-    "select a, strftime(d, null) as x from u": ("1:11", "strftime: `format` can't be null"),
-    "pivot t on a using sum(b)": (None, "`pivot` and `unpivot` are not supported"),
-    "select a from t join using on a = b": ("1:22", "expected a table name near `using`"),
-    "select `a` from t": ("1:10", "unexpected backtick"),
-    "select 1 as y from t, u T": (None, "two tables are named"),
-    "select sum(a) over w as n from t window w as (order by a), W as (order by b)": (None, "two windows are named"),
-}
 
-
-@pytest.mark.parametrize("text", WRONG)
-def test_a_mistake_is_refused_at_its_place(text):
-    place, problem = WRONG[text]
+@cases("""
+text → place → problem
+select x from t → 1:8 → no column is named `x`
+select a from t, u → 1:8 → `a` may be any of 2 columns
+select a, b from t group by a → 1:11 → `b` may differ from row to row of a group
+select *⏎from t⏎where a + 1 → 3:7 → a condition is a bool, not int64
+select a from t⏎where b = (select a, c from u) → 2:19 → a subquery that stands for a value has one column
+select a from t limit b → 1:23 → `limit` and `offset` take a constant whole number
+select a from t where row_number() over (order by a) = 1 → 1:23 → a window function can't stand here
+select lag(a) over () from t → 1:8 → lag needs an order
+select sum(a) over (order by b rows 1 following) as n from t → → this frame ends before it begins
+select sum(a) over (order by b, a range 1 preceding) as n from t → → needs an order by one key
+select sum(a) over (order by s range 1 preceding) as n from t → → a string has no distances
+select sum(c) over (order by d range interval '1' month preceding) as n from u → → months and years differ in length
+select sum(a) over (order by b rows b preceding) as n from t → 1:37 → a frame's bound is a constant
+select sum(a) over (order by b rows -1 preceding) as n from t → → a bound in rows is a whole number
+select sum(a) over w as n from t window v as (order by a) → → no window is named `w`
+select sum(a) over (w partition by b) as n from t window w as (order by a)
+select sum(a) over (w order by b) as n from t window w as (order by a) → → has an order already
+select lag(a ignore nulls) over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
+select lag(a) ignore nulls over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
+select abs(a) over (order by b) as n from t → → abs is no window function
+select row_number() filter (where a > 1) over () as n from t → → `filter` does not go with row_number
+select array_agg(a order by b) filter (where a > 1) over () as n from t → → `filter` does not go with array_agg over a window
+select (select sum(t.b) filter (where u.c > 1) from u) as n from t → 1:16 → sum aggregates only columns of the query around
+select t.a from t where exists (select sum(t.b) from u) → 1:40 → sum aggregates only columns of the query around
+select a from t group by a having exists (select 1 from u where u.c > sum(u.a)) → 1:71 → sum can't stand here
+select sum(row_number() over ()) as n from t → → a window function can't stand here
+select ntile(0) over (order by a) as n from t → → ntile takes a constant whole number from 1 on
+select lag(a, 1, s) over (order by b) as n from t → → `lag` needs arguments of one type
+select t.a from t asof join u on t.a = u.a → 1:29 → an as-of join pairs rows by equalities and one of `>=`
+select t.a from t asof join u on t.b >= u.c and t.a > u.a → 1:29 → by equalities and one of
+select t.a from t asof join u on t.b >= u.c and t.a <> u.a → 1:29 → by equalities and one of
+select t.a from t asof join u on t.b >= 1 → 1:29 → by equalities and one of
+select t.a from t asof right join u on t.b >= u.c → 1:35 → an as-of join is `asof join` or `asof left join`
+select l.a from t l asof join t r on l.s >= r.s → → an as-of join compares numbers, dates and times, not string
+select t.a from t asof join u on t.b >= (select max(c) from u) → → has no subquery in its condition
+select (select count(*) from u asof join v on u.a = t.a and u.c >= v.k) as n from t → → an as-of join pairs rows by equalities and one of `>=`
+select a from t tablesample (10) → → `sample` is not supported
+select a from t for update → → `locks` is not supported
+select a from t qualify a = 1 → → `qualify` without a window function
+select a from t window w as (partition by b) → → no call is over the window `w`
+select * from t pivot (sum(a) for b in (1, 2)) → → `pivot` and `unpivot` are not supported
+select a from t union select s from t → → column `a` is int64 on one side and string on the other
+select a as x, b as x from t → → two columns are named `x`
+select a from t join t on true → → two tables are named `t`
+select a from t where max(a) > 1 → → max can't stand here
+select distinct a from t order by b limit 1 → → with `distinct`, rows are ordered by columns of the list
+with recursive r(x) as (select x + 1 from r) select x from r → → nothing says what it begins with
+with recursive r(x) as (select 1 union all select count(*) from r) select x from r → → with `union all`
+select a from t semi join u on t.a in (select k from v) → 1:32 → has no subquery in its condition
+select a from t anti join unnest([t.b]) r(i) on a = i → 1:35 → the right side of `anti join` can't read columns of its left side
+insert into t values (1) → → this is no query
+select a from t; select b from t → → `;` ends a query, but more follows
+select a from
+with r as (select 1 as x), R as (select 2 as x) select * from r → 1:28 → two tables are named `R`
+with r(x, x) as (select a, b from t) select * from r → 1:11 → two columns of `r` are named `x`
+select 1 as y from t q(x, x) → 1:27 → two columns of `q` are named `x`
+select 1 as y from t join u using (a, a) → 1:39 → `using` has the column `a` twice
+select row_number() from t → 1:8 → row_number is a window function, and needs `over`
+select current_date from t → 1:8 → `current_date` changes by itself
+select s is true from t → 1:8 → `is true` expects a condition, got string
+select a from t where 1 = any(a) → → `any` and `all` take a subquery or a list
+select a from t where s like any(split(s, ',')) → → `any` and `all` take a subquery or a list
+select a + any([1]) as x from t → → `any` stands only behind a comparison
+select a + all(select 1) as x from t → → `all` stands only behind a comparison
+select 7.5 // 2 as x from t → 1:8 → `//` takes integers, got decimal(2, 1)
+select [a][-1] as x from t → 1:13 → elements are counted from the first, which is 1
+select unnest([a]) as x, unnest([b]) as y from t → 1:26 → `unnest` stands once in a list
+select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` stands once in a list, and not beside groups
+select (a, b) = (1, 2, 3) as x from t → 1:18 → a row of 3 values is compared with one of 2
+select (a, b) as x from t → → a row of several values stands only beside `in`
+select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t → → `m` has 1 columns, and 2 names
+select s::varchar[1] as x from t → 1:11 → no type is named `varchar[1]`
+select null as x from t → → column `x` has no type
+select {'a': a, 'A': 1} from t → → two fields are named `A`
+select ({'a': a}).b from t → → the struct has no field `b`
+select t.a.b from t → → a struct has fields, and no int64
+select x.t.a from t → → a column has at most one qualifier
+select t.s.n.x from t → 1:8 → a struct has fields, and no string
+select t.z.n.x from t → 1:8 → no column is named `t.z`
+select a from t where exists (select 1 from u where t.z.n.x = u.a) → 1:53 → no column is named `t.z`
+select a from t where exists (with recursive r(n) as (select t.a union select n + 1 from r where n < 4) select n from r) → 1:62 → can't read `t.a` of the query around it
+select a from t order by {'a': [a]} limit 1 → → can't order by list[int64?]
+select {'a': a} < {'a': 1} as x from t → → structs are compared by `=` and `<>` alone
+select {'a': null} as x from t → → column `x` has no type
+select max_by(a, {'b': [b]}) as x from t → 1:25 → can't order by list[int64?]
+select {'': a} as x from t → 1:13 → the name of a field is a constant text
+select {'a\0b': a} as x from t → → the name of a field is a constant text
+select array_to_string([a], ',') as x from t → 1:25 → array_to_string joins texts, got list[int64?]
+select p.s as z, p.i as y from n group by p.i → 1:8 → `p.s` may differ from row to row of a group
+select n.p.s as z from n group by n.p.i → 1:8 → `n.p.s` may differ from row to row of a group
+select percentile_cont(0.5) within group (order by a desc) as x from t → 1:8 → `within group` does not stand behind this
+select x + 1 as y, y as x from t → 1:8 → no column is named `x`
+select row_number() over (order by a) as r, sum(r) over () as n from t → → a window function can't stand here
+select x from generate_series(date '2020-01-01', date '2020-02-01', interval 0 day) as g(x) → 1:15 → the interval of generate_series is 0
+select x from generate_series(1, 2, interval 1 day) as g(x) → 1:15 → takes two dates or timestamps and a constant interval
+select a, b as A from t union by name select a from u → → a side of `by name` has two columns of one name
+select a from t union by name select s as a from t → → column `a` is int64 on one side and string on the other
+select [x + 1 for x in [a]] as l from t → 1:9 → list comprehensions are not supported
+select s.upper() as l from t → 1:8 → functions are not written behind a value
+select corr(a, s) as x from t → 1:16 → corr expects numbers, got string
+select array_agg(distinct a order by b) as x from t → 1:8 → different values are ordered by themselves
+select list_sum([s]) as x from t → 1:18 → list_sum takes a list of numbers
+select strptime(s, '%d.%m') as x from t → 1:20 → strptime: the format wants one year: %Y or %y
+select strptime(s, '%d.%m.%Y %z') as x from t → 1:20 → so its format has no `%z`
+select a, strftime(d, null) as x from u → 1:11 → strftime: `format` can't be null
+pivot t on a using sum(b) → → `pivot` and `unpivot` are not supported
+select a from t join using on a = b → 1:22 → expected a table name near `using`
+select `a` from t → 1:10 → unexpected backtick
+select 1 as y from t, u T → → two tables are named
+select sum(a) over w as n from t window w as (order by a), W as (order by b) → → two windows are named
+""")
+def test_a_mistake_is_refused_at_its_place(text, place, problem):
     with pytest.raises(DdError) as found:
         bound(text)
     assert problem in found.value.problem
-    if place is not None:
+    if place:
         assert str(found.value.span).partition(":")[2] == place
 
 

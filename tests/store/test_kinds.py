@@ -15,6 +15,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables.listing import list_input
+from tests.cases import cases
 
 COLUMNS = {
     name: parse_type(text)
@@ -110,23 +111,21 @@ def test_text_needs_its_columns_declared_and_csv_its_header(tmp_path):
     assert read(tmp_path, columns={"a": parse_type("int8")}, kind=Append) == [(1, 2, 1)]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "place", "problem"),
-    [
-        ("a.csv", 'a,b,time\n1,x,0\n\n,,\n2,"y\nz",0\nno,z,0\n', ":7", "column 'a' is int64, and 'no' is none"),
-        ("a.csv", "a,b,time\n1,x,0\n1.5,y,0\n", ":3", "column 'a' is int64, and '1.5' is none"),
-        ("a.csv", "a,b,time\n1,x,0\n2,y,0,9\n", ":3", "the line has 4 fields, the header 3"),
-        ("a.csv", "a,b,time\n1,x,0\n2,y\n", ":3", "the line has 2 fields, the header 3"),
-        ("a.csv", "a,b,time\n1,x,0\n2,y,2013-01-01\n", ":3", "column 'time' is int64, and '2013-01-01' is none"),
-        ("a.csv", "a,b,time\n1,x,0\n2,y,\n", ":3", "time column 'time' has a null, first in row 1 (counted from 0)"),
-        ("a.csv", "a,b,time\n1,x,0\n,y,0\n", ":3", "column 'a' has a null, first in row 1 (counted from 0)"),
-        ("a.ndjson", '{"a":1,"time":0}\n\n{"a":"x","time":0}\n', ":3", "column 'a' is int64, and 'x' is none"),
-        ("a.ndjson", '{"a":1,"time":0}\n{"a":1,\n', ":2:8", "not JSON: Expecting property name"),
-        ("a.ndjson", '{"a":1,"time":0}\n[1]\n', ":2", "wants a JSON object on each line"),
-        ("a.ndjson", '{"a":1,"time":0}\n{"time":0}\n', ":2", "column 'a' has a null, first in row 1 (counted from 0)"),
-        ("a.arrow", "no" * 99, "", "the file is not whole Arrow IPC"),
-    ],
-)
+@cases("""
+name → text → place → problem
+a.csv → a,b,time⏎1,x,0⏎⏎,,⏎2,"y⏎z",0⏎no,z,0⏎ → :7 → column 'a' is int64, and 'no' is none
+a.csv → a,b,time⏎1,x,0⏎1.5,y,0⏎ → :3 → column 'a' is int64, and '1.5' is none
+a.csv → a,b,time⏎1,x,0⏎2,y,0,9⏎ → :3 → the line has 4 fields, the header 3
+a.csv → a,b,time⏎1,x,0⏎2,y⏎ → :3 → the line has 2 fields, the header 3
+a.csv → a,b,time⏎1,x,0⏎2,y,2013-01-01⏎ → :3 → column 'time' is int64, and '2013-01-01' is none
+a.csv → a,b,time⏎1,x,0⏎2,y,⏎ → :3 → time column 'time' has a null, first in row 1 (counted from 0)
+a.csv → a,b,time⏎1,x,0⏎,y,0⏎ → :3 → column 'a' has a null, first in row 1 (counted from 0)
+a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → column 'a' is int64, and 'x' is none
+a.ndjson → {"a":1,"time":0}⏎{"a":1,⏎ → :2:8 → not JSON: Expecting property name
+a.ndjson → {"a":1,"time":0}⏎[1]⏎ → :2 → wants a JSON object on each line
+a.ndjson → {"a":1,"time":0}⏎{"time":0}⏎ → :2 → column 'a' has a null, first in row 1 (counted from 0)
+a.arrow → nonononononononono → → the file is not whole Arrow IPC
+""")
 @pytest.mark.parametrize("most", [None, 1])
 def test_what_can_not_be_read_is_found_at_its_line(tmp_path, name, text, place, problem, most):
     (tmp_path / name).write_text(text)

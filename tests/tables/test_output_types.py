@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from ddcli.driver.run import run
+from tests.cases import cases
 from tests.tables.histories import properties_of
 
 HELD = {
@@ -161,22 +162,20 @@ def judge_refusal(shop, output, *words):
     assert "secret" not in found.out + found.err
 
 
-WRONG = {
-    "{as: table}": "the table has no place",
-    "{as: table, path: out/}": "the table has no place",
-    "{as: log, path: out/}": "`as: log` is for tables of Delta Lake and Iceberg",
-    "{parquet: t.parquet}": "a Parquet file has contents, and no log",
-    "{as: table, parquet: t/}": "'t/' can't be a Parquet file",
-    "{as: tabel, delta: t/}": "unknown form 'tabel'",
-    "{as: table, delta: t/, parquet: t.parquet}": "an output is in one place, and this names delta and parquet",
-    "{as: table, delta: in/t/}": "'in/t/' and the input 'given' lie in each other",
-    "{as: table, delta: .dd/}": "'.dd/' and the state lie in each other",
-    "{as: table, delta: out/t/, path: out/}": "'out/t/' and the log of 'given' lie in each other",
-    "{as: table, iceberg: {catalog: c, table: s.t}}\n  other: {from: given, as: table, iceberg: {catalog: c, table: s.t}}": "another output is the table 's.t'",
-    "{from: given}": "the key 'path' is missing",
-}
-
-
-@pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_is_refused_at_its_place(shop, text):
-    judge_refusal(shop, text, WRONG[text], f"p.yaml:{5 + text.count(chr(10))}")
+@cases("""
+text → problem
+{as: table} → the table has no place
+{as: table, path: out/} → the table has no place
+{as: log, path: out/} → `as: log` is for tables of Delta Lake and Iceberg
+{parquet: t.parquet} → a Parquet file has contents, and no log
+{as: table, parquet: t/} → 't/' can't be a Parquet file
+{as: tabel, delta: t/} → unknown form 'tabel'
+{as: table, delta: t/, parquet: t.parquet} → an output is in one place, and this names delta and parquet
+{as: table, delta: in/t/} → 'in/t/' and the input 'given' lie in each other
+{as: table, delta: .dd/} → '.dd/' and the state lie in each other
+{as: table, delta: out/t/, path: out/} → 'out/t/' and the log of 'given' lie in each other
+{as: table, iceberg: {catalog: c, table: s.t}}⏎  other: {from: given, as: table, iceberg: {catalog: c, table: s.t}} → another output is the table 's.t'
+{from: given} → the key 'path' is missing
+""")
+def test_what_is_wrong_is_refused_at_its_place(shop, text, problem):
+    judge_refusal(shop, text, problem, f"p.yaml:{5 + text.count(chr(10))}")
