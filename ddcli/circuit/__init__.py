@@ -1,15 +1,15 @@
 """Circuits: the physical plan as operators over lanes, with the traces that they read.
 
 * batch_shards: batches as one pass sees them: those rows, or keys, of its shards
-* context: what operators are made with
+* context: the surroundings of operators: traces, pools, facts about inputs
 * graph: a physical graph as a scope of operators, each loop a scope within
 * groups: aggregate calls as descriptions of lanes or functions of rows
-* linear: linear chains: computed where needed, else lanes of the input
+* linear: linear chains: computed columns, and lanes of the input
 * operators: the operator of each physical node
 * partition: the columns by which a collection is partitioned
-* retention: how much of the past arrangements keep
-* routes: the lanes by which rows find their shard, or what they look up
-* running_windows: window calls that go on from row to row
+* retention: the length of the past that arrangements and logs keep
+* routes: the lanes by which rows find their shard, or the rows that they look up
+* running_windows: window calls that continue from row to row
 * shards: operator shards that are built when first used
 * shifts: Python functions `record -> (record, time, diff)*`
 * traces: arrangements read from the state's batches and written back

@@ -35,13 +35,13 @@ class Traces(Protocol):
     ) -> Trace:
         """Return a shard's trace of the arrangement `identity`, whose records have these keys and values.
 
-        `by` are the lanes of its rows by which they are partitioned, by default those of the key.
+        `by` are the lanes by which its rows are partitioned, by default those of the key.
         """
 
 
 @dataclass(frozen=True)
 class CircuitContext:
-    """The data that all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives what an `inspect` sees; `time` has the coordinates' types.
+    """The data that all scopes share. `pools` has a pool for each shard, perhaps the same one; `show` receives the updates of an `inspect`; `time` has the coordinates' types.
 
     `joined` are the identities of arrangements that only joins read.
     """

@@ -1,6 +1,6 @@
 """The physical graph as a scope of operators, and each loop in it as a scope within.
 
-A node is placed in the scope of the innermost loop whose round it depends on; whoever reads it further inside lets it enter.
+A node is placed in the scope of the innermost loop whose round it depends on; a reader further inside lets it enter.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Assembled:
     owned: set[str] = field(default_factory=set)
     """The outputs of which equal records are in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
-    """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
+    """The shards' traces of those outputs that are arrangements: their contents are read from there."""
 
     @cached_property
     def nest(self) -> Nest:
@@ -81,9 +81,9 @@ class Assembled:
         return Nest(self.scope)
 
     def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
-        """Close an interval, of which `fed` has the inputs' updates by name, which it takes out; return those of the outputs.
+        """Close an interval, of which `fed` has the inputs' updates by name, and remove these from it; return those of the outputs.
 
-        An output's updates are one delta, or several that share no record: what each shard gave.
+        An output's updates are one delta, or one for each shard; these share no record.
         """
         sources = {self.sources[name].index: fed.pop(name) for name in [*fed]}
         found = step_in_memory(self.nest, sources, interval)
@@ -111,12 +111,12 @@ def assemble(
     failed: Failed | None = None,
     lazily: bool = False,
 ) -> Assembled:
-    """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
+    """Fill `scope` with the operators of `graph`; `show` receives the updates of an `inspect`, `time` are the coordinates' types.
 
-    `pool` may be one a shard, where no updates go from one shard to another in memory. `indexed` are the sources that are
-    arranged as they come: arrangements that others keep, fed by shard, and upserts. `parted` asks for outputs of which each
-    shard has whole records, each but once. `facts` has more on inputs that are upserts or snapshots.
-    `failed` gets the records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
+    `pool` may be one for each shard, if no updates pass from one shard to another in memory. `indexed` are the sources that are
+    arranged as they come: arrangements that others keep, fed by shard, and upserts. With `parted`, the shards of an output share no
+    record. `facts` has more on inputs that are upserts or snapshots.
+    `failed` receives the records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
     and its traces, are made when the shard is first taken through its stage.
     """
     pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
@@ -151,7 +151,7 @@ def assemble(
 
 
 def _keeps_signs(node: Node) -> bool:
-    """Return whether an operator emits only inserts for inserts, whatever it has read before."""
+    """Return whether an operator always emits only inserts for inserts."""
     if isinstance(node, physical.Linear):
         return not any(isinstance(step, ExplodeStep) for step in node.steps)
     if isinstance(node, physical.SignedSum):
@@ -249,7 +249,7 @@ class _Assembly:
         shards = self.shards(partial(self.operators.operator, node))
         if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
-        # What a chain of lookups has at later rounds goes on at once: it must meet the others as of this step.
+        # Updates of a chain of lookups at later rounds continue at once: they must meet the others as of this step.
         joins, wraps = physical.EquiJoin | physical.DeltaJoin, isinstance(node, physical.Filtered)
         shifts = isinstance(node, joins | physical.EnterAt)
         handle = self.scope.add(
@@ -273,8 +273,8 @@ class _Assembly:
     def summed(self, node: Node, read: Handle) -> list[Handle]:
         """Return the handles that an accumulation or a standing record reads in place of its input, whose parts are added up as they come.
 
-        Of an accumulation: rows as they are, and the sums of those that were added up already. Where it doesn't deal parts as they come,
-        both are brought to the shards of their groups here.
+        For an accumulation these are rows as they are, and the sums of those that were added up already. If the scope doesn't deal parts as they come,
+        both are exchanged to the shards of their groups here.
         """
         if isinstance(node, physical.StandingRecord):
             layout = Layout(node.schema)
@@ -295,7 +295,7 @@ class _Assembly:
         return [self._moved(rows, layout, route(node)), self._moved(sums, added, route(node))]
 
     def _moved(self, read: Handle, layout: Layout, lanes: Sequence[int]) -> Handle:
-        """Return a place with the same updates in the shards that some lanes say."""
+        """Return a place with the same updates, partitioned by these lanes."""
         permutes = [Permute(range(layout.width), self.scope.nt) for _ in range(self.scope.workers.count)]
         return self.scope.add(permutes, read, width=layout.width, layout=layout, route=lanes)
 
@@ -308,7 +308,7 @@ class _Assembly:
         return [self._moved(updates, layout, route), arranged]
 
     def called(self, node: Node, handle: Handle, label: str = "") -> Handle:
-        """Return the place of a node, which is called by the node's fingerprint; with a label for those who watch."""
+        """Return the place of a node under the node's fingerprint as name; `label` is its name in the progress display."""
         self.scope.call(handle, node.fingerprint, label)
         return handle
 

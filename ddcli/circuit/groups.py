@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     Record = tuple[Any, ...]
 
 MOST_COPIES = 2**30
-"""Copies of records that are handed to polars at once, at most: what a diff in error would ask for fills no memory."""
+"""The copies of records that polars gets at once, at most: so a wrong diff fills no memory."""
 
 
 def accumulations(node: physical.Accumulate) -> list[Aggregate]:
@@ -331,7 +331,7 @@ def _called(
 def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     """Return the function of counts that a threshold applies, vectorised; None is distinct.
 
-    It is evaluated for existing records only: a count of zero stays zero, whatever the expression would return.
+    It is evaluated for existing records only: a count of zero stays zero, even if the expression would return another number.
     """
     if function is None:
         return positive

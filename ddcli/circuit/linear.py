@@ -55,16 +55,16 @@ def keeping(schema: Schema, steps: Sequence[Step], pool: Pool) -> Callable[[np.n
 def linear_operator(
     node: physical.Linear, pool: Pool, nt: int, failed: Callable[[np.ndarray, Sequence[str]], None] | None = None
 ) -> Operator:
-    """Return the operator of a linear chain: lanes are permuted, and compared, where nothing has to be computed.
+    """Return the operator of a linear chain: lanes are permuted, and compared, if nothing has to be computed.
 
-    Updates on which it fails are `failed`, if that is given, and have no result.
+    `failed`, if given, receives the updates on which it fails; they have no result.
     """
     given = node.inputs[0].schema
     source = Layout(given)
     origins = _origins(given, node.steps)
     sums = {name: origin for name, origin in origins.items() if isinstance(origin, ColumnOffset)}
     if sums:
-        # What is but a sum is computed as an expression all the same where something else is.
+        # Sums, too, are computed as expressions if any other column is computed.
         refuse = _linear(node, origins | dict.fromkeys(sums), pool, nt, failed)
         if any(origin is None for origin in origins.values()) or not _only_maps(node):
             return refuse
@@ -247,7 +247,7 @@ def _sum(call: Call, origins: dict[str, Origin]) -> Origin:
 
 
 def lanes_as(lanes: list[int], have: Type, want: Type) -> list[Lane]:
-    """Return the lanes of a column under a type that differs in nulls or integer width: a flag comes or goes, at most."""
+    """Return the lanes of a column under a type that differs in nulls or integer width: at most a flag is added or dropped."""
     had = have.nullable and have.kind in FLAGGED
     wants = want.nullable and want.kind in FLAGGED
     if had and not wants:
@@ -267,7 +267,7 @@ def literal_lanes(literal: Literal, kind: Type) -> list[Lane]:
 
 
 def order_lanes(node: physical.OrderLanes) -> list[Lane]:
-    """Return the lanes of a node whose further columns hold lanes of others, inverted where their order descends."""
+    """Return the lanes of a node whose additional columns hold lanes of others, inverted where their order descends."""
     source = Layout(node.inputs[0].schema)
     further: dict[str, list[Lane]] = {}
     for name, column, inverted in node.lanes:

@@ -62,7 +62,7 @@ def _reporting(
 
 @dataclass
 class Operators:
-    """The operators of the nodes of one scope, and what keeps its arrangements, by node: a shard each."""
+    """The operators of the nodes of one scope, and those that keep its arrangements, by node: one for each shard."""
 
     scope: Scope
     surroundings: CircuitContext
@@ -79,7 +79,7 @@ class Operators:
 
     @operator.register(physical.Linear)
     def _(self, node: physical.Linear, shard: int) -> Operator:
-        # It keeps nothing: shards that share a pool share it, so that expressions are made once.
+        # It keeps nothing: shards with one pool share it, so that expressions are made once.
         known = node.fingerprint, id(self.pool(shard))
         if known not in self._linear:
             self._linear[known] = self._linear_of(node, shard)
@@ -87,7 +87,7 @@ class Operators:
 
     def _linear_of(self, node: physical.Linear, shard: int) -> Operator:
         tell = self.surroundings.failed
-        if tell is None or self.scope.depth:  # in a loop a record fails in a round, of which an error log knows nothing
+        if tell is None or self.scope.depth:  # in a loop a record fails in a round, and an error log has no rounds
             return linear_operator(node, self.pool(shard), self.scope.nt)
         layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
         return linear_operator(node, pool, self.scope.nt, lambda rows, why: tell(rows, layout, pool, why))
@@ -178,7 +178,7 @@ class Operators:
         assert isinstance(right, physical.Arrangement)
         lanes = {"left": Layout(left.schema), "right": Layout(right.schema)}
         nk = split_layout(left)[0].width
-        # [key | left values | right values]: the right's values begin where the left's row ends, what is of the key is there once.
+        # [key | left values | right values]: the right's values begin where the left's row ends, the key is there once.
         offset = {"left": 0, "right": lanes["left"].width - nk}
         found = [(side, lane) for _, side, source in node.columns for lane in lanes[side].lanes(source)]
         take = [lane if lane < nk else lane + offset[side] for side, lane in found]
@@ -194,7 +194,7 @@ class Operators:
             if side == "left":
                 take += [at[lane] for lane in given.lanes(source)]
             else:
-                # [key | values of the updates | values of the rows]: what is of the key is there once.
+                # [key | values of the updates | values of the rows]: the key is there once.
                 take += [lane if lane < nk else len(lanes) - nk + lane for lane in found.lanes(source)]
         return HalfJoin(None if is_in_order(node) else lanes, self.looked_up(node, shard), nk, take, new=node.new)
 
@@ -323,7 +323,7 @@ class Operators:
 
     @property
     def times(self) -> int:
-        """Return the number of time lanes that are no rounds: what a reduction sees of time."""
+        """Return the number of time lanes that are no rounds: a reduction sees only these."""
         return self.scope.nt - self.scope.depth
 
     def group(self, node: Node, by: Sequence[str], found: list[Aggregate], shard: int, chunk: int = CHUNK) -> Group:
@@ -338,7 +338,7 @@ class Operators:
         return self.arranged[node.arranged.fingerprint][shard]
 
     def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
-        """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
+        """Return the arrangement that a reduction reads. It is in this scope: a reduction of a collection from outside would be outside."""
         arranged = self.arranged[node.inputs[0].fingerprint][shard]
         assert not isinstance(arranged, Entered | Filtered)
         return arranged
@@ -351,7 +351,7 @@ class Operators:
         return self.trace(node, key, value_layout(node.schema, by), shard)
 
     def waiting_trace(self, node: Node, data: Layout, shard: int) -> Trace:
-        """Return the trace of what waits for its time: that is the key, the data its value, which says whose shard it is."""
+        """Return the trace of updates that wait for their time: the time is the key, the data the value, by which they are partitioned."""
         nt = self.scope.nt
         times = Layout({f"$time{at}": INT64 for at in range(nt)})
         by = range(nt, nt + data.width)

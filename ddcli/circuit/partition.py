@@ -1,4 +1,4 @@
-"""The columns by which a collection is partitioned: where equal records already share a shard, no exchange is needed."""
+"""The columns by which a collection is partitioned: if equal records already share a shard, no exchange is needed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 Owned = tuple[tuple[str, "Type"], ...] | None
-"""Columns of a collection whose values say in which shard a record is, each with the type it had when that was found out:
-it is what its lanes were. None where nothing is known."""
+"""The columns by which a collection is partitioned, each with the type that it had at the exchange, which decided
+its lanes. None if nothing is known."""
 
 
 @singledispatch

@@ -48,8 +48,8 @@ def check_lengths(spec: Spec, kinds: Sequence[Type]) -> None:
 def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[str, int | None]:
     """Return the distance behind the frontier within which the times of each node's arrangements stay apart, by fingerprint; None: all the way.
 
-    That is what the file says for the whole pipeline, or, if that is more, for an output that reads the node. What is not in it
-    keeps nothing. Raises SpecError for a length that the times don't have.
+    It is the length that the file states for the whole pipeline, or, if that is more, for an output that reads the node. Other nodes
+    keep nothing. Raises SpecError for a length that the times don't have.
     """
     found: dict[str, int | None] = {}
     for name, node in graph.outputs.items():
@@ -75,7 +75,7 @@ def kept_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
 def claimed_logs(spec: Spec, kinds: Sequence[Type]) -> dict[str, int]:
     """Return the distance behind the frontier within which claims hold back logs of outputs, for the outputs for which the file states it.
 
-    Raises SpecError for a length that the times don't have, and for one that is less than what the log keeps.
+    Raises SpecError for a length that the times don't have, and for one that is less than the log's `keep`.
     """
     return {
         name: _claimed_log(name, output.keep, output.claims, kinds)
@@ -103,7 +103,7 @@ def _kept_log(name: str, keep: Text, kinds: Sequence[Type]) -> int:
 
 
 def since(upper: Frontier, past: Mapping[str, int | None], fingerprint: str, before: Frontier) -> Frontier:
-    """Return the frontier to which a node's times may be advanced when `upper` is committed; never before what it was."""
+    """Return the frontier to which a node's times may be advanced when `upper` is committed; it never moves back."""
     if fingerprint not in past or not upper:
         return upper
     length = past[fingerprint]

@@ -1,4 +1,4 @@
-"""The lanes by which the rows that a node reads find their shard, or what they look up."""
+"""The lanes by which the rows that a node reads find their shard, or the rows that they look up."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ ROWS = "$rows"
 
 
 def order_columns(node: physical.RunningGroup) -> Schema:
-    """Return the columns of the arrangement that say where a row stands."""
+    """Return the columns of the arrangement that hold a row's place in the order."""
     schema = node.inputs[0].schema
     found: Schema = {}
     for at, (name, _) in enumerate(node.order_by):
@@ -46,7 +46,7 @@ def order_columns(node: physical.RunningGroup) -> Schema:
 
 
 def counts_rows(node: physical.RunningGroup) -> bool:
-    """Return whether it matters to a call, beside what it has come to, how many rows are before."""
+    """Return whether a call needs, beside its state, the number of rows before."""
     return any(call.function in ("rank", "nth_value") for call in node.calls)
 
 
@@ -92,7 +92,7 @@ class ContinuedCalls(WindowCalls):
         return self.counts + len(self.own)
 
     def over(self, given: Gathered, before: Carry) -> Continued:
-        """Return the result's rows, and what the calls come to at the last row of each place."""
+        """Return the result's rows, and the calls' states at the last row of each place."""
         rows, placed = self.placed(given)
         groups = rows[placed.first[:-1], 0]
         values, out = np.ascontiguousarray(rows[:, 1:-1]), self.beside(rows)
@@ -123,7 +123,7 @@ class ContinuedCalls(WindowCalls):
         return np.ascontiguousarray(rows[turned]), following
 
     def continued(self, at: int, call: WindowCall, block: _Block, own: Lanes) -> Lanes:
-        """Return the lanes of a call's cells, a row each, where they have come to `own` before, of partitions whose past is known."""
+        """Return the lanes of a call's cells, one row for each, continued from the states `own`, in partitions whose past is known."""
         rows, number = block.rows, block.number
         sizes = np.diff(rows.first)
         function = call.function
@@ -149,7 +149,7 @@ class ContinuedCalls(WindowCalls):
         return found
 
     def aggregated_on(self, at: int, aggregate: AggregateCall, block: _Block, own: Lanes, enters: Lanes) -> Lanes:
-        """Return an aggregate's lanes over all rows up to each: a row's value enters where `enters` says, what was before at the first."""
+        """Return an aggregate's lanes over all rows up to each: a row's value enters at its row in `enters`, the state before at the first."""
         layout = self.read_by(aggregate)
         given = np.ascontiguousarray(block.values[:, self.values.take(layout.names)])
         instances = Instances(block.keys, block.rows.first, block.rows.position[:, None])

@@ -30,8 +30,8 @@ INT64 = Type("int64")
 def python_shift(node: physical.PythonShift, pool: Pool, time: Sequence[Type], nt: int) -> PythonShift:
     """Return the operator of a function whose times are of the types `time`, one an input coordinate; `nt` counts rounds, too.
 
-    A function that is called by record returns (record, time, diff); one for batches returns columns of those names beside
-    the record's. Either way they are columns of one output, checked as those of any Python function.
+    A function for records returns (record, time, diff); one for batches returns columns of those names beside
+    the record's. Both become columns of one output, checked as those of any Python function.
     """
     (child,) = node.inputs
     names = [*time_names(len(time)), DIFF] if node.batch else [f"${at}" for at in range(len(time) + 1)]

@@ -58,9 +58,9 @@ class _Arrangement:
 
 @frozen
 class _Given:
-    """A trace that was given to an operator: of which arrangement, and which shards of the state it is of, or is a part of one.
+    """A trace that was given to an operator: its arrangement, and the shards of the state that it has, or the one of which it has a part.
 
-    `stored` has the batches of each; `lanes` say to which of them a row belongs.
+    `stored` has the batches of each shard; `lanes` decide the shard of a row.
     """
 
     trace: Trace
@@ -99,7 +99,7 @@ class ShardFiles:
 
 @frozen
 class Rest:
-    """A shard whose files of before may be merged, as all passes have read them; so many rows were inserted."""
+    """A shard whose files from before may be merged, as all passes have read them, and the number of inserted rows."""
 
     identity: str
     shard: int
@@ -119,10 +119,10 @@ class Merged:
 
 @dataclass
 class StateTraces:
-    """Opens the traces of operators, and writes the updates that they have taken in.
+    """The traces of a run: opened for operators, and written with the updates that they have taken in.
 
-    A run of more passes than an arrangement has shards reads each shard in several of them, each the keys that are its own. A run of few
-    updates has one pass, whose trace is of all shards.
+    A run of more passes than an arrangement has shards reads each shard in several of them, each its own keys. A run of few
+    updates has one pass, whose trace has all shards.
     """
 
     directory: Path
@@ -154,7 +154,7 @@ class StateTraces:
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
     ) -> Trace:
-        """Return the trace of one pass: what the state holds under an identity, or an empty one."""
+        """Return the trace of one pass: the state's arrangement of this identity, or an empty one."""
         if identity in self.imports:
             pool = self.pools[shard]
             shared = self.imports[identity].batches(self.since, shard, self.sizes.passes, pool)
@@ -217,7 +217,7 @@ class StateTraces:
     def write(
         self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
     ) -> None:
-        """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once."""
+        """Write the updates that a trace has taken in, as of `upper`, and release it. Threads may do it with different traces at once."""
         for kept in self.store(trace, transaction, upper, shared):
             rest = self.note(kept)
             if rest:
@@ -253,7 +253,7 @@ class StateTraces:
                 and shared is not None
                 and memory_of(updates) not in shared
             ):
-                # In place, as nobody else looks at it: what compaction is given is as it will be.
+                # In place, as there is no other reader: compaction gets the final times.
                 updates = kernels.advance(updates, since.as_time(), trace.nt, owned=True)
         memory.clear()
         parts = [updates] * len(given.shards)
@@ -282,7 +282,7 @@ class StateTraces:
         through: Frontier,
         transaction: Adding,
     ) -> tuple[FileEntry, ...]:
-        """Write what is new in a shard, with what is due to be merged; return the files that the shard has now, or of one of several passes its own."""
+        """Write the new updates of a shard, with the merges that are due; return the files that the shard has now, for one of several passes only its own."""
         layout = self._arrangements[given.identity].layout
         stored = stored if given.whole else ()
         work = compact(layout, stored, fresh, since=since, through=through)
@@ -296,7 +296,7 @@ class StateTraces:
         return in_order([*work.kept, *(entry for entry, _ in added)])
 
     def note(self, kept: ShardFiles) -> Rest | None:
-        """Learn what became of a trace; return what is to be merged, when all passes over a shard have been there."""
+        """Record the files of a trace; return the shard whose files are to be merged, once all its passes are done."""
         with self._lock:
             if kept.due is not None:
                 self._dues.append(kept.due)
@@ -314,7 +314,7 @@ class StateTraces:
             return Rest(kept.identity, shard, kept.layout, arrangement.inserted[shard])
 
     def merge(self, rest: Rest, transaction: Adding, upper: Frontier) -> Merged:
-        """Merge what is due of the files that a shard had before."""
+        """Merge those of a shard's files from before that are due."""
         since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
         entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
         began = clock.perf_counter()
@@ -338,7 +338,7 @@ class StateTraces:
             self.seconds[identity.removesuffix(WAITING)] += clock.perf_counter() - began
 
     def replace(self, merged: Merged) -> None:
-        """Learn what a shard's files of before were merged to."""
+        """Replace a shard's files from before by their merge."""
         files = self._arrangements[merged.identity].files
         kept = [entry for entry in files[merged.shard] if entry.name not in merged.gone]
         files[merged.shard] = (*kept, *merged.files)
@@ -366,14 +366,14 @@ class StateTraces:
         return self.only is None or identity.removesuffix(WAITING) in self.only
 
     def _since(self, identity: str, upper: Frontier) -> Frontier:
-        """Return the frontier to which an arrangement's times may be advanced: what is kept of the past, and for readers, stays apart."""
+        """Return the frontier to which an arrangement's times may be advanced: times that the file's `history` and readers keep stay apart."""
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         before = Frontier(entry.since) if entry and entry.since is not None else self.since
         return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
 
 
 def _due(given: _Given, memory: Sequence[Rows], upper: Frontier) -> int | None:
-    """Return the first time at or after `upper` in what waits for it: its time is the first lane."""
+    """Return the first time at or after `upper` in a trace of waiting updates, whose first lane is their time."""
     if given.trace.nt != 1 or not upper:
         return None
     ((first,),) = upper.elements

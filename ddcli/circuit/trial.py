@@ -1,4 +1,4 @@
-"""A graph run in memory, interval by interval, over given updates: it reads no file and keeps nothing.
+"""A graph run in memory, interval by interval, over given updates: it reads no file and leaves nothing behind.
 
 It is the same plan and the same engine as a run's, without a state, so a step of a small graph takes milliseconds.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Kept:
-    """An arrangement of a trial: its name in a state, how its records are laid out, and what it holds."""
+    """An arrangement of a trial: its name in a state, its layouts, and its contents."""
 
     identity: str
     key: Layout
@@ -45,7 +45,7 @@ class Trial:
     """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` those of its outputs.
 
     All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
-    Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise. What is `counted` shows in `counts`.
+    Records on which an expression fails are left out, if it is `lenient`, and end it otherwise. If it is `counted`, `counts` has its counts.
     Its arrangements are `kept`.
     """
 

@@ -165,7 +165,7 @@ class WindowCalls:
         if default:
             out[missing] = values[:, default[0].lanes][missing]
         elif missing.any():
-            assert value.nothing is not None, "what may be missing may be null"
+            assert value.nothing is not None, "a value that may be missing may be null"
             out[missing] = value.nothing
         return out
 
@@ -227,7 +227,7 @@ class WindowCalls:
 
 
 def _units(offset: Literal, kind: Type) -> int:
-    """Return a distance in the units of a type's lanes, rounded down: between them nothing is."""
+    """Return a distance in the units of a type's lanes, rounded down: there are no values between them."""
     value: Any = offset.value
     if isinstance(value, dt.timedelta):
         micros = (value.days * 86400 + value.seconds) * 10**6 + value.microseconds

@@ -6,17 +6,17 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * columns: columns to lanes and back, by type
 * correction: differences at closed times, stated at open ones
 * counts: rows, inserts and seconds of each operator
-* heap: memory that was freed, given back to the system
+* heap: freed memory, returned to the system
 * lanes: layouts: frames and records to int64 matrices and back
 * loans: memory lent to polars, kept until it comes back
 * loop: a scope whose times have one more coordinate, the round
 * loop_tasks: a shard's work of a loop between rounds, in tasks
 * spilled_step: a step stage by stage, shard by shard, on disk in between
-* places: where operators stand in a scope, and what they read
+* places: the places of operators in a scope, and their inputs
 * pool: the value that each 64-bit hash stands for
 * progress: the receiver of notifications while a run works
 * records: Python records to lanes and back
-* resident: executes a schedule in memory
+* resident: a schedule executed in memory
 * rooms: memory of large matrices, used again
 * rounds: time lanes against frontiers; rounds of loops as time lanes
 * schedule: the order in which operators step, stage by stage and round by round; pure

@@ -172,7 +172,7 @@ def to_series(
     buffers: Sequence[NDArray[Any]],
     nulls: NDArray[np.bool_] | None = None,
 ) -> pl.Series:
-    """Return the series with these Arrow buffers, which polars keeps: nobody may write to them again.
+    """Return the series with these Arrow buffers, which polars keeps: they must not be written to again.
 
     `form` is the Arrow format string, `buffers` those after the validity bitmap, `nulls` a mask of rows.
     """
@@ -211,9 +211,9 @@ FORMS |= {"float32": "f", "float64": "g"}
 
 
 def series_of(name: str, values: NDArray[Any]) -> pl.Series:
-    """Return a series of an array's numbers or truths, which polars keeps: nobody may write to them again.
+    """Return a series of an array's numbers or booleans, which polars keeps: the array must not be written to again.
 
-    That is `pl.Series`, which imports numpy's masked arrays to ask whether this is one: 15 ms of each process.
+    `pl.Series` would import numpy's masked arrays to test for one: 15 ms of each process.
 
     >>> series_of("a", np.array([1.5, np.nan])).to_list(), series_of("b", np.array([True, False])).to_list()
     ([1.5, nan], [True, False])

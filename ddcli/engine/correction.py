@@ -59,7 +59,7 @@ def union(corners: list[Time]) -> Mapping[Time, int]:
     """
     factors: dict[Time, int] = {}
     for corner in Frontier(corners):
-        # One more set: itself, less what of it is in the others already.
+        # One more set: itself, without its parts that are in the others already.
         both: dict[Time, int] = {}
         for time, factor in factors.items():
             both[join(time, corner)] = both.get(join(time, corner), 0) - factor

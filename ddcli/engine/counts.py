@@ -1,7 +1,7 @@
 """The counts of each operator: rows in and out, insertions among them, seconds. All are sums, so those of shards, rounds and tasks add up.
 
-Counting reads one lane of an operator's updates, and the clock twice a step: it is always on where a
-run is recorded. Counts have the operator's name, the same wherever a shard of the operator is stepped.
+A count reads one lane of an operator's updates, and the clock twice a step: it is always on if a
+run is recorded. Counts have the operator's name, the same in all processes that step a shard of it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ROUNDS = 64
 class RowCounts:
     """The rows that one operator read and emitted. `inserted` are the rows out with a positive diff; all others retract.
 
-    `rows_read` are those of its state that it evaluated: of a reduction, the rows of the groups that changed, of a window also those around a
-    change, of snapshots the last table. Sums, and operators in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
+    `rows_read` are the rows of its state that it evaluated: for a reduction those of the groups that changed, for a window also those around a
+    change, for snapshots the last table. Sums, and operators in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
     `rows_scanned` are the rows of an arrangement in files whose keys were compared with the keys that readers looked up; they depend on the layout of the files, and
     no budget counts them.
-    Of a loop: how many `turns` its body took, and how many rows the body's operators emitted in each round (`rounds`).
+    A loop has the number of `turns` of its body, and the rows that the body's operators emitted in each round (`rounds`).
     """
 
     rows_in: int = 0
@@ -51,7 +51,7 @@ class RowCounts:
         return self.rows_in + self.rows_out + self.rows_read
 
     def add(self, other: RowCounts) -> None:
-        """Add what another shard, round or task of the operator counted."""
+        """Add the counts of another shard, round or task of the operator."""
         self.rows_in += other.rows_in
         self.rows_out += other.rows_out
         self.inserted += other.inserted

@@ -1,4 +1,4 @@
-"""The return of freed memory to the system: glibc keeps the pieces that lie between small matrices that are still in use."""
+"""The return of freed memory to the system: glibc keeps the pieces between small matrices that are still in use."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLACK = 128 << 20
-"""Memory is returned once so many bytes, and a quarter of what was resident then, have been added since the last time."""
+"""Memory is returned once this many bytes, and a quarter of those that were resident then, have been added since the last return."""
 STATM = Path("/proc/self/statm")
 
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """Return the function that gives free memory back; None with another library than glibc."""
+    """Return the function that returns free memory to the system; None with another library than glibc."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if STATM.exists() else None
 
 
 def give_back() -> None:
-    """Return free memory to the system, whatever is resident: a ms or two for half a GB."""
+    """Return free memory to the system, however much is resident: a ms or two for half a GB."""
     if (trim := _trim()) is not None:
         trim(0)
 

@@ -1,7 +1,7 @@
 """Layouts and matrices: frames and records to int64 matrices and back.
 
 A batch of updates is one C-contiguous int64 matrix `[data lanes | time lanes | diff]`. The lanes of a column are
-adjacent and the columns are in the order of the schema, so whatever only renames, drops or reorders columns, or
+adjacent and the columns are in the order of the schema, so an operator that only renames, drops or reorders columns, or
 splits a record into key and value, permutes lanes and never reads a value. See `columns` for the lanes of each type.
 """
 
@@ -143,7 +143,7 @@ def decode(
 
 
 def fresh(rows: int, lanes: int) -> Lanes:
-    """Return a matrix of memory that nobody has used."""
+    """Return a matrix of fresh memory."""
     return np.empty((rows, lanes), np.int64)
 
 

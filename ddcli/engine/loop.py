@@ -1,8 +1,8 @@
 """Loops: a scope whose times have one more coordinate, the round, as one place of the scope around it.
 
-A variable is, in round 0, its initial collection, and in round r + 1 what its result is in round r. As differences: the
-initial enters at round 0 and is taken back at round 1, the result comes a round later. What enters exists from round 0
-on. What leaves drops the round, so that it sums the updates of all rounds: the fixed point, or, where the rounds are
+A variable is, in round 0, its initial collection, and in round r + 1 its result in round r. As differences: the
+initial enters at round 0 and is taken back at round 1, the result comes a round later. Other collections that enter exist from round 0
+on. A collection that leaves drops the round, so that it sums the updates of all rounds: the fixed point, or, if the rounds are
 bounded, the collection in the last one.
 
 Rounds are taken in order, those with nothing to do are skipped, and each is one turn of the body over all epochs at once.
@@ -63,7 +63,7 @@ class Limit:
 
 
 class LoopScope:
-    """A loop as an inner scope. Its inputs are the variables' initials, then what else enters.
+    """A loop as an inner scope. Its inputs are the variables' initials, then the other collections that enter.
 
     `show` returns the text of a few changes [data | diff] of the i-th variable, for the message of the EngineError that the loop doesn't settle.
     """

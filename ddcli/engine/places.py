@@ -92,7 +92,7 @@ class Place:
         return found
 
     def counted(self, shard: int, given: Sequence[Delta], found: Delta, seconds: float) -> Delta:
-        """Count a step of a shard; return its updates, with what is known of their signs: a first load is read once for that."""
+        """Count a step of a shard; return its updates, marked if all are known to insert: the updates of a first load are read once for that."""
         count, rows, rows_in, known = self.count(shard), len(found.updates), 0, self.keeps_signs
         for delta in given:  # a loop, as each round of a loop runs this
             if len(delta.updates):

@@ -55,14 +55,14 @@ def step_in_memory(
             resident.schedule.add(Address((index,), HERE, 0), deltas)
         del deltas
     found = resident.run(resident.schedule.legs())
-    # Nobody reads a time before the upper any more, so sealed updates may be compacted up to there.
+    # Times before the upper have no more readers, so sealed updates may be compacted up to there.
     nest.close((), interval)
     resident.seal((), ())
     return found
 
 
 def step_flat(nest: Nest, fed: dict[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
-    """Close the interval where the nest is one stage of one shard: nothing is scheduled, as scheduling would take longer than a step of few rows."""
+    """Close the interval of a nest that is one stage of one shard: nothing is scheduled, as that would take longer than a step of few rows."""
     scope = nest.scope
     (stage,) = scope.stages
     scope.announce(stage)
@@ -167,7 +167,7 @@ class Resident:
         return {index: joined(found) for index, found in self._outputs.items()}
 
     def _give_back(self) -> None:
-        """Return the memory that many updates were in to the system, but in a run that measures what it keeps."""
+        """Return the memory of many updates to the system, unless the run measures its memory (`Heap`), which does it."""
         self._emitted = 0
         if self._heap is None:
             take_back()
@@ -260,7 +260,7 @@ class Resident:
                 self.schedule.add(Address((*path, index), LATE, 0, when), held)
 
     def _hand_over(self, stage: Stage, shard: int, found: Pass | None = None) -> None:
-        """Hand over the traces of a shard that nobody reads after the stage that it has just passed; they have taken in the new updates."""
+        """Hand over the traces of a shard without readers after the stage that it has just passed; they have taken in the new updates."""
         scope, stepped = self.nest.scope, self._stepped[()]
         assert self.hand_over is not None
         for index in sorted(stage.members | stage.seals):
@@ -276,7 +276,7 @@ class Resident:
                     self.hand_over(trace)
 
     def _let_go(self, stage: Stage) -> None:
-        """Hand over the traces that nobody reads after a stage, of shards without work in it."""
+        """Hand over the traces without readers after a stage, of shards without work in it."""
         scope, stepped = self.nest.scope, self._stepped[()]
         scope.workers.each(partial(self._hand_over, stage), range(scope.workers.count), LARGE)
         for index in stage.members | stage.seals:
@@ -335,7 +335,7 @@ class Resident:
                 self._give_back()
 
     def _round(self, path: Path, rounds: Rounds, waiting: defaultdict[int, WaitingRound]) -> None:
-        """Do a round of a loop of one stage and one shard with what waits for it."""
+        """Do a round of a loop of one stage and one shard with the updates that wait for it."""
         scope, outer, now = self.nest.scopes[path], rounds[:-1], rounds[-1]
         (stage,) = scope.stages
         given, late, due = waiting.pop(now)
@@ -381,7 +381,9 @@ class Resident:
         """End a loop, in some rounds of the loops around it: its leaving updates come to its ports."""
         place, left = self._place(path), self._left.pop(path, {})
         self._emitted += sum(shard.rows for shards in left.values() for shard in shards)
-        if self._emitted >= MANY:  # what rounds of few rows were in, before what has left is put together
+        if (
+            self._emitted >= MANY
+        ):  # the memory of rounds of few rows, before the updates that have left are put together
             self._give_back()
         rows = inserted = 0
         counted = self.nest.scopes[path].counted

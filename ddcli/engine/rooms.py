@@ -22,9 +22,9 @@ def references(rooms: list[np.ndarray]) -> list[int]:
 
 
 class Rooms:
-    """Matrices in the memory of earlier ones to which nobody refers any more. Threads may call at once.
+    """Matrices in the memory of earlier ones without references. Threads may call at once.
 
-    Unused memory never stays beside fresh memory: where a matrix fits into no unused room, all unused rooms are released first.
+    Unused memory never stays beside fresh memory: if a matrix fits into no unused room, all unused rooms are released first.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 Stages run one after the other: no leg of a stage begins before all legs of the previous stage are done. A loop runs round after round, each stage by
 stage, from the first round on in which updates wait in it or in a loop within; an inner loop runs likewise.
 
-The executor of the legs moves the updates and reports those that then wait, and where: it reports all that a leg leaves for others, of whatever
+The executor of the legs moves the updates and reports those that then wait, and where: it reports all updates that a leg leaves for others, of any
 kind. `Resident` executes legs in memory with operators that live from leg to leg. A task executes a leg with operators of its own, or
 a loop, or the rest of it, as one leg, which `Resident` executes with a schedule that begins with the updates that wait in this one.
 """
@@ -57,8 +57,8 @@ Found = dict[Address, list[P]]
 class Schedule(Generic[P]):
     """The schedule of one step. `add` and `wake` must learn of a leg's updates before the next leg is taken.
 
-    With `little`, an operator lives for one leg only: its knowledge of other legs waits for it as updates. `little` returns whether so many bytes in a
-    loop are too few for many tasks, given the bytes that its traces keep. Without it, operators live on: they keep what their traces
+    With `little`, an operator lives for one leg only: its knowledge of other legs waits for it as updates. `little` returns whether a number of bytes in a
+    loop is too small for many tasks, given the bytes that its traces keep. Without it, operators live on: they keep what their traces
     take in, all shards go together as the first, and each end of a round, and of a loop, is a leg.
     """
 
@@ -335,7 +335,7 @@ class Schedule(Generic[P]):
                     self._kept[path].setdefault(Address(at.place, KEPT, at.shard), []).extend(parts)
 
     def _entered(self, path: Path, outer: Rounds, number: int) -> None:
-        """Forget a loop's inputs, where nobody else reads them: operators that live on have them. Arrangements are read in the loop."""
+        """Forget a loop's inputs that have no other reader: operators that live on have them. Arrangements are read in the loop."""
         found = self._moving[path[:-1]].get(outer)
         if not found or self.little:
             return

@@ -183,7 +183,7 @@ class Scope:
     ) -> Sequence[Pass]:
         """Take each shard that has work through a stage; return the result of each.
 
-        Kept updates that nobody else reads may `leave` as soon as a shard has emitted them: then they are not in its result. `done` is called
+        Kept updates without another reader may `leave` as soon as a shard has emitted them: then they are not in its result. `done` is called
         for each shard in the thread that has stepped it.
 
         `given` has the updates that the stage reads of others and its inputs, in parts, `late` those held for these rounds, `due` the called places.
@@ -256,7 +256,7 @@ class Scope:
     def _routed(
         self, stage: Stage, given: dict[int, list[Deltas]]
     ) -> dict[tuple[int, int], Sequence[Delta | Arriving]]:
-        """Return the exchanged inputs of the places of a stage that need their groups whole, by place and input; updates that nobody else reads are removed from `given`."""
+        """Return the exchanged inputs of the places of a stage that need their groups whole, by place and input; updates without another reader are removed from `given`."""
         read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
         gathering = [
             (index, i) for index in stage.places if self.places[index].route for i in self.places[index].inputs
@@ -418,7 +418,7 @@ class Scope:
         return all(place.shards and place.shards[shard].takes_columns for place in readers)
 
     def _ways(self, stage: Stage) -> dict[int, dict[int, Routing]]:
-        """Return the places of a stage all of whose readers need an exchange, each with its readers: a part is dealt as soon as it is read."""
+        """Return the places of a stage all of whose readers need an exchange, each with its readers: their parts are dealt as soon as they are read."""
         readers = [index for index in range(len(self.places)) if index not in stage.members]
         others = {i for index in readers if not self.places[index].route for i in self.places[index].inputs}
         return {

@@ -149,7 +149,7 @@ class Nest:
         return found
 
     def close(self, path: Path, interval: Interval) -> None:
-        """Have a scope and those within release what nobody reads from the interval's upper on."""
+        """Have a scope and those within release all that has no reader from the interval's upper on."""
         for inner in self.below(path):
             for operator in self.closers(inner):
                 operator.close(interval)
@@ -192,7 +192,7 @@ class Nest:
         return stage.members <= self.feeds(path) - here and self.scopes[path].kept.isdisjoint(stage.members)
 
     def read(self, path: Path, stage: Stage) -> set[Path]:
-        """Return the places whose traces are read in a stage: in this scope, and outside, where one of them entered from there."""
+        """Return the places whose traces are read in a stage: in this scope, and outside of it, if a trace entered from there."""
         return set(self._outwards((*path, index) for index in (*stage.members, *stage.reads)))
 
     def outer_traces(self, path: Path) -> set[Path]:

@@ -27,7 +27,7 @@ class Stage:
 
     `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
     that later stages read. `frees` has, by place, the places whose updates it is the last of the stage to read. `seals` are the places, of this or
-    earlier stages, that nobody reads after this one. The `first` level reads only inputs, row by row, so they may be cut anywhere.
+    earlier stages, without readers after this one. The `first` level reads only inputs, row by row, so they may be cut anywhere.
 
     Of a few rows most places have no work. A bit stands for a place, in order: `begins` has the places to step first where a place has
     updates at first, `goes_on` those that read its updates.
@@ -111,7 +111,7 @@ def _numbers(places: Sequence[Place], *, sharded: bool, apart: bool) -> tuple[li
         for port in place.ports:
             levels[port] = levels[index] + 1
     groups = _connected(places, levels) if apart else [0] * len(places)
-    # What reads a port is of a later level than the scope that fills it, so at its own level a scope may come first.
+    # The readers of a port are of a later level than the scope that fills it, so at its own level a scope may come first.
     keys = [
         (level, 0, at) if places[at].whole else (level, 1, group)
         for at, (level, group) in enumerate(zip(levels, groups, strict=True))
@@ -146,7 +146,7 @@ Key = tuple[int, int, int]
 def _in_turn(places: Sequence[Place], keys: Sequence[Key]) -> list[Key]:
     """Return the stages so that each comes after those that it reads; then those of sources, and places that were added early, first.
 
-    What reads a stage follows it soon, as places are added in the order of outputs, so little waits for long.
+    The readers of a stage follow it soon, as places are added in the order of outputs, so few updates wait for long.
     """
     below, left = defaultdict[Key, set[Key]](set), dict.fromkeys(keys, 0)
     for index, place in enumerate(places):

@@ -62,8 +62,8 @@ def advance(time: Time, since: Frontier) -> Time:
     """Return the time that stands for `time` to every reader at or after `since`: meet over f in since of (time join f).
 
     It is at or before the same times from `since` on as `time` is (McSherry et al., "Shared Arrangements", VLDB 2020).
-    Join distributes over meet here, so that is the join with the meet of all f, however many there are. With a closed
-    `since` nobody reads, and the time stays as it is.
+    Join distributes over meet here, so that is the join with the meet of all f. With a closed
+    `since` there are no readers, and the time stays as it is.
 
     >>> advance((2, 0), Frontier([(1, 3), (3, 1)]))
     (2, 1)

@@ -62,13 +62,13 @@ class Transit:
         assert scope.depth == 0, "a loop steps in memory"
         self.nest = Nest(scope)
         for path, each in self.nest.scopes.items():
-            assert not any(place.wraps for place in each.places), "what is filtered on read is read in memory"
+            assert not any(place.wraps for place in each.places), "a trace that is filtered on read is read in memory"
             for index, place in enumerate(each.places):
                 if place.route:
                     self.readers[*path, place.inputs[0]].append(index)
 
     def resumed(self, place: Path, shard: int, updates: np.ndarray) -> Delta:
-        """Return stored updates unchanged: an arrangement's batch is what its trace will take in."""
+        """Return stored updates unchanged: an arrangement's batch are the updates that its trace will take in."""
         for operator in self.operator(place, shard):
             if operator.shared:
                 if isinstance(operator, Keeping):
@@ -101,7 +101,7 @@ class Transit:
     def layout(self, place: Path) -> Layout:
         """Return the layout of a place's updates."""
         layout = self.nest.scopes[place[:-1]].places[place[-1]].layout
-        assert layout is not None, "what is put away has a layout"
+        assert layout is not None, "stored updates have a layout"
         return layout
 
     # --- operators and their traces -------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Transit:
             operator.revisiting.recall(interval, {rounds: keys} if keys else {}, self.memos.get((place, shard)))
 
     def put_off(self, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
-        """Store what the next workers must know of an operator's rounds; the rounds `but` of the loops around are over."""
+        """Store an operator's knowledge of its rounds for the next workers; the rounds `but` of the loops around are over."""
         pool = self.pools[shard]
         for at, trace in enumerate(operator.traces):
             assert trace.layout is not None, "the traces of a state have layouts"

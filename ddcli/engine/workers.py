@@ -45,7 +45,7 @@ class Workers:
         """Return the results of `task` for each of the `shards`, in their order; `rows` is the amount of work."""
         if self._threads is None or len(shards) < 2 or rows < FEW:
             return [task(shard) for shard in shards]
-        waiting = iter(list(shards))  # of a list, whose iterator is safe in threads
+        waiting = iter(list(shards))  # a list's iterator is safe in threads
         results: dict[int, T] = {}
 
         def work() -> None:

@@ -2,7 +2,7 @@
 
 * drawing: a plan as SVG
 * layers: boxes in layers, few crossings
-* layout: where the boxes of a plan go
+* layout: the places of a plan's boxes
 * live: progress on a terminal
 * mermaid: a plan as Mermaid
 * order: the order in which operators are read

@@ -1,7 +1,7 @@
-"""A view as a drawing: how large each box is for its words, where it goes, and all of it as SVG.
+"""A view as a drawing: the size of each box for its words, its place, and all of it as SVG.
 
-Words are in a font of fixed width, so that how wide they are is known without one: a cell is at most 0.61 of the font's size in
-the fonts that are asked for. Every text from outside is escaped.
+Words are in a font of fixed width, so that their width is known without the font: a cell is at most 0.61 of the font's size in
+the fonts that are named. Every text from outside is escaped.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _box(operator: OperatorView, words: BoxText, rect: Rect, number: int, button
         [*(("says", s) for s in words.says), *(("count", c) for c in words.counted)], start=1
     ):
         lines.append(f'<text class="{style}" x="{x:.1f}" y="{y + at * ROW:.1f}">{markup(line)}</text>')
-    # A number instead of the id: an output's id has the name that somebody gave it.
+    # A number instead of the id: an output's id contains its name from the file.
     return f'<g class="{styles}" {button}data-n="{number}"><title>{markup(title)}</title>{_rect(rect, 6)}{twin}{"".join(lines)}</g>'
 
 
@@ -188,7 +188,7 @@ def _line(line: Line, numbers: Mapping[str, int]) -> str:
 
 
 def _corners(points: tuple[Point, ...], radius: float) -> str:
-    """Return a path along points, whose lines go straight down, up or sideways, with round corners."""
+    """Return a path along points with round corners; its lines run straight down, up or sideways."""
     path = f"M{points[0].x:.1f} {points[0].y:.1f}"
     for before, at, after in zip(points, points[1:], points[2:], strict=False):
         reach = [min(radius, (abs(one.x - at.x) + abs(one.y - at.y)) / 2) for one in (before, after)]

@@ -1,7 +1,7 @@
 """One scope of a layout: its boxes in layers, ordered so that few lines cross, and moved so that lines are straight.
 
-A line that passes a layer has a place of its own in it, as a box has. Only between layers do lines go sideways, and there are no
-boxes: so no line crosses one, whatever the graph.
+A line that passes a layer has a place of its own in it, as a box has. Lines run sideways only between layers, where there are no
+boxes: so no line of any graph crosses a box.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LABEL = ("label",)
 class Vertex:
     """A thing in a layer: a box, a group, a line that passes (or enters or leaves), or a label.
 
-    `ins` and `outs` say where lines end and begin, by what they carry, from its left side.
+    `ins` and `outs` are the ends and begins of lines, from its left side, by the collection that they carry.
     """
 
     key: tuple[str, ...]
@@ -102,7 +102,7 @@ class LayeredScope:
     # --- layers ---------------------------------------------------------------------------------------------------
 
     def _assign_layers(self) -> None:
-        """Put each vertex below what it reads; what reads nothing close above its first reader."""
+        """Put each vertex below those that it reads, and one that reads none close above its first reader."""
         reads: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
         readers: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
         for edge in self.edges:
@@ -255,7 +255,7 @@ class LayeredScope:
             slack = 64.0 * 0.5 ** (8 * sweep / MOVES)
             for number in numbers if sweep % 2 == 0 else reversed(numbers):
                 self._move(self.layers[number], above, below, slack)
-        # Anywhere between what is above and below is as good: at last all go below what they read.
+        # Any layer between inputs and readers is as good: finally all are put right below their inputs.
         for number in numbers:
             self._move(self.layers[number], above, {}, 1.0)
 
@@ -356,7 +356,7 @@ class LayeredScope:
     def _back_line(
         self, at: int, source: str, target: str, tops: Sequence[float], bottoms: Sequence[float], right: float
     ) -> Line:
-        """Return a line that goes back: down, to the right of all, up, and to the top of its target from there."""
+        """Return a line back to an earlier layer: down, to the right of all, up, and to the top of its target from there."""
         one, other = self.vertices["item", source], self.vertices["item", target]
         start, end = one.x + one.width * 0.75, other.x + other.width - 10
         low, high = bottoms[one.layer] + TRACK * (at + 1), tops[other.layer] - TRACK * (at + 1.5)

@@ -2,8 +2,8 @@
 
 After Sugiyama, Tagawa, Toda (1981): each box is of a layer below those it reads; a line that passes a layer has a place of its own
 in it, as a box has; boxes are ordered within layers so that few lines cross, then moved so that lines are straight. A group is laid
-out by itself, then is one box of what is around it, with ports at its top and bottom where lines go in and out. Only between
-layers do lines go sideways, and there are no boxes: so no line crosses one, whatever the graph.
+out by itself, then is one box of the scope around it, with ports at its top and bottom where lines enter and leave. Lines run
+sideways only between layers, where there are no boxes: so no line of any graph crosses a box.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The progress of a run, on a terminal: its present work, rows and bytes read and written, and how fast. It vanishes at the end.
+"""The progress of a run, on a terminal: its present work, the rows and bytes read and written, and their rates. It vanishes at the end.
 
 A run that is over soon shows nothing and imports nothing: a thread waits for `PATIENCE` first, and imports rich only then.
 """
@@ -28,9 +28,9 @@ WINDOW = 3
 
 
 class LiveProgress(Progress):
-    """Shows on a terminal the progress of a run, from `PATIENCE` seconds after its first stage began until it is over.
+    """The display of a run's progress on a terminal, from `PATIENCE` seconds after its first stage began until it is over.
 
-    Lines for a person go through `say`: they scroll by above what is shown. Runs may report one after the other.
+    Lines for a person are written by `say`: they scroll by above the display. Runs may report one after the other.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

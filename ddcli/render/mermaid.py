@@ -57,7 +57,7 @@ def _style(operator: OperatorView) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text with what Mermaid or HTML would take for its own as numbered characters."""
+    """Return a text in which characters with a meaning in Mermaid or HTML are numbered entities."""
     return "".join(
         letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in visible(text)
     )

@@ -29,12 +29,12 @@ def ordered(view: View) -> list[Step]:
 
 
 class _Ordering:
-    """A walk from the outputs up: what is read comes before who reads it, and just before, if nobody had it earlier."""
+    """A walk from the outputs up: an operator comes before its readers, and right before the first of them."""
 
     def __init__(self, view: View) -> None:
         self.reads = {each.id: each.inputs for each in view.operators}
         self.ends = [each.id for each in view.operators if not each.readers]
-        # What each operator and loop is in, and the other way round.
+        # The loop around each operator and loop, and the members of each loop.
         self.around = {each.id: each.loop for each in view.operators} | {each.id: each.parent for each in view.loops}
         self.inside: dict[str | None, list[str]] = defaultdict(list)
         for name, scope in self.around.items():
@@ -55,9 +55,9 @@ class _Ordering:
                     yield step
 
     def _visit(self, name: str | None, scope: str | None) -> Iterator[Step | Visit]:
-        """Yield the predecessors of an operator or loop of a scope, then itself; nothing where it is outside, or done.
+        """Yield the predecessors of an operator or loop of a scope, then itself; nothing if it is outside, or done.
 
-        Other visits are asked for, not made: a chain of operators may be longer than a stack is deep.
+        It yields the visits of others instead of making them: a chain of operators may be longer than a stack is deep.
         """
         if name is None or name in self.done:
             return

@@ -147,7 +147,7 @@ def _figure(name: str, values: Sequence[float], text: Callable[[float], str]) ->
 
 
 def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, height: int = PLOT_HEIGHT) -> str:
-    """Return values over time as a small plot from zero up, the last one marked; `words` say it to who doesn't see it."""
+    """Return values over time as a small plot from zero up, the last one marked; `words` describe it to a screen reader."""
     top, edge = max(values) or 1.0, 4
     step = (width - 2 * edge) / max(len(values) - 1, 1)
     points = [(edge + at * step, height - edge - (height - 2 * edge) * value / top) for at, value in enumerate(values)]
@@ -219,7 +219,7 @@ def _numbers(count: RowCounts | None) -> str:
 
 
 def _table(view: View) -> str:
-    """Return all operators with their numbers, for who reads rather than looks."""
+    """Return a table of all operators with their numbers, for people who prefer text."""
     counts = view.counts()
     words = ("operator", "collection", "how")
     numbers = ("rows in", "rows out", "+", "-", "time", "state rows", "state")
@@ -237,7 +237,7 @@ def _table(view: View) -> str:
 
 
 def _loops(view: View) -> str:
-    """Return the loops: how many turns their bodies took, and what these gave round by round."""
+    """Return the loops: the turns of their bodies, and the rows of each round."""
     counts = view.counts()
     head = "".join(f'<th class="word">{word}</th>' for word in ("loop", "rows of each round"))
     rows = []

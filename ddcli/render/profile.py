@@ -1,4 +1,4 @@
-"""The profile of a run: its operators by how long they took, as a table or as plain values."""
+"""The profile of a run: its operators by their time, as a table or as plain values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MOST, LEAST = 60, 24
 """Columns of an operator's words where there is no terminal, and at the least."""
 MARGIN = "  "
 LEFT_OUT = (("rows/s",), ("+", "-"), ("in", "out"))
-"""The columns that a narrow table goes without, in this order."""
+"""The columns that a narrow table leaves out, in this order."""
 HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
 
 
 @frozen
 class Spent:
-    """An operator, what went through it, and the seconds that it took of all threads together; of these a `share`.
+    """An operator, its rows, and the seconds of all threads that it took, with their `share` of the run's.
 
-    An input's are those of reading it, an output's those of writing it; an arrangement's state is written in its own.
+    An input takes the seconds of its reads, an output those of its writes; an arrangement's state is written in its own.
     """
 
     id: str
@@ -54,7 +54,7 @@ class Profile:
         return [asdict(each) for each in self.operators]
 
     def lines(self, columns: int | None = None) -> list[str]:
-        """Return a table that fits into so many columns; nothing of a run that stepped no operator.
+        """Return a table that fits into this number of columns; empty for a run that stepped no operator.
 
         On a narrow terminal numbers are left out before words are.
         """

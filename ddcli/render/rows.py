@@ -1,6 +1,6 @@
 """Rows for people and for programs: text in columns, JSON, CSV, Parquet, written batch by batch as they come.
 
-What text can't say as it is has one spelling everywhere: binary values are in hexadecimal digits; in CSV and in text lists are
+Values without a text of their own have one spelling everywhere: binary values are in hexadecimal digits; in CSV and in text lists are
 JSON, and durations are ISO 8601 (`PT1M30S`). JSON has no NaN and no infinities: there they are texts, "NaN", "Infinity" and
 "-Infinity", which `cast(text as float64)` reads, and so an input in NDJSON.
 """
@@ -33,7 +33,7 @@ NULL = "null"
 
 
 def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a lazy frame, in order, some at a time; without a row, one frame without any. What reading raises is raised here."""
+    """Yield the rows of a lazy frame, in order, some at a time; without a row, one empty frame. Errors of the read are raised here."""
     found = False
     for batch in frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming"):
         found = True
@@ -101,11 +101,11 @@ class _Json(_Writer):
 
 
 class _Csv(_Writer):
-    """CSV with a header, as inputs are read: nothing is null, two quotes are empty text."""
+    """CSV with a header, as inputs are read: an empty field is null, two quotes are empty text."""
 
     def add(self, frame: pl.DataFrame) -> None:
         texts = [as_text(column) if _needs_text(column.dtype) else column for column in frame]
-        if self.out.isatty():  # CSV has no escapes: a file holds what is there, a screen shows it
+        if self.out.isatty():  # CSV has no escapes: a file has the text itself, a screen its visible form
             texts = [visible_column(column) if column.dtype == pl.String else column for column in texts]
             texts = [column.rename(visible(column.name)) for column in texts]
         self.out.write(pl.DataFrame(texts).write_csv(include_header=not self.begun).encode())

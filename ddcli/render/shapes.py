@@ -7,7 +7,7 @@ from ddcli.named_tuple import NamedTuple
 
 
 class Point(NamedTuple):
-    """A point; y goes down."""
+    """A point; y grows downwards."""
 
     x: float
     y: float
@@ -49,7 +49,7 @@ class BoxGroup:
 
 @frozen
 class Line:
-    """A part of a line that comes from `source`: points joined by turns by a straight line down and a curve; or one that goes back.
+    """A part of a line that comes from `source`: points joined by turns by a straight line down and a curve; or a line back to an earlier layer.
 
     With `target` it ends at that box.
     """

@@ -1,6 +1,6 @@
 """A view on a terminal: an operator a row, from inputs to outputs, with lanes beside them for collections that are still read.
 
-A lane begins at an operator, goes down to whoever reads its collection, and ends at the last of them. Loops are boxes around rows.
+A lane begins at an operator, runs down to the readers of its collection, and ends at the last of them. Loops are boxes around rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEAST = 30
 """Columns that words have beside lanes, at the least."""
-# (up, down, left, right): the piece of line that goes there
+# (up, down, left, right): the piece of line with these ends
 PIECES = {
     (False, True, False, True): "╭",
     (False, True, True, False): "╮",
@@ -71,7 +71,7 @@ def _styled(words: Words, most: int) -> str:
 
 
 def _rows(view: View) -> Iterator[_Row]:
-    """Yield the rows of a view: lanes, and what is beside them."""
+    """Yield the rows of a view: lanes, and the words beside them."""
     operators = {each.id: each for each in view.operators}
     loops = {each.id: each for each in view.loops}
     becomes = {source: target for loop in view.loops for source, target in loop.feedback}
@@ -111,7 +111,7 @@ def _head(operator: OperatorView) -> Words:
 
 @dataclass
 class _Lanes:
-    """The collections that are still to be read, side by side; `waiting` says by how many."""
+    """The collections that are still to be read, side by side; `waiting` has the number of their readers to come."""
 
     waiting: dict[str, int]
     lanes: list[str | None] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _Lanes:
         return " ".join("│" if lane else " " for lane in self.lanes)
 
     def enter(self, operator: OperatorView) -> list[str]:
-        """Bring an operator what it reads, and give it a lane; return the lines for that, the last with its sign."""
+        """Lead the lanes of its inputs to an operator, and add a lane for it; return the lines for that, the last with its sign."""
         inputs = list(dict.fromkeys(operator.inputs))
         before = list(self.lanes)
         read = [self.lanes.index(source) for source in inputs]

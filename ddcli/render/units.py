@@ -1,4 +1,4 @@
-"""Numbers and texts of reports in few letters, and how wide they are on a terminal or in a fixed-width font."""
+"""Numbers and texts of reports in few letters, and their width on a terminal or in a fixed-width font."""
 
 from __future__ import annotations
 

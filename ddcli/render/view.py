@@ -1,4 +1,4 @@
-"""The operator plan as people are shown it: operators, loops as boxes around them, and what the last runs counted.
+"""The operator plan as people see it: operators, loops as boxes around them, and the counts of the last runs.
 
 Pure: a plan, a manifest and records of runs in, plain values out; `explain` finds them. All drawings are made of a `View`.
 """
@@ -43,10 +43,10 @@ class HeldState:
 class OperatorView:
     """An operator, an input or an output. `id` stays the same from run to run, while the operator does the same.
 
-    `names` are what the pipeline file calls its collection, `says` how it does what its `kind` says, `loop` the innermost loop
-    that it is in. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state. `work` is what
-    bounds its work for a change, a class of `plan.work`. `estimated` are the rows that it was expected to put out in the last run, by what was
-    known before.
+    `names` are the names of its collection in the pipeline file, `says` the details of its `kind` of work, `loop` the innermost loop
+    around it. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state. `work` is the bound of
+    its work for a change, a class of `plan.work`. `estimated` are the rows that it was expected to emit in the last run, by the knowledge
+    before it.
     """
 
     id: str
@@ -70,9 +70,9 @@ class OperatorView:
 
 @frozen
 class LoopView:
-    """A loop: a box around its body's operators, in the loop `parent`. `feedback` says which operator becomes which variable.
+    """A loop: a box around its body's operators, in the loop `parent`. `feedback` has the operator that becomes each variable.
 
-    `bound` are the rounds that it takes, None: until nothing changes.
+    `bound` is the number of its rounds, None: until nothing changes.
     """
 
     id: str
@@ -206,7 +206,7 @@ def view_of(
 
 
 def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[RunRecord]) -> dict[str, int]:
-    """Return the rows that each operator was expected to put out in the last run, by what was known before it."""
+    """Return the rows that each operator was expected to emit in the last run, by the knowledge before it."""
     if manifest is None or not runs or runs[-1].number != manifest.number:
         return {}
     held = {name: sum(file.rows for file in entry.files) for name, entry in manifest.arrangements.items()}
@@ -232,7 +232,7 @@ def _bound(node: Node) -> list[str]:
 
 
 def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names that the file gives the collections of physical nodes, by fingerprint, as far as they are collections by themselves."""
+    """Return the names that the file gives the collections of physical nodes, by fingerprint, if they are collections by themselves."""
     called: dict[str, list[str]] = defaultdict(list)
     for generation, part in zip(plan.generations, plan.parts, strict=True):
         lowered = generation.joined(generation.nodes(part), generation.lowered(part))

@@ -31,7 +31,7 @@ HEAVY = 256 << 20
 
 @frozen
 class Rule:
-    """The rule by which a stage goes to Spark. `ready`: a master is known. `heavy`: the bytes that would take long here, or not fit.
+    """The rule by which a stage runs on Spark. `ready`: a master is known. `heavy`: the bytes that would take long here, or not fit.
 
     The traces of one loop may take `room` bytes of memory; work with them takes some four times as many.
     """
@@ -42,7 +42,7 @@ class Rule:
     room: int
 
     def wants_spark(self, wishes: Collection[str], size: int) -> bool:
-        """Return whether a stage goes to Spark, given the engines that the file names for its collections, and the bytes that wait for it.
+        """Return whether a stage runs on Spark, given the engines that the file names for its collections, and the bytes that wait for it.
 
         >>> rule = Rule("auto", ready=True, heavy=1000, room=0)
         >>> [rule.wants_spark(wishes, size) for wishes, size in [((), 999), ((), 1000), (["local"], 1000), (["spark"], 1)]]
@@ -103,7 +103,7 @@ class Choosing:
         return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True
 
     def spreads(self, wishes: Collection[str], size: int) -> bool:
-        """Return whether a run over `size` bytes goes stage by stage, so that some stages can go to Spark.
+        """Return whether a run over `size` bytes is done stage by stage, so that some stages can run on Spark.
 
         Raises UsageError if the file wants Spark and it isn't installed, before any work is done.
         """

@@ -50,7 +50,7 @@ class Done:
 
 @dataclass
 class Spreading:
-    """The step of a run as tasks: each stage goes to this machine or to Spark, by the rule of `places`."""
+    """The step of a run as tasks: each stage runs on this machine or on Spark, by the rule of `places`."""
 
     job: Job
     assembled: Assembled
@@ -66,7 +66,7 @@ class Spreading:
     widths: Mapping[str, float] = field(default_factory=dict)
     """The bytes of a row of each input, if known."""
     watch: Callable[[Counts], None] | None = None
-    """Receives before each stage what was counted so far: it may raise, to end the step."""
+    """Receives the counts so far before each stage; it may raise, to end the step."""
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
     """The work done so far on Spark (True) and here (False)."""
     counts: Counts = field(default_factory=Counts)
@@ -107,7 +107,7 @@ class Spreading:
     # --- where ----------------------------------------------------------------------------------------------------
 
     def _wants_spark(self, leg: Leg) -> bool:
-        """Return whether a leg goes to Spark."""
+        """Return whether a leg runs on Spark."""
         if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
             nt, layouts = len(self.job.time), self.assembled.layouts.items()
             size = sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
@@ -120,7 +120,7 @@ class Spreading:
         scope = self.schedule.nest.scope
         indices = leg.path[:1] or scope.stages[leg.stage].places
         places = [scope.places[index] for index in indices]
-        # An operator on single rows goes with the operators that its rows come from.
+        # An operator on single rows runs where the operators run that its rows come from.
         deciding = [place for place in places if place.gathers or place.whole] or places
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 

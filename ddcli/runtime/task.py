@@ -323,6 +323,6 @@ class _Doing:
         self.result.kept += self.traces.store(trace, self.attempt, self.job.interval.upper)
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
-        if self.job.reopen is not None:  # what it sees of the past it was shown when that was new
+        if self.job.reopen is not None:  # its updates of the past were shown when they were new
             return
         self.result.lines += seen(label, updates, list(self.job.time.values()))

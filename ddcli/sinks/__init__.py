@@ -1,11 +1,11 @@
 """The files that a run writes beside its state.
 
 * archives: archived files of inputs without rows that are forgotten
-* databases: which table of a database follows an output
+* databases: the table of a database that follows an output
 * followers: tables of other programs that follow outputs' logs
 * inspect: the lines that an `inspect` shows
-* log_compaction: what is old in a log, summed up
+* log_compaction: old updates in a log, summed up
 * outputs: one file of updates for each output and commit
-* replacement: which files of a log have other rows now
+* replacement: the files of a log whose history has changed
 * side_logs: late and refused rows, in logs of their own
 """

@@ -1,6 +1,6 @@
-"""Files of inputs that a run has archived, or of mirrors of tables: those that hold forgotten rows are replaced, without these.
+"""Files of inputs that a run has archived, or of mirrors of tables: those that hold forgotten rows are replaced by files without these.
 
-Files of mirrors are replaced with the commit that forgets the rows, archived ones and those in an object store before it. Whoever dies between has
+Files of mirrors are replaced with the commit that forgets the rows, archived ones and those in an object store before it. A process that dies in between leaves
 files without the rows, and a state that still has them: repeated, the command takes the files as they are. Until then a run that would
 read them again refuses them.
 """
@@ -30,7 +30,7 @@ def replace_archived(
     readers: Mapping[str, LogReader],
     inputs: Mapping[str, InputEntry],
 ) -> dict[str, InputEntry]:
-    """Replace archived files, and those of mirrors, by what they are without the rows that are forgotten; return the inputs that have such files.
+    """Replace archived files, and those of mirrors, by files without the forgotten rows; return the inputs that have such files.
 
     Raises InputError for a file of a kind from which no rows can be removed.
     """

@@ -1,8 +1,8 @@
 """The tables that follow outputs' logs: each is brought up to its log after the run has committed, by one commit of its own.
 
-Our commit comes first, and a log never changes but by growing: so what a table has to take in stands fixed before it is asked to. A commit of
-the table has a number that no other has, which is announced before and stands in the table after it: whoever comes next sees whether it was made,
-and makes no commit twice. Where the log was written anew, or the table is another one than the last commit left, all rows are replaced.
+Our commit comes first, and a log only grows: so the updates for a table are fixed before it takes them in. A commit of
+the table has a unique number, which is announced before and in the table after it: the next process finds whether it was made,
+and makes no commit twice. If the log was written anew, or the table has changed since its last commit, all rows are replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The updates that an `inspect` sees, as lines for people."""
+"""The updates of an `inspect`, as lines for people."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Summing up what is old in an output's log: one file takes the place of the first ones, with their contents as of the last of their times.
+"""The compaction of an output's log: one file replaces the oldest ones, with their contents as of the last of their times.
 
-What consumers of the log have not got, and what readers in other pipelines have not taken, stays as it is, up to a bound: who is further
+Updates that consumers of the log, or readers in other pipelines, have not taken stay as they are, up to a bound: a claimant that is further
 behind is passed, which is reported, and begins anew.
 """
 
@@ -81,7 +81,7 @@ def compact(
     if_locked: IfLocked = "fail",
     dry: bool = False,
 ) -> list[SummedUp]:
-    """Sum up what is before a time, as a person writes it, in the log of an output, its directory, or in all of a pipeline file's."""
+    """Sum up the updates before a time, as a person writes it, in the log at `target`, or in all logs of the pipeline file `target`."""
     directory, written, names = _found(target, base)
     manifest = manifest_of(directory)
     time = find_time(manifest)
@@ -91,7 +91,7 @@ def compact(
 
 
 def _found(target: str, base: Path) -> tuple[Path, list[Path], list[str]]:
-    """Return the state of what is to be summed up, the directories that are written to, and the names of the outputs."""
+    """Return the state that writes the logs, the directories that are written to, and the names of the outputs."""
     path = locate(base, target)
     if path.suffix in (".yaml", ".yml"):
         request = read_request(Path(path))
@@ -119,10 +119,10 @@ def sum_up(
     pays: Callable[[Sequence[FileEntry]], bool] = lambda files: len(files) > 1,
     dry: bool = False,
 ) -> list[SummedUp]:
-    """Sum up the updates before a time (None: all at closed times) of these outputs, and commit that; return what became of each.
+    """Sum up the updates before a time (None: all at closed times) of these outputs, and commit that; return the result for each.
 
-    Updates before the time `unclaimed` are summed up whoever lacks them. Nothing becomes of a log for whose files that are that old it doesn't pay. Holds the contents of one log. Without `dry`
-    the state's manifest is another one then.
+    Updates before the time `unclaimed` are summed up even if a claimant lacks them. A log for whose old files it doesn't pay is left out. Holds the contents of one log in memory.
+    Without `dry` the state then has a new manifest.
     """
     manifest = state.manifest
     assert manifest is not None, "a state with outputs has a manifest"
@@ -160,7 +160,7 @@ def sum_up(
 
 
 def _least(*bounds: int | None) -> int | None:
-    """Return the least of some times; None, and what is beyond all times, bounds nothing."""
+    """Return the least of some times; None, and a value beyond all times, bounds nothing."""
     return min((each for each in bounds if each is not None and each < BEYOND), default=None)
 
 
@@ -231,7 +231,7 @@ class _Old:
         return ChangeLog(self.path, reader, DIFF, None)
 
     def summed(self, files: Sequence[FileEntry], *, dry: bool) -> tuple[FileEntry, SummedUp]:
-        """Return the file that takes the place of these, and what is to be reported; write it, unless `dry`."""
+        """Return the file that replaces these, and the report; write it, unless `dry`."""
         for file in files:
             check_bytes(self.path / file.name, file)
         log = self._log(files)

@@ -1,4 +1,4 @@
-"""The outputs of a run: updates become one file of each log, in parts as they are known, or go into its newest, published with the commit."""
+"""The outputs of a run: updates become one file of each log, in parts as they are known, or are added to its newest one; the commit publishes it."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Piece:
 class Publishing:
     """The updates that a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, they are only counted.
 
-    Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without,
-    as many `reopenings` as the state has seen.
-    An output gets one file in a commit, however many parts it is made of: readers see all of it or nothing.
+    Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without it
+    the number of the state's `reopenings`.
+    An output gets one file in a commit, made of any number of parts: readers see all of it or nothing.
     """
 
     request: Request
@@ -87,7 +87,7 @@ class Publishing:
     called: str = ""
     reopenings: int = 0
     horizons: Mapping[str, int] = field(default_factory=dict)
-    """The times before which outputs that are written from the beginning say nothing, as logs that they are made of don't."""
+    """The horizons of outputs that are written from the beginning: logs that they read have no times before these."""
     known: Mapping[str, OutputEntry] = field(default_factory=dict)
     """The outputs so far whose newest files may grow by this commit."""
     orders: Mapping[str, RowOrder] = field(default_factory=dict)
@@ -105,9 +105,9 @@ class Publishing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
-        """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may.
+        """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may call at once.
 
-        Of outputs without a layout here nothing is written. A few updates wait for others, so that a file gets no more row groups than it needs.
+        Updates of outputs without a layout are dropped. A few updates wait for others, so that a file gets no more row groups than it needs.
         """
         if name not in self.layouts:
             return
@@ -191,7 +191,7 @@ class Publishing:
             return self._joint[name]
 
     def _finish(self, name: str) -> None:
-        """Write what waits of an output, and all that others have written."""
+        """Write the waiting updates of an output, and add the parts that other processes have written."""
         assert self.transaction is not None, "a dry run writes nothing"
         waiting, elsewhere = self._gathered(name), self._elsewhere.pop(name, [])
         if name not in self._joint and len(elsewhere) + bool(waiting) == 1:
@@ -225,7 +225,7 @@ class Publishing:
         )
 
     def _note(self, name: str, written: Written, footer: str) -> None:
-        """Note what the file of an output must be from now on."""
+        """Record the size and checksums of an output's file."""
         assert self.transaction is not None, "a dry run writes nothing"
         path, rows = self._path(name), self._counts[name].rows
         lower = self.lower
@@ -244,7 +244,7 @@ class Publishing:
         write_progress(self.transaction, directory, self.upper, self.reopenings, horizon, order)
 
     def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
-        """Write what waits, and the log's progress last; return an output as the next manifest has it, `known` as the last had it."""
+        """Write the waiting updates, and the log's progress last; return the output's entry for the next manifest; `known` is that of the last one."""
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         directory = self.request.outputs[name]
@@ -256,10 +256,10 @@ class Publishing:
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning, log, horizon)
 
     def replace(self, name: str, known: OutputEntry | None, meaning: str, forgetting: Forgetting) -> OutputEntry:
-        """Write what is the whole log of an output in place of the `known` one; files that have the rows of their times already stay.
+        """Write the waiting updates, a whole log, in place of the `known` one; files that already have the rows of their times stay.
 
-        A file that sums up what is older keeps its horizon, and stands for no other files any more. A log with times of several coordinates gets
-        one file. One of which a file is replaced is another log to whoever has read it.
+        A file that sums up older ones keeps its horizon, and no longer stands for other files. A log with times of several coordinates gets
+        one file. If a file is replaced, the log gets another identity, so that its readers begin anew.
         """
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
@@ -303,7 +303,7 @@ class Publishing:
     def _part(
         self, path: Path, rows: pl.DataFrame, like: FileEntry, metadata: dict[str, str] | None = None
     ) -> FileEntry:
-        """Write some of a log's rows as a file of its own, of the same times and commits as another; return what it must be from now on."""
+        """Write some of a log's rows as a file of its own, of the same times and commits as another; return its entry."""
         assert self.transaction is not None, "a dry run writes nothing"
         data = frame_bytes(rows, self.time, metadata)
         written = self.transaction.add_output(path, data)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def spans(files: Sequence[FileEntry]) -> Iterator[tuple[int, int]]:
-    """Yield for each file of a log, in their order, the times from one to before another that are its own; they leave none out up to the last.
+    """Yield the interval of times that belongs to each file of a log, in their order; together they have all times up to the last.
 
-    Times are of one coordinate. A file whose times earlier ones have already, as it corrects them, has none.
+    Times have one coordinate. A file that corrects earlier ones, which have its times already, has none of its own.
     """
     reached = LEAST
     for file in files:
@@ -49,9 +49,9 @@ def summed_up(rows: pl.DataFrame, time: str, horizon: int) -> pl.DataFrame:
 
 
 def replaced(path: Path, rows: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the new content of a log's file that is to have just these rows; None if it has them already, in whatever order.
+    """Return the new content of a log's file that is to have just these rows; None if it has them already, in any order.
 
-    Rows that it has already stay in their order, which may be what makes it small.
+    Rows that it has already stay in their order, which may be the reason that it is small.
     """
     with reading(path) as file:
         before = pl.read_parquet(file, glob=False, hive_partitioning=False)

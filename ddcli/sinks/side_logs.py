@@ -1,4 +1,4 @@
-"""Side logs: change logs beside the outputs of what a run could not take as it is, published with its commit."""
+"""Side logs: change logs of rows that a run could not take as they are, beside the outputs; the commit publishes them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _worded(value: Any) -> Any:
 class ErrorLog:
     """The records on which expressions failed in a run, as updates: `error`, the `record` as JSON, times and diff.
 
-    What fails on an insertion fails on the retraction too, so a record that is corrected is taken out of the log by itself.
+    A record that fails on its insertion fails on its retraction too, so the log retracts a corrected record by itself.
     Several threads may report rows at once.
     """
 
@@ -113,14 +113,14 @@ class ErrorLog:
     def write(
         self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str = ""
     ) -> None:
-        """Add what there is to a transaction; `called` is added to the name of a file that is not the only one of its interval."""
+        """Add the records to a transaction; `called` is added to the name of a file that is not the only one of its interval."""
         if self._frames:
             write(transaction, directory, [pl.concat(self._frames)], self.times, interval, called)
 
     def add_missing(
         self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str
     ) -> None:
-        """Add to a transaction the records that fail more often than the log has them: what fails was computed anew, some of it or all."""
+        """Add to a transaction the records that fail more often than the log has them, after some or all failures were computed anew."""
         if not self._frames:
             return
         record = ["error", "record"]
@@ -162,7 +162,7 @@ class ErrorLog:
 
 
 def _written(directory: Path, times: Schema, **others: pl.DataType) -> list[pl.DataFrame]:
-    """Return the updates of a side log, whose files no manifest has a checksum of. One without these columns is refused: StateError."""
+    """Return the updates of a side log, whose files have no checksum in a manifest. A file without these columns is refused: StateError."""
     known = {name: time_column(name, np.empty(0, np.int64), kind).dtype for name, kind in times.items()}
     columns = known | others | {DIFF: pl.Int64()}
     frames = []
@@ -192,9 +192,9 @@ def put_aside(
     interval: tuple[Times | None, Times],
     called: str,
 ) -> None:
-    """Write rows of inputs as updates that were late or could not be read, where they are put aside; a file an input, a slice at a time in memory.
+    """Write the late and the unreadable rows of inputs that are put aside, as updates, one file for each input; a slice at a time is in memory.
 
-    Such a log has no progress: what comes late next time may be of any time.
+    Such a log has no progress: later rows may have any time.
     """
     # A run with nothing but late rows closes no time: there may be several such.
     called = f"-change{transaction.number}" if interval[0] == interval[1] else called
@@ -268,7 +268,7 @@ def replace_side_logs(
 
 @frozen
 class Correction:
-    """Writes to the side logs of inputs the difference between what their files hold now and what the logs say.
+    """The correction of inputs' side logs: the difference between the rows that belong in them now and those that they have.
 
     Holds both in memory: such rows are few.
     """

@@ -2,9 +2,9 @@
 
 * arrangement_input: arrangements of other pipelines, read in place
 * change_log: a log read for people: its collection, its changes, a record's history
-* inference: columns that nobody declares
-* input_format: how an input's format reads, and its key violations
-* log_claims: what a pipeline holds of the logs that it reads
-* readers: readers of what is new, and the time they share
-* slices: updates that lie in files, a slice at a time
+* inference: `columns: infer`: columns as the first run found them
+* input_format: the format of an input, and diagnostics for its key violations
+* log_claims: the claims of a pipeline on the logs that it reads
+* readers: readers of new updates, and the time that the inputs share
+* slices: updates in files, a slice at a time
 """

@@ -1,8 +1,8 @@
 """Inputs that are arrangements of other pipelines, read in place, without a copy.
 
-Such an input begins as of the exporter's frontier when it was first held: what was there then is taken at the last times before
-that. From then on a run takes the updates between its own frontier before and after. What an earlier run has taken is the
-content of the arrangement that joins read, batch by batch; in batches that reach beyond, an update's time decides whether it was taken.
+Such an input begins as of the exporter's frontier when it was first held: its contents then are taken at the last times before
+that. From then on a run takes the updates between its own frontier before and after. The updates that earlier runs have taken are the
+contents of the arrangement that joins read, batch by batch; in batches that reach beyond, an update's time decides whether it was taken.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SharedSlice:
 
 
 class SharedReader:
-    """Reads what is new of an arrangement that another pipeline exports, and returns the batches that were read before.
+    """The reader of an arrangement that another pipeline exports: its new updates, and the batches that were read before.
 
     `known` is the input as the last run left it. Raises StateError if the updates that it has not read are no longer kept apart.
     """
@@ -127,7 +127,7 @@ class SharedReader:
         if known.built != self.shared.built:
             problem = f"the imported arrangement '{name}' was built anew since: something in it was taken back"
             raise StateError(problem, place=place, hint=hint)
-        # A hold may be younger than what was taken: whoever wrote it, after the last one was dropped, has then failed or died.
+        # A hold may be younger than the last run: a run that wrote it, after the one before was dropped, has failed or died.
         if self.shared.since is not None and not Frontier(self.shared.since).dominates(taken_up_to(known)):
             problem = f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"
             raise StateError(problem, place=place, hint=hint)
@@ -137,7 +137,7 @@ class SharedReader:
         return self.schema.to_json()
 
     def largest_time(self) -> tuple[int, ...] | None:
-        """Return None: the exporter's frontier decides what is complete."""
+        """Return None: the exporter's frontier decides which times are complete."""
         return None
 
     seeks = True
@@ -189,7 +189,7 @@ class SharedReader:
         return matrix if due.all() else matrix[due]
 
     def batches(self, taken: Frontier, shard: int, shards: int, pool: Pool) -> list[SharedBatch]:
-        """Return the updates taken before a frontier whose keys are in one shard of so many."""
+        """Return the updates before a frontier whose keys are in one of `shards` shards."""
         nk = self.layout.key.width
 
         def mine(matrix: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Reading a change log: its updates, the collection that it holds at a time, the history of a record.
+"""A change log for people: its updates, the collection that it holds at a time, the history of a record.
 
     read_log("out/airborne/", as_of=540)                    # the collection then: each record with its multiplicity
     read_log("out/airborne/", since=480, until=540)         # what changed in between
@@ -72,8 +72,8 @@ def read_log(
     time. `key` has the columns and values that records must have. `time` names the columns of the time (default: `time`, or as
     many before the diff as the log's progress has), `columns` the types of those of CSV and NDJSON.
 
-    Reads the files that are there, once; holds what it returns, and as much again for sorting. Raises UsageError for what
-    doesn't fit the log, InputError for files that can't be read.
+    Reads the existing files once; holds the result in memory, and as much again to sort it. Raises UsageError for arguments
+    that don't fit the log, InputError for files that can't be read.
     """
     log = ChangeLog.open(str(path), Path.cwd(), time=time, diff=diff, columns=columns)
     if as_of is not None:
@@ -115,7 +115,7 @@ class ChangeLog:
     ) -> ChangeLog:
         """Open a log whose path is relative to `base`. See `read_log`."""
         whole = locate(base, path)
-        progress, owner = read_owned(whole)  # before the files are listed: what it speaks of is there then
+        progress, owner = read_owned(whole)  # before the files are listed: those that it covers exist then
         try:
             listing = list_input(path, base)
         except InputError as error:
@@ -157,7 +157,7 @@ class ChangeLog:
         return self.reader.schema.time
 
     def at(self, given: At, option: str) -> Time:
-        """Return a time as lanes have it; `option` is what a message calls it."""
+        """Return a time as lanes have it; `option` is its name in a message."""
         words = given if isinstance(given, tuple | list) else [given]
         return parse_time(",".join(map(str, words)), self.time, option, "log's")
 
@@ -214,7 +214,7 @@ class ChangeLog:
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on the log for the person who reads it."""
+        """Return notes on the log for its human reader."""
         horizon = self.reader.listing.horizon
         known = [] if horizon is None else [format_time(horizon, list(self.time.values()))]
         summed = [f"{self.path}: updates before {time} were summed up as of then" for time in known]
@@ -248,7 +248,7 @@ class ChangeLog:
         return summed.filter(pl.col(self.diff) != 0).with_columns(pl.col(self.diff).cast(pl.Int64))
 
     def _ordered(self) -> pl.LazyFrame | None:
-        """Return all rows in order of time without sorting them, if their files are such that this goes."""
+        """Return all rows in order of time without a sort, if the times of their files don't overlap; else None."""
         found = [(span, file) for file, span in enumerate(self.reader.spans()) if span is not None]
         if len(found) < len(self.reader.spans()):
             return None
@@ -258,7 +258,7 @@ class ChangeLog:
 
 
 def _time_columns(listing: Listing, progress: Times | None, tables: Tables, diff: str) -> tuple[str, ...]:
-    """Return the time columns of a log that nobody has named: of a product, they stand before the diff."""
+    """Return the time columns of a log for which none are named: those of a product are before the diff."""
     if progress is None or not progress or len(progress[0]) == 1:
         return (TIME,)
     names = [name for name in tables.footer(listing.path(listing.files[0])) if name != diff]

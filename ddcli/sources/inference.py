@@ -35,7 +35,7 @@ class PinnedColumns:
     file: str
     known: bool
     unnamed: bool = False
-    """True: the files have a column without a name, which is left out: nothing could ask for it."""
+    """True: the files have a column without a name, which is left out, as no expression could read it."""
 
     @property
     def remark(self) -> str:
@@ -169,7 +169,7 @@ def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:
 
 
 def _damaged_json(path: Path, error: Exception) -> InputError:
-    """Return the error for a file of JSON whose first objects can't be read: the first thing that is wrong with it, with its place."""
+    """Return the error for a file of JSON whose first objects can't be read: its first fault, with its place."""
     from ddcli.store.tables.text_syntax import judge_json
 
     damage = judge_json(path)

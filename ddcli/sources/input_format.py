@@ -1,4 +1,4 @@
-"""Properties of inputs beside their rows: how their formats read, and diagnostics for key violations."""
+"""Properties of inputs beside their rows: their formats, and diagnostics for key violations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The claims of a pipeline on other pipelines' logs that it reads: updates that it has not read are not summed up.
 
-A hold in the state that writes a log, under a name of its own beside that of imports, says up to where all is taken. Where that state
-can't be found or written to there is none: then a log that was summed up too far is refused when it is read.
+A hold in the state that writes a log, under a name of its own beside that of imports, has the frontier up to which all is taken. If that state
+can't be found or written to there is no hold: then a log that was summed up too far is refused when it is read.
 """
 
 from __future__ import annotations

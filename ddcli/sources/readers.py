@@ -148,7 +148,7 @@ def _refuse_gone(name: str, listing: Listing) -> None:
 
 
 def refuse_rewritten(readers: Mapping[str, Reader]) -> None:
-    """Raise RewrittenError if a log that was read is not what it was, for a run that is about to commit what it has read."""
+    """Raise RewrittenError if a log has been rewritten since it was read, for a run that is about to commit its rows."""
     for reader in readers.values():
         if isinstance(reader, LogReader):
             reader.refuse_rewritten()
@@ -235,11 +235,11 @@ def refuse_unparsed(readers: Mapping[str, Reader]) -> None:
 def late_upper(
     request: Request, manifest: Manifest, found: dict[str, InputFiles], readers: Mapping[str, Reader]
 ) -> Frontier | None:
-    """Return the frontier up to which a run goes that has nothing but late rows: that of the state where they are put aside, the next
-    one where they are moved up, and where that is not held back by another input's progress. Rows that can't be read are put aside, too.
-    None where there is no such row.
+    """Return the frontier of a run that has only late rows: that of the state if they are put aside, the next
+    one if they are moved up and no other input's progress holds it back. Rows that can't be read are put aside, too.
+    None without such rows.
 
-    Raises InputError where late rows are refused.
+    Raises InputError if late rows are refused.
     """
     upper = Frontier(manifest.upper)
     taken = [reader.take((), manifest.upper, manifest.upper) for reader in readers.values()]

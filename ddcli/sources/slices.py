@@ -1,7 +1,7 @@
 """The updates that sources receive: in files, not read yet, in slices that any process can read.
 
-A run is fed what is new in its inputs (see `ddcli.store.log.reader`). What is here is the past, as a changed pipeline's state is built
-from it: the contents of arrangements as of a frontier, and the updates of outputs.
+A run reads the new rows of its inputs by `ddcli.store.log.reader`. The slices here are the past from which a changed pipeline's state is built:
+the contents of arrangements as of a frontier, and the updates of outputs.
 """
 
 from __future__ import annotations

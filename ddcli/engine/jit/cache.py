@@ -56,7 +56,7 @@ def addresses(module: str, ahead: Sequence[str] | None = None) -> dict[str, int]
 
 
 def carried(module: str) -> Code | None:
-    """Return a module's code if the package carries it for this processor: whoever put it there put our own text there, too."""
+    """Return a module's code if the package carries it for this processor: its files are as trustworthy as the package's text."""
     if CARRIED.is_dir():
         for target in processor.targets():
             with suppress(OSError):
@@ -166,7 +166,7 @@ def _ours() -> tuple[bytes, ...]:
 
 
 def _sources(module: str, seen: set[str]) -> set[str]:
-    """Return the modules whose text a module's code is made of: itself and those of the helpers it uses."""
+    """Return the modules whose text a module's code is made of: its own and those of its helpers."""
     if module not in seen:
         seen.add(module)
         for thing in vars(sys.modules[module]).values():

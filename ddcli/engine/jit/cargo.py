@@ -1,7 +1,7 @@
 """The package's cargo: all that is compiled when its wheel is built, in files that the wheel carries.
 
-`python -m ddcli.engine.jit.cargo FOLDER` makes them; without a folder all is compiled for this processor, into the cache, and nothing has to be later;
-with `--first` what a first run is likely to call.
+`python -m ddcli.engine.jit.cargo FOLDER` makes them; without a folder all is compiled for this processor, into the cache, so that later runs compile nothing;
+with `--first` only the kernels that a first run is likely to call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Compilation: processes that compile modules one after the other, while this one goes on with those it has.
+"""Compilation: processes that compile modules one after the other, while this one continues with those that it has.
 
-Whoever calls a kernel that is not compiled waits for its module, which comes next; what else was asked for follows in the background.
+A call of a kernel that is not compiled waits for its module, which comes next; other wanted modules follow in the background.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROCESSES = min(2, os.cpu_count() or 1)
-SECONDS_PER_KERNEL = 0.35  # measured, two processes; only for telling the person how long to wait
+SECONDS_PER_KERNEL = 0.35  # measured, two processes; only to tell the person the time to wait
 
 
 class Compiler:
@@ -40,7 +40,7 @@ class Compiler:
         if target == V3:
             settings |= {"NUMBA_CPU_NAME": V3, "NUMBA_CPU_FEATURES": ""}
         self.complaints: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
-        # -P: the sources are those of this process, not what happens to be in the current folder.
+        # -P: the sources are those of this process, not modules in the current folder.
         command = [sys.executable, "-P", "-m", f"{__package__}.compile"]
         pipe = subprocess.PIPE
         try:

@@ -285,7 +285,7 @@ def translate(text: str) -> list[ObjectCode]:
 
 def main() -> None:
     """Compile the module of each line of stdin into the file that the line names."""
-    gc.disable()  # a compiler makes millions of objects and ends soon: nothing is won by looking for garbage
+    gc.disable()  # a compiler makes millions of objects and ends soon: garbage collection would not pay
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for line in sys.stdin:
         module, _, file = line.rstrip("\n").partition("=")

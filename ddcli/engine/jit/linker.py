@@ -79,7 +79,7 @@ class ObjectFile:
             for name, _, _, section, value, _ in SYMBOL.iter_unpack(each.content)
         ]
         self.places: dict[int, int] = {}
-        """The offset in the image of each section that is there, by its number."""
+        """The offset of each section in the image, by its number."""
 
     def loaded(self, *, written: bool) -> Iterator[tuple[int, Section]]:
         """Yield the sections that belong into memory, by number. No exception passes a kernel, so a table for that does not."""

@@ -12,14 +12,14 @@ two ways: compiled (the rule), or as plain Python (`DDCLI_KERNELS=python`) for d
     @kernel("MMVi")
     def count_smaller(a, b, scratch, k): ... # called as count_smaller(matrix, matrix, vector, 3); by another kernel it is a helper
 
-The signature has a letter an argument, as `LETTERS` says: `M` an int64 matrix, `V` an int64 vector, `U`, `H` and `B` vectors of
+The signature has a letter for each argument (see `LETTERS`): `M` an int64 matrix, `V` an int64 vector, `U`, `H` and `B` vectors of
 uint64, uint32 and uint8, `F` a vector of float64, `L` a list of int64 matrices (read one with `matrix_of(list, i)`), `i` an int64.
 
 Importing numba takes half a second and compiling takes seconds, so object code is kept in files (see `cache`), one a
 module of kernels, loaded when one of its kernels is first called. A compiled kernel reads address and shape straight from the array
 objects that it is handed, and refuses anything that is not a C-contiguous array of the right type: checking there
 costs nanoseconds, in Python it would cost more than the call. For Python it is a builtin function, called with a vector of objects; through
-ctypes a call would take ten times as long. It lets go of the GIL while it runs.
+ctypes a call would take ten times as long. It releases the GIL while it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Object code, and how LLVM loads it on machines that take no images."""
+"""Object code, which LLVM loads on machines that take no images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ownership of a directory: processes run the code in it, so nobody but this user may write there, or replace it."""
+"""The ownership of a directory: processes run the code in it, so only this user may write there, or replace it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def strangers(folder: Path) -> str | None:
-    """Return why others could write into a directory, or in place of it; None if they can't. It need not be there yet.
+    """Return the reason why others could write into a directory, or replace it; None if they can't. It need not exist yet.
 
-    `folder` has no links in it (`Path.resolve`). Whoever may write into a parent could put another directory in its place. In a
+    `folder` has no links in it (`Path.resolve`). A user who may write into a parent could put another directory in its place. In a
     sticky one like /tmp, in which all may write, only an entry's owner can. Root may do anything in any case.
     """
     for path in (folder, *folder.parents):
@@ -34,13 +34,13 @@ def strangers(folder: Path) -> str | None:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Return whether an open file is a plain one that nobody but this user, or root, may write."""
+    """Return whether an open file is a plain one that only this user, or root, may write."""
     own = status.st_uid in (0, os.getuid()) and (not status.st_mode & OTHERS or _is_private(status))
     return own and stat.S_ISREG(status.st_mode)
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Return whether only a group may write that is the user's own, named like him and with nobody else: many systems give each user one."""
+    """Return whether the only other writer is the user's own group, of the same name and without other members: many systems give each user one."""
     if status.st_mode & stat.S_IWOTH:
         return False
     import grp
@@ -55,7 +55,7 @@ def _is_private(status: os.stat_result) -> bool:
 
 def write_whole(path: Path, body: bytes) -> None:
     """Write a file, behind its digest, in one step: readers see all of it or nothing. Raises OSError."""
-    # Not `tempfile`: it imports all that archives may be packed by.
+    # Not `tempfile`: it imports all libraries of compression.
     temporary = path.with_name(f".{os.urandom(8).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Targets: the kinds of processors that code is compiled for, by names that say which instructions they have."""
+"""Targets: the kinds of processors that code is compiled for, by names that identify their instructions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def takes_images() -> bool:
 
 @cache
 def targets() -> tuple[str, ...]:
-    """Return the targets whose code this processor runs; the first is the processor itself. Empty where nothing is known of it."""
+    """Return the targets whose code this processor runs; the first is the processor itself. Empty if nothing is known of it."""
     facts = _facts() if takes_images() else {}
     if not all(name in facts for name in IDENTITY):
         return _described_by_llvm()
@@ -34,7 +34,7 @@ def targets() -> tuple[str, ...]:
 
 
 def _facts() -> dict[str, str]:
-    """Return Linux's facts of the first processor; nothing where it does not show them."""
+    """Return Linux's facts of the first processor; empty if it does not show them."""
     found = {}
     try:
         with FACTS.open(encoding="ascii", errors="replace") as file:

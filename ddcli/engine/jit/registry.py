@@ -1,4 +1,4 @@
-"""The kernels of each module, as Python functions and, once they are loaded, as machine code; and how both take their arguments."""
+"""The kernels of each module, as Python functions and, once they are loaded, as machine code; and the arguments of both."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _registry: dict[str, list[Kernel]] = {}
 
 
 class Kernel:
-    """A registered kernel: call it with arrays and integers as its signature says, get its int64.
+    """A registered kernel: called with arrays and integers by its signature, it returns an int64.
 
-    What is called is `__call__` of its class: one that is loaded has a class of its own, where that is the machine code.
+    A call runs `__call__` of its class: a loaded kernel has a class of its own, where that is the machine code.
     """
 
     __slots__ = ("function", "load", "name", "signature")

@@ -1,4 +1,4 @@
-"""Settings of kernels: where compiled ones are kept, and where their compilation is reported."""
+"""Settings of kernels: the folder for compiled ones, and the listener for reports of compilations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _listener: Callable[[str], None] = to_stderr
 
 
 def set_cache_dir(folder: Path | None) -> None:
-    """Keep compiled kernels in `folder` (None: in the place that the environment says)."""
+    """Keep compiled kernels in `folder` (None: in the place that the environment names)."""
     global _cache_dir  # noqa: PLW0603 - a setting of the process
     _cache_dir = folder
 
 
 def cache_dir() -> Path:
-    """Return the folder for compiled kernels, and whatever else is run that we write: the one that is named if it is this user's
-    alone, else a private one, with a message. It has no links in it, so it stays the one that was looked at.
+    """Return the folder for compiled kernels and kept plans: the named one if it is this user's
+    alone, else a private one, with a message. Its path has no links, so it stays the one that was checked.
     """
     folder = named_dir()
     try:
@@ -53,7 +53,7 @@ def cache_dir() -> Path:
 
 @cache
 def private_dir() -> Path:
-    """Return a folder for temporary files that is this user's alone; where its place is taken, one that goes with the process."""
+    """Return a folder for temporary files that is this user's alone; if its place is taken, one that is removed with the process."""
     import tempfile
 
     folder = Path(tempfile.gettempdir()).resolve() / f"ddcli-{os.getuid()}"
@@ -90,11 +90,11 @@ def named_dir() -> Path:
 
 
 def set_announce(listener: Callable[[str], None]) -> None:
-    """Send the line that says that kernels are being compiled to `listener` instead of stderr."""
+    """Send the line that reports a compilation of kernels to `listener` instead of stderr."""
     global _listener  # noqa: PLW0603 - a setting of the process
     _listener = listener
 
 
 def announce(line: str) -> None:
-    """Report to the listener what the process waits for."""
+    """Report to the listener a wait of the process."""
     _listener(line)

@@ -7,13 +7,13 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * gather: pick rows by key or by comparisons, lanes by number
 * join: join sorted matrices by key
 * join_few: join a few new rows, in one call
-* leaves: which pages of a batch file have a key, and where they lie
+* leaves: the pages of a batch file that can have a key, and their places
 * merge: merge sorted matrices
 * neighbours: the rows around changes of an ordered group
 * ordered_exchange: deal rows to shards and into the pieces in which they are sorted
 * packed_pages: values packed for pages of Parquet
 * packed_rows: rows that wait, in less memory
-* page_headers: where pages of Parquet lie, and how large row groups are
+* page_headers: the places of Parquet's pages, and the sizes of row groups
 * page_values: values of a page of Parquet, read in place
 * page_writer: integers as pages of Parquet
 * pages: rows of pages of Parquet, looked up and read in place

@@ -1,6 +1,6 @@
 """The kernels of as-of joins: the nearest right rows, and the left rows between a right one and the next.
 
-The rows of a group are sorted by [key | side | order | ...]: those of one side lie together, in the order that is compared.
+The rows of a group are sorted by [key | side | order | ...]: those of one side are together, in the order that is compared.
 """
 
 from __future__ import annotations

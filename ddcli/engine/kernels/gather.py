@@ -18,7 +18,7 @@ LESS: Final = 1
 EQUAL: Final = 2
 GREATER: Final = 4
 LARGE: Final = 1 << 20
-"""Bytes from which on a matrix that nobody else reads is written over: a copy of it would need as much memory again."""
+"""The bytes from which on a matrix without other readers is overwritten: a copy of it would need as much memory again."""
 
 
 @kernel("MMV")
@@ -328,7 +328,7 @@ def take(m: np.ndarray, lanes: np.ndarray | Sequence[int], rows: np.ndarray | No
 def take_sums(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, *, owned: bool = False) -> np.ndarray | None:
     """Return the given lanes of every row, with a number added to each; None if a sum overflows 64 bits.
 
-    Where all lanes are given, each once, a matrix that is `owned`, which nobody else reads, becomes the result.
+    If all lanes are given, each once, an `owned` matrix, which has no other reader, becomes the result.
 
     >>> take_sums(np.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0]), np.array([1, 0])).tolist()
     [[4, 1], [7, 4]]
@@ -351,7 +351,7 @@ def concat(batches: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def concat_out_of(batches: list[np.ndarray]) -> np.ndarray:
-    """Do so, and take each out of the list as soon as its rows are copied: who has them nowhere else needs little more memory than for them once.
+    """Return the rows of all batches, and remove each from the list as soon as it is copied: a caller without other references needs little more memory than for one copy.
 
     >>> concat_out_of(batches := [np.array([[1, 1]]), np.array([[2, 1]])]).tolist(), batches
     ([[1, 1], [2, 1]], [])

@@ -80,7 +80,7 @@ def tail_of(tails: np.ndarray, at: int) -> int:
 
 @inline
 def data_lanes(m: np.ndarray, nt: int, shared: int) -> int:
-    """Return how many data lanes the rows of a matrix have; `shared` is what `tail_of` returned."""
+    """Return the number of data lanes of a matrix's rows; `shared` is the result of `tail_of`."""
     return int(m.shape[1] if shared >= 0 else m.shape[1] - nt - 1)
 
 

@@ -1,4 +1,4 @@
-"""Join the few new rows of both sides with what the other side holds, in one call.
+"""Join the few new rows of both sides with the rows of the other side, in one call.
 
 Few rows have few keys. Each is first sought in all batches of the other side, so that cache misses overlap; nothing is copied
 before its matches are known.

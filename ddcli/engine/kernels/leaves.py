@@ -1,7 +1,7 @@
 """The pages of a batch file that its leaves name (see `store.batch.page_index`): those that can have a key, their places, their checksums.
 
-A leaf is a row of numbers: the key with which each page begins; then, for each column, where the bytes before its pages begin, where these bytes and each page end
-together with the size of its header, and the checksums of both.
+A leaf is a row of numbers: the first key of each page; then, for each column, the begin of the bytes before its pages, the ends of these bytes and of each page,
+with the size of its header, and the checksums of both.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def merge_out_of(batches: list[np.ndarray]) -> np.ndarray:
-    """Do so, and take each out of the list: one that nobody else has is released as soon as it is merged.
+    """Merge batches as `merge` does, and remove each from the list: one without other references is released as soon as it is merged.
 
     >>> merge_out_of(batches := [np.array([[1, 1], [3, 1]]), np.array([[1, -1], [2, 1]])]).tolist(), batches
     ([[2, 1], [3, 1]], [])

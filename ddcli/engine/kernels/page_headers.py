@@ -1,7 +1,7 @@
-"""Headers of Parquet's pages and the footer of a file: where pages lie, how many values of which encoding they have, how large row groups are.
+"""Headers of Parquet's pages and the footer of a file: the places of pages, the number and encoding of their values, the sizes of row groups.
 
 Both are structs in Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
-Bytes outside of the given range never matter, whatever the bytes in it are.
+No bytes in the given range make a kernel read outside of it.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def part_of(whole: int, name: int) -> int:
 
 @kernel("BM")
 def largest_group(data: np.ndarray, out: np.ndarray) -> int:
-    """Write how large the row groups of the footer are with which `data` begins; return how many there are, -1 of what is no footer.
+    """Write the size of the largest row group in the footer at the beginning of `data`; return the number of row groups, -1 if it is no footer.
 
     `out` is a matrix of `DEPTH` + 1 rows and three columns, all but the first row of it scratch.
     """

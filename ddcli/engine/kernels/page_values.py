@@ -1,8 +1,8 @@
-"""Values of a page of Parquet, read in place: the form of a column's pages, and what decodes them.
+"""Values of a page of Parquet, read in place: the form of a column's pages, and their decoders.
 
 https://parquet.apache.org/docs/file-format/data-pages/encodings/ describes the encodings. Data pages are of version 1, without
-compression (`page_headers` finds them). A page's checksum is compared before it is read (see `hash_ranges`). Even so no byte outside of a page matters, and no page, whatever its bytes,
-makes a kernel read or write outside of its arrays.
+compression (`page_headers` finds them). A page's checksum is compared before it is read (see `hash_ranges`). Even so no kernel uses a byte outside of a page, and no bytes of a page
+make one read or write outside of its arrays.
 """
 
 from __future__ import annotations

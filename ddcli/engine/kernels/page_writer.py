@@ -1,7 +1,7 @@
 """Pages of Parquet made of lanes: integers as differences of neighbours, or as numbers of a dictionary's entries.
 
-They are what `pages` reads: data pages of version 1, without compression, differences in blocks of 128 in four parts, as writers of Parquet
-have them. A page's body is written behind a gap: its header, which comes first, has the body's length.
+`pages` reads them: data pages of version 1, without compression, differences in blocks of 128 in four parts, as other writers of Parquet
+make them. A page's body is written behind a gap: its header, which comes first, has the body's length.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def put_levels(there: np.ndarray, count: int, out: np.ndarray, words: np.ndarray
 
 @inline
 def close_page(out: np.ndarray, at: int, end: int, count: int, encoding: int) -> int:
-    """Write the header of a page whose body lies behind a gap, up to `end`, and move the body to it; return where the page ends.
+    """Write the header of a page whose body is behind a gap, up to `end`, and move the body to it; return the end of the page.
 
     `encoding` is Parquet's number, that of the values as they are (0) for a dictionary.
     """

@@ -122,7 +122,7 @@ def read_columns(
     levels: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Write all rows of some columns, whose pages lie one column after the other; a column whose lane is negative is skipped.
+    """Write all rows of some columns, whose pages come one column after the other; a column whose lane is negative is skipped.
 
     Returns the number of pages read, or -1 where a page can't be read or the columns differ in their number of rows.
     """

@@ -216,10 +216,10 @@ def difference_at(
     pool: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Subtract from what each instance wants the output accumulated there: delta(t) = want(t) - sum of output before.
+    """Subtract from each instance's wanted records the output accumulated there: delta(t) = want(t) - sum of output before.
 
     `history` holds rows [group | output | time | diff] from past[g] on, `want` rows [instance | output | count] from
-    wants[i] on. The output accumulated at an instance is that of the history plus what this call has written for
+    wants[i] on. The output accumulated at an instance is that of the history plus the rows that this call has written for
     the group's earlier instances. Writes [group | output | time | diff]; `pool` is room for the rows [output | diff] of
     one instance. Returns how many rows, NO_ROOM when `pool` or `out` is too small, or OVERFLOW.
     """

@@ -42,7 +42,7 @@ def add_product(limbs: np.ndarray, i: int, at: int, digit: int, low: int, high: 
 
 @inline
 def add_number(limbs: np.ndarray, i: int, at: int, m: np.ndarray, r: int, lane: int, number: int) -> None:
-    """Add the number of row r to the limbs of row i from lane `at`, once: what `add_times` does for a diff of 1."""
+    """Add the number of row r to the limbs of row i from lane `at`, once, as `add_times` does for a diff of 1."""
     if number == ONE:
         limbs[i, at] += 1
         return
@@ -87,7 +87,7 @@ def add_times(limbs: np.ndarray, i: int, at: int, m: np.ndarray, r: int, lane: i
 def add_rows(m: np.ndarray, numbers: np.ndarray, instances: np.ndarray, limbs: np.ndarray) -> int:
     """Add numbers of each row, times its diff, to the limbs of the row's instance.
 
-    Each of `numbers` is (lane, what it holds, null lane, null, first limb): a row whose null lane holds null adds nothing; that lane is
+    Each of `numbers` is (lane, its kind of number, null lane, null, first limb): a row whose null lane holds null adds nothing; that lane is
     -1 where there are no nulls. Uses 6 limbs for WIDE, else 4. Rows are processed by blocks, which stay in the cache for all numbers.
     """
     n = m.shape[0]

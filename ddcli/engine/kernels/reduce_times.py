@@ -189,8 +189,8 @@ def find_keys(keys: np.ndarray, count: int, sources: list[np.ndarray], nk: int, 
 
     A probe of a row far away misses the cache, and halving ten million rows makes twenty of them, one after the other.
     Hashes and dense integers grow evenly: a guess misses by about the square root of the rows in question, so that three guesses
-    do; made for all keys at once, their misses overlap. Whatever the keys, a guess is checked, and
-    the row sought from there by doubling steps. Returns how many rows were found.
+    do; made for all keys at once, their misses overlap. For any keys a guess is checked, and
+    the row sought from there by doubling steps. Returns the number of found rows.
     """
     total = 0
     for begin in range(0, count, BLOCK):

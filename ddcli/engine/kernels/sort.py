@@ -249,7 +249,7 @@ def sort_pieces(
 def consolidate(m: np.ndarray, *, owned: bool = False) -> np.ndarray:
     """Sort by all lanes but the last, sum the diffs of equal rows, drop zero sums. Raises DiffOverflow.
 
-    Returns `m` itself where it is consolidated already, which one pass tests. Nobody else reads an `owned` matrix: many rows
+    Returns `m` itself if it is consolidated already, which one pass tests. An `owned` matrix has no other reader: many rows
     are sorted in place.
 
     >>> consolidate(np.array([[2, 1], [1, 1], [2, 2], [1, -1]])).tolist()
@@ -297,7 +297,7 @@ def arranged(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
 def sort_by(m: np.ndarray, lanes: Sequence[int], *, owned: bool = False) -> np.ndarray:
     """Sort rows by the given lanes, in their order of importance; rows that are equal in them stay in their order, but in an `owned` matrix.
 
-    Returns `m` itself where it is sorted already. Nobody else reads an `owned` matrix: many rows are sorted in place.
+    Returns `m` itself if it is sorted already. An `owned` matrix has no other reader: many rows are sorted in place.
 
     >>> sort_by(np.array([[1, 9], [2, 8], [3, 8]]), [1]).tolist()
     [[2, 8], [3, 8], [1, 9]]
@@ -330,7 +330,7 @@ def _leading(count: int) -> np.ndarray:
 
 
 def fitted(out: np.ndarray, count: int) -> np.ndarray:
-    """Return the first rows of a matrix that nobody else reads; the memory of the others is released where it is much."""
+    """Return the first rows of a matrix without other readers; the memory of the others is released if it is much."""
     rows, width = out.shape
     if out.base is None and out.nbytes >= CUT and count < rows:
         out.resize((count, width), refcheck=False)

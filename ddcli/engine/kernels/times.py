@@ -55,8 +55,8 @@ def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
 def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> int:
     """Advance the first since.size of the `nt` times of consolidated rows, consolidated; return the number of rows written.
 
-    `out` may be `m`: what is written is never ahead of what is read. Rows of equal data stay together, and they
-    mostly stay in order too: only a run that does not is sorted. Returns UNCHANGED where there is nothing to do, and OVERFLOW
+    `out` may be `m`: writes are never ahead of reads. Rows of equal data stay together, and they
+    mostly stay in order too: only a run that does not is sorted. Returns UNCHANGED if there is nothing to do, and OVERFLOW
     after writing the two rows that can't be added to the beginning of `out`.
     """
     if advanced_already(m, since, nt):
@@ -105,8 +105,8 @@ def advance(
     """Return consolidated rows at the lattice join of their `nt` times with `since`, consolidated. Raises DiffOverflow.
 
     `since` may be shorter than a time: later coordinates (rounds of loops) stay as they are. To advance to a frontier is to advance
-    to the meet of its elements, as long as coordinates are ordered totally. Returns `m` itself where no time changes. Nobody else
-    reads an `owned` matrix: the result overwrites it, which spares as much fresh memory. Else it may be written to
+    to the meet of its elements, as long as coordinates are ordered totally. Returns `m` itself where no time changes. An
+    `owned` matrix has no other reader: the result overwrites it, which spares as much fresh memory. Else it may be written to
     `room`, a matrix of as many rows or more, by a caller that is done with one result before it asks for the next.
 
     >>> advance(np.array([[7, 1, 1], [7, 2, -1], [8, 1, 1]]), (5,), 1).tolist()

@@ -36,7 +36,7 @@ def put_lanes(
 ) -> int:
     """Write `count` rows of `out`, from row `first` on, in the lanes from `at` on: the first values of each row of `columns`, then a row of `tail`.
 
-    That is the row of the same number, or, where there are `rows`, the one that they have in its place; nothing if `tail` has no lanes. Returns -1 if something
+    That is the row of the same number, or the one whose number is in `rows`, if there are some; nothing if `tail` has no lanes. Returns -1 if a row or lane
     does not exist.
     """
     width = columns.shape[0]
@@ -87,8 +87,8 @@ def put_columns(
 ) -> None:
     """Write `count` rows of `out`, from row `first` on, in the lanes from `at` on: the first values of each row of `columns`.
 
-    Behind them comes what a row of `tail` has, which has as many rows as `out`; or `rows` are the numbers of those of its rows that `out` is to have.
-    All of a row is written while it is near the processor.
+    Behind them come the lanes of a row of `tail`, which has as many rows as `out`; or `rows` has the numbers of the rows of `tail` to write.
+    All lanes of a row are written while it is in the cache.
 
     >>> out = np.zeros((2, 4), np.int64)
     >>> put_columns(np.array([[5, 6, 0]]), out, 1, 0, 2, np.array([[1, 2], [3, 4], [7, 8]]), np.array([2, 0]))

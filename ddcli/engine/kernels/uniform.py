@@ -1,6 +1,6 @@
-"""Updates that share one time and diff, as those of a first load do: the tail that all rows have is kept once.
+"""Updates that share one time and diff, as those of a first load do: their common tail is kept once.
 
-Only what reads them so knows them: a join (see `join`), and the trace that keeps them for it.
+Only joins (see `join`), and the traces that keep the rows for them, know this form.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
 class Uniform:
     """Updates of one time and one positive diff: `data`, (rows, lanes), sorted, and once the `tail` of each row, its times and diff.
 
-    A record with a larger multiplicity is there as often as that takes, which is to be seldom. The length and the shape are those of the
-    consolidated matrix; else it has nothing of one: what takes it for a matrix fails, and reads no other lanes.
+    A record with a larger multiplicity is repeated accordingly, which must be rare. The length and the shape are those of the
+    consolidated matrix; it has no other attribute of one: code that takes it for a matrix fails, and reads no wrong lanes.
     """
 
     __slots__ = ("_rows", "data", "tail", "tails")
@@ -97,7 +97,7 @@ class Uniform:
 
 
 Rows = np.ndarray | Uniform
-"""Consolidated updates, sorted: a matrix, or what stands for one."""
+"""Consolidated updates, sorted: a matrix, or its shorter form."""
 
 
 def matrix(rows: Rows) -> np.ndarray:
@@ -110,7 +110,7 @@ def matrix(rows: Rows) -> np.ndarray:
 
 
 def leading(rows: Rows) -> np.ndarray:
-    """Return a matrix of the data lanes at least, without a copy: enough for whoever looks for keys."""
+    """Return a matrix of the data lanes at least, without a copy: enough to look for keys."""
     return rows.data if isinstance(rows, Uniform) else rows
 
 
@@ -136,7 +136,7 @@ def common_tail(m: np.ndarray, nt: int) -> np.ndarray | None:
 
 
 def consolidated_parts(data: np.ndarray, tail: np.ndarray) -> Rows:
-    """Return the updates with these data, in any order, and this tail each; nobody else reads `data`. Where many are equal, it is a matrix.
+    """Return the updates with these data, in any order, and this tail each; `data` has no other reader. If many are equal, they are a matrix.
 
     >>> consolidated_parts(np.array([[8], [7], [8]]), np.array([3, 1])).tolist()
     [[7, 3, 1], [8, 3, 2]]

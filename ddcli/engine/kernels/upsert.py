@@ -27,7 +27,7 @@ def put_update(m: np.ndarray, row: int, data: int, time: int, diff: int, out: np
 
 @kernel("MMiiM")
 def upsert_rows(m: np.ndarray, now: np.ndarray, nk: int, nv: int, out: np.ndarray) -> int:
-    """Write how each key's value changes, given `now`, rows [key | value | 1] of what the keys have before; return the number of rows written.
+    """Write the updates of each key's value, given `now`, rows [key | value | 1] of the keys' values before; return the number of rows written.
 
     `m` has rows [key | value | present | order | time | diff] in the order of key, time and precedence at one time: the last
     such row counts. Returns -1 - row for a row of `m` whose diff is not 1, or whose key has more than one value before.

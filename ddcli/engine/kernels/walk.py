@@ -1,4 +1,4 @@
-"""Walk the histories of a few groups in a loop: their rows up to a round, and when they change after it."""
+"""Walk the histories of a few groups in a loop: their rows up to a round, and the later rounds at which they change."""
 
 from __future__ import annotations
 

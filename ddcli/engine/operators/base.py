@@ -58,12 +58,12 @@ def consolidated(delta: Delta) -> np.ndarray:
 
 
 def taken_out(deltas: Sequence[Delta]) -> np.ndarray:
-    """Return the updates of the only delta, and remove it from its list, so that nobody else may hold them."""
+    """Return the updates of the only delta, and remove it from its list, so that no other reference may remain."""
     return (deltas.pop() if isinstance(deltas, list) else deltas[0]).updates
 
 
 def is_sole(updates: np.ndarray) -> bool:
-    """Return whether a matrix is in one variable of the caller and nowhere else, nor part of another: nobody else can read it."""
+    """Return whether one variable of the caller has the only reference to a matrix, which is no part of another: no other code can read it."""
     return updates.base is None and sys.getrefcount(updates) == SOLE
 
 
@@ -71,7 +71,7 @@ class Operator(Protocol):
     """One node of a dataflow. State, where there is any, lives in the operator's traces.
 
     A step's deltas may be referenced by their list alone: the step may remove one, and overwrite its updates if `is_sole` returns
-    that nobody else holds them.
+    that there is no other reference.
     """
 
     @property
@@ -99,7 +99,7 @@ class Operator(Protocol):
         """Return whether `seal` takes in updates."""
 
     def close(self, interval: Interval) -> None:
-        """End the interval: all its rounds are done, and nobody reads times before its upper any more."""
+        """End the interval: all its rounds are done, and times before its upper have no more readers."""
 
     @property
     def traces(self) -> Sequence[Trace]:
@@ -182,6 +182,6 @@ class Keeping(Stateless):
         self.batch = self._none
 
     def close(self, interval: Interval) -> None:
-        """Allow times before the interval's upper to be advanced: nobody distinguishes them any more."""
+        """Allow times before the interval's upper to be advanced: no reader distinguishes them any more."""
         self.trace.set_logical_compaction(interval.upper)
         self.trace.settle(interval.upper)

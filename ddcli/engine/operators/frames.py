@@ -2,7 +2,7 @@
 
 A frame is a range of rows whose ends only move forward from row to row of a partition. So with rows in the place of times, a value enters at
 the first row whose frame reaches it and leaves at the first that begins after it, as updates do: aggregates over frames are those of a
-reduction at instances, linear in the rows, whatever the frames.
+reduction at instances, linear in the rows for all kinds of frames.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def by_groups(rows: Partitions, offset: int | None, direction: int, *, end: bool
 
 
 def by_values(rows: Partitions, places: Lanes, bounds: Lanes, null: Mask, *, end: bool) -> Lanes:
-    """Return where frames begin, or `end`, by a distance: at the first row whose place is not before (`end`: is after) the row's bound.
+    """Return the begins of frames, or their ends, by a distance: the first row whose place is not before (`end`: is after) the row's bound.
 
-    `places` of the rows ascend in each partition but for nulls, which stand together at one end. Of a null the frame has its peers.
+    `places` of the rows ascend in each partition but for nulls, which are together at one end. The frame of a null has its peers.
     """
     out = np.where(end, rows.peers_end, rows.peers)
     there = np.flatnonzero(~null)
@@ -190,7 +190,7 @@ def replayed(rows: Partitions, frame: Ends, exclude: str, values: Lanes, keys: L
 def over_frames(
     aggregate: Aggregate, replay: Replay, nothing: Sequence[int] | None, size: Lanes, position: int
 ) -> Lanes:
-    """Return an aggregate's lanes over each frame; `nothing` where there is no value. Raises SumOverflow with the `position`."""
+    """Return an aggregate's lanes over each frame; `nothing` for a frame without a value. Raises SumOverflow with the `position`."""
     out, present = evaluate(aggregate, replay, position)
     missing = size == 0 if isinstance(aggregate, Gather) else (present == 0 if present is not None else None)
     if missing is not None and missing.any():

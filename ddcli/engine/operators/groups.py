@@ -1,6 +1,6 @@
 """Operators over groups and multiplicities as nodes of a dataflow: the reduction of `reduce`, with its traces around it.
 
-In a loop a reduction reads its groups as of the current round (see `revisit`); its traces are written behind.
+In a loop a reduction reads its groups as of the current round (see `revisit`); its traces take in the updates at the end.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Accumulate(Group):
 
 
 class Combine(Stateless):
-    """Add up a part of what an accumulation reads, where many rows are of few groups: `found` is for its `CombinedSums`.
+    """Add up a part of an accumulation's input, if many rows are of few groups: `found` has the sums for its `CombinedSums`.
 
     Passes on the other rows.
     """
@@ -174,7 +174,7 @@ class Local(Stateless):
 class Multiplicity(Stateless):
     """Records with a function of their multiplicity as multiplicity. Reads an arrangement whose key is the whole record.
 
-    For totally ordered time outside of loops, where the output before follows from the input; else `Group` keeps it.
+    It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.
     """
 
     def __init__(self, threshold: Threshold, arranged: Indexed):

@@ -1,4 +1,4 @@
-"""Arranging and joining: the two halves of every equi-join."""
+"""Arrangements and joins: the two halves of every equi-join."""
 
 from __future__ import annotations
 

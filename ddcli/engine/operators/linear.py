@@ -122,7 +122,7 @@ class Permute(Stateless):
         self._order: np.ndarray | None = None
         """The lanes that it takes, if none is constant or inverted: known once the width of the input is."""
         self._same = False
-        """Whether it takes all lanes, in their order."""
+        """True: it takes all lanes, in their order."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
@@ -153,7 +153,7 @@ class Permute(Stateless):
         sole = large and is_sole(updates)
         sums = kernels.take_sums(updates, order, numbers, owned=sole)
         if sums is None:
-            if large and isinstance(deltas, list):  # whoever refuses them reads them
+            if large and isinstance(deltas, list):  # the code that refuses them reads them
                 deltas.append(Delta(updates))
             raise OutOfRangeError
         return sums
@@ -212,12 +212,12 @@ class Logic(NamedTuple):
 
 
 class Linear(Stateless):
-    """Run logic over the columns it needs.
+    """Run logic over the columns that it needs.
 
     `source` lays out the input, `computed` returns the columns that must be computed, and `lanes` has the source of each lane of the
     result: a lane of the input, or, counted on from the input's width, a lane of those columns. `whole` returns all columns of the
-    result: for updates whose data are still in columns, only the remaining rows are encoded. Where the logic fails and there is a `sift`,
-    it returns the rows on which the logic does not fail, and puts the others aside, whose updates it asks for by a mask.
+    result: for updates whose data are still in columns, only the remaining rows are encoded. If the logic fails and there is a `sift`,
+    that returns the rows on which the logic does not fail, and puts the others aside, whose updates it gets by a mask.
     """
 
     sift: Callable[[pl.DataFrame, Callable[[np.ndarray], np.ndarray]], np.ndarray] | None = None

@@ -3,8 +3,8 @@
     want(t)  = the aggregates of the accumulated input of the key at t, and nothing when the group is not present
     delta(t) = want(t) - accumulated output of the key at t
 
-A step has four parts: which keys must be evaluated at which times (`reduce_instances`), what their groups hold there
-and what the aggregates make of it (`reduce_evaluate`), and how that differs from the output so far (`reduce_difference`).
+A step has four parts: the keys and times that must be evaluated (`reduce_instances`), the rows of their groups there
+(`reduce_replay`), the aggregates over them (`reduce_evaluate`), and the difference to the output so far (`reduce_difference`).
 
 When a group is present. A reduction whose aggregates are all sums and counts keeps no input: its state is its output,
 `[key | number of records | lanes of the aggregates]`, and a group is present while any of those numbers is not zero.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.reduce_first import Search
 
 CHUNK = 4_000_000
-"""Rows of a group evaluated together, at most: what a step needs beside its input and output is bounded by a few times this."""
+"""The rows of a group that are evaluated together, at most: a step's memory beside its input and output is bounded by a few times this."""
 GROUPS = 4
 """Rows of several groups are evaluated together up to this part of a chunk: more at once would take more memory, and no less time."""
 ROWS_A_BOUND = 4
@@ -74,7 +74,7 @@ class Reader(Protocol):
 
 
 class Reduced(NamedTuple):
-    """The output's updates [key | output | time | diff], sorted and consolidated, and what is still to be evaluated.
+    """The output's updates [key | output | time | diff], sorted and consolidated, and the instances that are still to be evaluated.
 
     `pending` has rows [key | time]: interesting times not before the step's upper. Hand them in again, as `seeds`, in the
     step whose interval they are in.
@@ -174,7 +174,7 @@ class Reduce:
         ahead: bool,
         combined: Lanes | None,
     ) -> Reduced:
-        """Return the output's updates of some groups, of which `instances` are new, and `past` is what was given out before."""
+        """Return the output's updates of some groups at the new `instances`; `past` is the output so far."""
         nk, nv, nt = self.nk, self.nv, self.nt
         pending = np.empty((0, nk + nt), np.int64)
         turns = few_turns(instances, sources, nk + nv, past, nk + self.width, ahead=ahead) if nt == 1 else None
@@ -214,7 +214,7 @@ class Reduce:
     def _in_turns(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: FormerOutput) -> Lanes:
         """Return the updates of one group that is too large for all of its instances at once: some instances after the other.
 
-        What the output comes to after some is what it was before the next.
+        The output after some instances is the output before the next.
         """
         at, since = self.nk + self.nv, self.nk + self.width
         rows = kernels.gather_bounds(sources, bounds)
@@ -226,7 +226,7 @@ class Reduce:
         for first in range(0, len(instances), together):
             times, after = instances.times[first : first + together], instances.times[first + together :]
             there, known, later = rows, later, later[:0]
-            if len(after):  # what comes later is nothing yet
+            if len(after):  # later output is not known yet
                 early = known[:, since] < after[0, 0]
                 there, known, later = rows[rows[:, at] < after[0, 0]], known[early], known[~early]
             known = kernels.consolidate(np.concatenate([so_far, known]))
@@ -289,7 +289,7 @@ class Reduce:
         return np.concatenate([first[:, :nk], digits, first[:, nk + nv : nk + nv + 1], ones], axis=1)
 
     def _placed(self, instances: Instances, rows: Lanes, bounds: Lanes, nv: int) -> tuple[Lanes, Lanes]:
-        """Return those of the `rows` that are of the instances' keys, where `bounds` says, and the instance of each; time is one lane."""
+        """Return the `rows` within `bounds`, those of the instances' keys, and the instance of each; time is one lane."""
         start, stop = int(bounds[0, 0]), int(bounds[-1, 1])
         there = rows[start:stop]
         at = np.empty(len(there), np.int64)

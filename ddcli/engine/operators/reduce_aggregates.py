@@ -100,7 +100,7 @@ class ExactSum(OneRow):
 
 @frozen
 class FloatSum(OneRow):
-    """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
+    """The sum of a column of floats, nulls left out, rounded once, so that the order of rows doesn't matter. One lane; 0 for no rows."""
 
     width: ClassVar[int] = 1
     column: LaneRun

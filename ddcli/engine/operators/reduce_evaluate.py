@@ -1,4 +1,4 @@
-"""Evaluation of aggregates over replayed rows: value logic only, times are numbers of instances here.
+"""The evaluation of aggregates over replayed rows: value logic only, times are numbers of instances here.
 
 Every aggregate is evaluated from the same `Replay`; its lanes for all instances take a few kernel calls.
 """

@@ -83,7 +83,7 @@ class Revisiting:
         self.wakes: list[Rounds] = []
         self._walk = Walk(self.traces)
         self._of_first = search is not None
-        """Whether it returns first records: it finds these in rows with rounds, too, also where rows of one value have different rounds."""
+        """True: it returns first records; it finds these in rows with rounds, too, also if rows of one value have different rounds."""
         self._few = FewGroups(self.traces, search, depth) if search else None
         self._none = np.empty((0, self.nk + output.nt), np.int64)
         self._sweep: Sweep | None = None

@@ -5,7 +5,7 @@ their order picks, a trace keeps the state: its *marks*. A change is evaluated f
 and as at each time, block after block, each twice as large, until the states before and after are equal and no change is left. So
 the rows read are those that change, some before them, and as many again behind them; never the partition's history. The output before follows from the input: it is not kept.
 
-For totally ordered time outside of loops. A mark holds the state as of the frontier, whatever the times of the step that made it.
+They are for totally ordered time outside of loops. A mark holds the state as of the frontier, not of the times of the step that made it.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ class _Turn:
         self.begin[some], self.end[some] = bounds[:, 0::2], bounds[:, 1::2]
 
     def _evaluate_all(self, left: Lanes, fresh: Mask) -> Lanes:
-        """Evaluate all changes of some partitions, from the last mark before each on, or from where the block before ended.
+        """Evaluate all changes of some partitions, from the last mark before each on, or from the end of the block before.
 
-        Those that are `fresh` begin with a change. Returns those whose state differs from before where their rows end.
+        Those that are `fresh` begin with a change. Returns those whose states before and after differ at the end of their rows.
         """
         unsettled = [left[:0]]
         while len(left):
@@ -304,7 +304,7 @@ class _Turn:
         return settled
 
     def _replay(self, instances: Instances, bounds: Lanes) -> Replay:
-        """Return rows as they are inserted and retracted. Those of all sources but the last are history, whatever times they were advanced to."""
+        """Return rows as they are inserted and retracted. Those of all sources but the last are history, even if their times were advanced."""
         before, last = np.ascontiguousarray(bounds[:, :-2]), np.ascontiguousarray(bounds[:, -2:])
         old = int(row_counts(before).sum())
         rows = np.empty((old + int(row_counts(last).sum()), self.nv + 3), np.int64)

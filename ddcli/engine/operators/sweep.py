@@ -1,6 +1,6 @@
 """Sweeping: the groups of a reduction in a loop in working traces, which hold them up to the current round.
 
-Good for many groups: their histories are read once. Each round adds its updates, new and old. Where there is no history
+It is for many groups: their histories are read once. Each round adds its updates, new and old. If there is no history
 yet, as in a load, working traces would hold exactly the updates that the rounds so far have appended: these may be read in place.
 """
 
@@ -56,7 +56,7 @@ class Sweep:
         self._fresh = not any(trace.batches or (trace.runs and not self._runs_are_past) for trace in histories)
         self._rows = self._left = 0
         self.with_rounds = with_rounds and self._fresh
-        """Whether rows are read with their rounds from now on."""
+        """True: rows are read with their rounds from now on."""
         self._working = [] if self.with_rounds else self._copied()
         self._touched = Trace(histories[0].nk, 0, 0, since=Frontier())
         self._later: list[dict[int, list[Lanes]]] = [{} for _ in histories]

@@ -1,6 +1,6 @@
 """Walking: the groups of a reduction in a loop, read from their whole histories at each evaluation.
 
-Good for a few groups. The history before this interval of more than very few groups is copied when they are first touched: it is read again
+It is for a few groups. If they are more than very few, their history before this interval is copied when they are first touched: it is read again
 and again, and quickly found in a small copy.
 """
 

@@ -1,7 +1,7 @@
 """Batches: immutable, sorted, consolidated updates of an arrangement over an interval of time.
 
 Batches of a trace are contiguous: each `lower` is the previous `upper`. A batch in memory is its matrix; a batch in a
-file (the store's) has the same interface and loads only the rows that are asked for.
+file (the store's) has the same interface and loads only the rows of a lookup.
 """
 
 from __future__ import annotations
@@ -66,4 +66,4 @@ class MemoryBatch:
         return self.updates.of(keys).matrix() if isinstance(self.updates, kernels.Uniform) else self.updates
 
     def release(self) -> None:
-        """Do nothing: the updates are nowhere else."""
+        """Do nothing: the updates are only in memory."""

@@ -1,4 +1,4 @@
-"""The decisions which batches to merge, and when, in memory and on disk: pure functions of their sizes, so that they can be tested by simulation."""
+"""The choice of batches to merge, in memory and on disk: pure functions of their sizes, so that they can be tested by simulation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The trace of an arrangement: a spine of logarithmically many batches, merged a little with each insertion.
 
 Sealed batches are only ever replaced by their merge, which accumulates to the same at every time at or after
-`since`; so the batches that a reader took from a trace stay right, whatever is merged afterwards.
+`since`; so the batches that a reader took from a trace stay right after any merge.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Trace:
         self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
         self._settled = 0
         self._uneven = True
-        """Whether adjacent batches may be due to be merged."""
+        """True: adjacent batches may be due to be merged."""
         self._fuel = 0
         self._waiting = 0
         """The number of the youngest batches, which wait to be merged together."""
         self.shares_tails = False
-        """Whether batches whose updates share times and diff are `Uniform`: all who read `matching` know how to read those."""
+        """True: batches whose updates share times and diff are `Uniform`, as all readers of `matching` can read these."""
         self._settle()
 
     @property
@@ -112,7 +112,7 @@ class Trace:
         """
         if self._resident != len(self.batches):
             return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)
-        # In memory a whole batch costs nothing, and finding some keys in a large one is quicker for all of them at once.
+        # In memory a whole batch costs nothing, and a reader finds keys in a large one quicker for all of them at once.
         found: list[Rows] = [batch.updates for batch in self.batches]  # type: ignore[attr-defined]
         found += self._runs
         if len(updates) <= kernels.FEW:
@@ -324,7 +324,7 @@ class Trace:
         self._replace(start, stop, merged, upper, owned=id(merged) not in map(id, matrices))
 
     def _replace(self, start: int, stop: int, merged: np.ndarray, upper: Frontier, *, owned: bool) -> None:
-        """Replace adjacent batches by a merge, which may also have rows up to `upper`; nobody else reads an `owned` one."""
+        """Replace adjacent batches by a merge, which may also have rows up to `upper`; an `owned` one has no other reader."""
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. A merge that reaches
         # beyond a hold (it was under way already) is not advanced: its holder knows by time which rows were read.
         if self.since.elements and (not self.through.elements or upper.dominates(self.through)):
@@ -369,7 +369,7 @@ class TraceHold:
         self.trace.claim()
 
     def release(self) -> None:
-        """Claim nothing any more."""
+        """End the claim."""
         self.trace.unhold(self)
 
 

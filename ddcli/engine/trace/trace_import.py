@@ -80,7 +80,7 @@ class ImportedTrace:
         self._hold.advance(upper.join(Frontier([self._begin])), self._reach)
 
     def release(self) -> None:
-        """Release the hold: nobody reads any more."""
+        """Release the hold: there are no more readers."""
         self._hold.release()
 
     def _advanced(self) -> list[tuple[Batch, np.ndarray]]:

@@ -3,7 +3,7 @@
 * classic: a driver in this process's Java
 * connect: a driver behind an address
 * doctor: `dd doctor --spark`
-* java: which Java Spark runs on
-* session: what both have in common
+* java: the Java that Spark runs on
+* session: the common part of both
 * start: the Spark that is asked for
 """

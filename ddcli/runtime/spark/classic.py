@@ -40,7 +40,7 @@ DEFAULTS = {
     # A task has one core; libraries would take all.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.executorEnv.OMP_NUM_THREADS": "1",
-    # It starts in some folder, whose files must not be imported as modules.
+    # An executor starts in some folder, whose files must not be imported as modules.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 LOCAL = {

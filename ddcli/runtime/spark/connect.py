@@ -1,7 +1,7 @@
 """A Spark whose driver is behind an address: Spark Connect.
 
 It runs plans of DataFrames, no plain functions, so the tasks are the rows of a small DataFrame, each in its own partition, and a function
-over Arrow batches runs them. That function carries what all tasks share; Spark sends it to an executor once a stage.
+over Arrow batches runs them. That function carries the data that all tasks share; Spark sends it to an executor once a stage.
 """
 
 from __future__ import annotations

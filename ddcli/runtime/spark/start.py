@@ -1,4 +1,4 @@
-"""The Spark that is asked for: the session's, one that runs in this process already, or a new one."""
+"""The Spark of a request: the session's, one that runs in this process already, or a new one."""
 
 from __future__ import annotations
 
