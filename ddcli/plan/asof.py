@@ -55,7 +55,7 @@ def is_ordered(kind: Type) -> bool:
 def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) -> Node:
     """Return the physical nodes of an as-of join over its sides, with the `wanted` columns.
 
-    Rows with a null in what is compared have no partner: none of them is arranged.
+    Rows with a null in a compared column have no partner: none of them is arranged.
     """
     on: dict[str, tuple[str, str]] = {}
     for one, other in sorted(node.on):
@@ -125,7 +125,7 @@ def _either(one: Call, other: Call) -> Call:
 
 
 def _common(one: Type, other: Type) -> Type:
-    """Return a type of comparable ones whose lanes are those of both."""
+    """Return the type of two comparable ones whose lanes are those of both."""
     found = meet(one.required(), other.required())
     assert found is not None, "comparable types have one"
     return found

@@ -1,4 +1,4 @@
-"""A pipeline bound to the columns of its inputs: all that a plan is made of, wherever the columns come from."""
+"""A pipeline bound to the columns of its inputs: all that a plan is made of, however the columns are known."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class BoundPipeline:
     """A pipeline file with the columns of each input without its times, and the columns of the time that the inputs share.
 
-    `keys` are those of inputs that another pipeline keeps arranged; whoever reads such an input as a log leaves them out. What is
-    built of it is imported when it is asked for: a warm run needs none of it.
+    `keys` are those of inputs that another pipeline keeps arranged; a caller that reads such an input as a log leaves them out. The modules
+    that build the graph and the plan are imported when these are asked for: a warm run needs none of them.
     """
 
     spec: Spec
@@ -53,7 +53,7 @@ class BoundPipeline:
         return build_collections(self.spec, self.schemas, self.kinds, self.keys)
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan; `cached` is what a state remembers of its own (`Plan.to_json`), and what fits stays as it is there."""
+        """Return the plan; `cached` is a state's memory of its own (`Plan.to_json`), whose fitting parts stay as they are."""
         from ddcli.plan.generation import by_sizes
         from ddcli.plan.generations import known_generations, plan
 

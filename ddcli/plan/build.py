@@ -36,7 +36,7 @@ def build(
     time: Sequence[Type] = HERE.time,
     keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Graph:
-    """Return the logical graph of the outputs of `spec` and of what it exports; `schemas` has each input's columns, `time` the
+    """Return the logical graph of the outputs and exports of `spec`; `schemas` has each input's columns, `time` the
     types of the coordinates of their times, `keys` the keys of those that are imported.
 
     Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
@@ -63,9 +63,9 @@ def build_collections(
     time: Sequence[Type] = HERE.time,
     keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Relation]:
-    """Return every input and collection of `spec` by name, whether an output reads it or not; as `build`, raise what is wrong.
+    """Return every input and collection of `spec` by name, whether an output reads it or not; raise the errors that `build` does.
 
-    Those of loops' bodies are not among them. Without its key, an input that another pipeline keeps is one like others here.
+    Those of loops' bodies are not among them. An input that another pipeline keeps has no key here, like other inputs.
     """
     section = _built(spec, schemas, time, keys or {})
     names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.names)]
@@ -78,9 +78,9 @@ def build_collections(
 def _built(
     spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
 ) -> _Section:
-    """Return the file's section, in which every collection is built; what is wrong is among its errors.
+    """Return the file's section, in which every collection is built, with all errors.
 
-    The time column of an input is a data column too where something in the file names it: where without it there are more errors.
+    The time column of an input is a data column too if something in the file names it: if there are more errors without it.
     """
     section = _built_with(spec, schemas, time, keys)
     for name, schema in named_times(spec, schemas, time, section.errors).items():
@@ -232,7 +232,7 @@ class _Section:
         return relation
 
     def _all(self, sources: Sequence[operator_model.Source]) -> list[Relation]:
-        """Return the relations of all sources, or raise what is wrong with any of them."""
+        """Return the relations of all sources, or raise the errors of all of them."""
         found: list[Relation] = []
         errors: list[DdError] = []
         for source in sources:
@@ -272,7 +272,7 @@ class _Section:
 
 
 def _references(collection: model.CollectionSpec) -> Iterator[str]:
-    """Yield the names that a collection refers to, those of a loop's body among them, but for what means something of the loop there."""
+    """Yield the names that a collection refers to, also in a loop's body, but for names of the loop's own collections."""
     nothing = frozenset[str]()
     left: list[tuple[operator_model.Source | operator_model.Operator | model.CollectionSpec, frozenset[str]]] = [
         (collection, nothing)
@@ -302,7 +302,7 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
 
 
 def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) -> Relation:
-    """Return an input's collection: its rows as they are, or what they say of their keys or of the whole table."""
+    """Return an input's collection: its rows as they are, the records of their keys, or the whole table."""
     key = tuple(text.value for text in given.key)
     for text in given.key:
         if text.value not in schema:

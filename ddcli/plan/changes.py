@@ -1,7 +1,7 @@
 """The consequences of a changed pipeline for its state: the parts that are kept, those that are built anew and why, the outputs that change.
 
-Identity is the fingerprint: an arrangement is kept where the new plan has a node of that identity, an output says the same
-where its plan by itself has the fingerprint that it had. Pure: a manifest and a plan in, words out; `migration` does the work.
+Identity is the fingerprint: an arrangement is kept if the new plan has a node of that identity, an output has the same contents
+if its plan by itself has the same fingerprint as before. Pure: a manifest and a plan in, words out; `migration` does the work.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Known:
 
 @dataclass(frozen=True)
 class PlanChanges:
-    """A plan against what a state was made by. `refresh` names outputs that are to be computed anew, changed or not; from the inputs
-    `withdrawn` rows are taken back.
+    """A plan against the plan by which a state was made. `refresh` names outputs that are to be computed anew, changed or not;
+    rows of the inputs `withdrawn` are taken back.
     """
 
     plan: Plan
@@ -68,7 +68,7 @@ class PlanChanges:
             if own or any(child.fingerprint in found for child in node.inputs):
                 found.add(node.fingerprint)
         for name, node in self.plan.graph.outputs.items():
-            if node.fingerprint in found:  # what is in a loop depends on all that enters it
+            if node.fingerprint in found:  # a node in a loop depends on all that enters it
                 found |= {each.fingerprint for each in physical_graph({name: node}).nodes if level(each) > 0}
         return frozenset(found)
 
@@ -127,10 +127,10 @@ class PlanChanges:
         return [name for name, change in self.outputs.items() if change == "changed"]
 
     def cut(self) -> PhysicalGraph:
-        """Return the graph that builds what is to be built and says what the changed outputs are, from as little as possible.
+        """Return the graph that builds the new nodes and computes the changed outputs, from as little as possible.
 
-        A kept arrangement is read instead of computed; of a loop nothing is read from the
-        state, since its rounds are there only for all of them together.
+        A kept arrangement is read instead of computed; but none in a loop is read from the
+        state, as its rounds are only useful with those of all its nodes.
         """
         graph = self.plan.graph
         missing = {*self.built}
@@ -148,7 +148,7 @@ class PlanChanges:
         return physical_graph(substitute(needed, sources.get), graph.engines)
 
     def why(self, name: str) -> list[str]:
-        """Return why an output is not what it was, in few words."""
+        """Return the reasons why an output changes, in few words."""
         if name.startswith(EXPORT):
             return ["it is exported"]
         if name in self.refresh:
@@ -159,7 +159,7 @@ class PlanChanges:
         return self._compare(self.plan.logical.outputs[name], before) if before else []
 
     def why_built(self, fingerprint: str) -> list[str]:
-        """Return why a node is built: what became of the outputs that read it."""
+        """Return the reasons why a node is built: the changes of the outputs that read it."""
         found = []
         for name, node in self.plan.graph.outputs.items():
             if any(each.fingerprint == fingerprint for each in physical_graph({name: node}).nodes):
@@ -168,7 +168,7 @@ class PlanChanges:
         return found
 
     def _compare(self, node: Node, old: str) -> list[str]:
-        """Return the differences of a logical node and those below it from what was at their place before."""
+        """Return the differences of a logical node and those below it from the nodes in their places before."""
         before = self.known.outline["nodes"]
         if node.fingerprint == old or old not in before:
             return []

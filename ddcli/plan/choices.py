@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @frozen
 class PlanChoice:
-    """A choice of a plan: its kind, the path in the file or the input that it is about, what was chosen, and why, with figures where these decide."""
+    """A choice of a plan: its kind, its subject (a path in the file, or an input), the choice, and the reason, with figures if these decide."""
 
     kind: str
     at: str
@@ -76,7 +76,7 @@ def _shared(plan: Plan) -> Iterator[PlanChoice]:
 
 
 def _kept_once(generation: Generation, part: Graph, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
-    """Yield the collections that are kept in the place of what filters leave of them; a state keeps them whatever is expected by now."""
+    """Yield the collections that are kept whole instead of several filtered parts; a state keeps that choice even if estimates have changed."""
     for sides in generation.sides_of_wholes(part):
         filters = {side.identity for side in sides if side.conditions}
         whole, key = sides[0].whole, sides[0].key
@@ -93,9 +93,9 @@ def _kept_once(generation: Generation, part: Graph, expected: Mapping[str, float
 
 
 def _apart(plan: Plan, expected: Mapping[str, float]) -> Iterator[PlanChoice]:
-    """Yield the collections that are kept several times by one key, each time with another filter, though one time would be much less.
+    """Yield the collections that are kept several times by one key, each time with another filter, though once would be much less.
 
-    Those are left whose filters drop many rows, or whose readers are no inner joins (see `kept_sides`).
+    They remain if their filters drop many rows, or their readers are no inner joins (see `kept_sides`).
     """
     groups: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in plan.graph.nodes:
@@ -141,7 +141,7 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
     for node in moved.graph.nodes():
         if isinstance(node, logical.Apply) and isinstance(node.step, FilterStep) and node.fingerprint not in stand:
             if generation.wholes and isinstance(node.inputs[0], logical.Join):
-                continue  # it may be asked there for the sake of what is kept once
+                continue  # it may be there so that a collection is kept once
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
             words = f"asks {without_parentheses(node.step.condition.text())} of {_listed(names)}"
@@ -170,7 +170,7 @@ def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterat
 
 
 def _compared(sizes: Mapping[str, int], *names: list[str]) -> str:
-    """Return the figures by which an order is chosen; a state keeps it whatever they are by now."""
+    """Return the figures by which an order is chosen; a state keeps the order even if they have changed."""
     if not {name for each in names for name in each} <= sizes.keys():
         return "how large the inputs are is not known"
     large, *others = (max(sizes[name] for name in each) for each in names)
@@ -212,7 +212,7 @@ def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Grap
 
 
 def _paths(bound: BoundPipeline, part: Graph) -> dict[str, str]:
-    """Return the path in the file of each logical node, by fingerprint; of what a query is made of, that of the first to compute it."""
+    """Return the path in the file of each logical node, by fingerprint; a query's nodes have that of the first query that computes them."""
     found: dict[str, str] = {}
     for node in part.nodes():  # inputs come before their readers
         if node.fingerprint in bound.graph.places:

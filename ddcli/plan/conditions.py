@@ -1,4 +1,4 @@
-"""Conditions: those that `and` connects, each by itself, and which of them fail on no record."""
+"""Conditions: the parts that `and` connects, each by itself, and those that fail on no record."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Joins of a collection with itself, of three and more sides, as delta joins: the state keeps no result between the sides.
 
-A join of two keeps both sides arranged, and a third is joined with what comes of them, arranged again: of a graph's edges these are all paths of two,
-far more than there are edges. A delta join has a chain of lookups for the updates of each side instead: they meet the other sides one by one. It is
-taken where the arrangements that the join's own sides have anyway are enough for all lookups, so that the state only gets smaller.
+A join of two keeps both sides arranged, and a third is joined with their result, arranged again: for a graph's edges these are all paths of two,
+far more than the edges. A delta join has a chain of lookups for the updates of each side instead: they meet the other sides one by one. It is
+chosen if the arrangements that the join's own sides have anyway are enough for all lookups, so that the state only gets smaller.
 
 The sides are in an order. The updates of a step meet the sides before their own with the step's updates, and those after it without: so a
-combination of rows is found once, in the chain of the last of them that is new. A lookup may go on from an arrangement's key into its first values, by which its
-rows are sorted too; then an arrangement by more columns may be left out.
+combination of rows is found once, in the chain of its last new row. A lookup may continue from an arrangement's key into its first values, by which its
+rows are sorted too; then no arrangement by more columns is needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def delta_joins(
 ) -> dict[str, Node]:
     """Return the delta joins to take, by the fingerprints of the joins that they stand for.
 
-    `wanted` is asked with each join that may be one. One whose parts have a wish in `engines` stays as it is.
+    `wanted` decides for each join that may become one. A join whose parts have a wish in `engines` stays as it is.
     """
     nodes = Graph({**outputs}).nodes()
     readers = Counter(child.fingerprint for node in nodes for child in node.inputs)
@@ -64,13 +64,13 @@ def delta_joins(
 
 
 def identity(node: Node) -> str:
-    """Return the identity of a join, whichever of its columns are read."""
+    """Return the identity of a join, which doesn't depend on the columns that are read."""
     return digest("delta", *(child.fingerprint for child in node.inputs))
 
 
 @dataclass
 class _Side:
-    """A side: the arrangement of the join as written, and of each column of it, what the collection calls it.
+    """A side: the arrangement of the join as written, and the collection's name of each of its columns.
 
     Records of the collection with a null in one of the columns `present` are not in it.
     """
@@ -113,9 +113,9 @@ class _Joined:
         return {name: found[side][source] for name, side, source in node.columns}
 
     def _side(self, node: physical.Arrangement, depth: int) -> dict[str, Place]:
-        """Take in a side of a join, or what it is made of, if that is a join that nobody else reads.
+        """Take in a side of a join, or the sides of the join below it, if that has no other reader.
 
-        What is as deep as a delta join may have sides has too many of them, and is not gone into.
+        Joins deeper than the number of sides that a delta join may have are not taken apart.
         """
         if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1 and depth < MOST:
             names, below, passed, _ = _taken_apart(node)
@@ -165,9 +165,9 @@ class _Joined:
     # --- one chain --------------------------------------------------------------------------------------------------
 
     def _chains(self, start: int, arranged: Sequence[_Side]) -> list[Node]:
-        """Return chains of lookups that together are those for the updates of a side; none where one has nothing to be looked up in.
+        """Return chains of lookups that together are those for the updates of a side; none if a lookup has no arrangement.
 
-        They begin with an arrangement's own updates, if it may be one that has them in the order of the first lookup.
+        They begin with an arrangement's own updates, if possible one that has them in the order of the first lookup.
         """
         found = [self._chains_from(start, each, arranged) for each in arranged if self._serves(each, start)]
         return max((way for way in found if way), key=lambda way: way[0], default=(False, []))[1]
@@ -176,7 +176,7 @@ class _Joined:
         """Return the lookups for the updates of a side as an arrangement has them, and whether they are in order for the first."""
         places = {name: self._first((start, first.names[name])) for name in first.arranged.schema}
         bound: dict[Place, str] = {place: name for name, place in places.items()}
-        if len(bound) < len(places):  # two columns must be equal, of which nothing is known here
+        if len(bound) < len(places):  # two columns must be equal, which isn't known here
             return None
         left = frozenset(range(len(self.sides))) - {start}
         ends = self._go_on(self._present(first.arranged, bound), bound, _Way(start, left, arranged))
@@ -191,8 +191,8 @@ class _Joined:
     def _go_on(self, node: Node, bound: Mapping[Place, str], way: _Way) -> list[Node]:
         """Return the ends of chains that look up the sides that are left; none if one can't be looked up.
 
-        Where two sides find the same columns, each update goes on with the one that has fewer rows for it, and these are then looked up in the
-        other: it takes no more than the shorter of two lists to find what they share. A chain parts in two but once.
+        If two sides find the same columns, each update continues with the one that has fewer rows for it, and these are then looked up in the
+        other: the shorter of two lists is enough to find their common rows. A chain forks once at most.
         """
         if not way.left:
             kinds = {name: (node.schema[name], kind) for name, kind in self.schema.items()}
@@ -225,7 +225,7 @@ class _Joined:
         return present and arranged.collection == own.collection and {*own.names.values()} <= {*arranged.names.values()}
 
     def _present(self, node: Node, bound: Mapping[Place, str]) -> Node:
-        """Return updates less those that can have no partner, for a null: what must be equal is of types without nulls."""
+        """Return updates without those whose null has no partner: columns that must be equal have types without nulls."""
         nullable = [name for place, name in bound.items() if node.schema[name].nullable and self._is_joined(place)]
         if not nullable:
             return node
@@ -235,7 +235,7 @@ class _Joined:
         return physical.Linear((node,), schema, tuple(steps))
 
     def _lookup(self, node: Node, bound: Mapping[Place, str], at: int, each: _Side, way: _Way) -> _Lookup | None:
-        """Return the lookup of a side in an arrangement by what is known by now, if that is its key and, of its other columns, the first."""
+        """Return the lookup of a side in an arrangement by the columns known so far, if these are its key and the first of its other columns."""
         if not self._serves(each, at):
             return None
         on: list[tuple[str, str]] = []
@@ -246,7 +246,7 @@ class _Joined:
                 if len(on) < len(key):
                     return None
                 break
-            if node.schema[known] != schema[name].required():  # what is joined has no nulls by now
+            if node.schema[known] != schema[name].required():  # joined columns have no nulls by now
                 return None
             on.append((known, name))
         rest = [*schema][len(on) :]
@@ -281,7 +281,7 @@ class _Joined:
 
 @dataclass(frozen=True)
 class _Way:
-    """A chain that is under way: the side whose updates it has, those that are left, and the arrangements that there are."""
+    """A chain in the making: the side whose updates it has, the sides that are left, and the existing arrangements."""
 
     start: int
     left: frozenset[int]
@@ -291,9 +291,9 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Lookup:
-    """A lookup of a side in an arrangement: the pairs that are equal, the columns that it finds, and whether it sees what is new.
+    """A lookup of a side in an arrangement: the pairs that are equal, the columns that it finds, and whether it sees new updates.
 
-    `since` says how long all of the key is known: the longer, the fewer keys there are to look up.
+    `since` is the step of the chain from which on all of the key is known: the earlier, the fewer keys there are to look up.
     """
 
     side: int
@@ -305,7 +305,7 @@ class _Lookup:
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """Return the lookup's rank: more columns, then earlier, then those that see less first, because at first that is nothing."""
+        """Return the lookup's rank: first more columns, then an earlier key, then those that see no new updates, as these find nothing in a first load."""
         return len(self.on), -self.since, not self.new
 
     @property
@@ -343,9 +343,9 @@ def _counted(node: Node, lookup: _Lookup, number: int) -> Node:
 
 
 def _taken_apart(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node], frozenset[str]]:
-    """Return the collection that is arranged, what it calls the columns, the nodes between, and the columns that must have a value.
+    """Return the collection that is arranged, its names of the columns, the nodes between, and the columns that must have a value.
 
-    What is between chooses columns, and leaves out records with a null in the key.
+    The nodes between choose columns, and drop records with a null in the key.
     """
     passed: list[Node] = []
     present: set[str] = set()

@@ -1,4 +1,4 @@
-"""Descriptions of physical nodes: a word for what one does, and in short how, in the words of the pipeline file where it has any."""
+"""Descriptions of physical nodes: a word for a node's work, and its details in few words, where possible those of the pipeline file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
 
 
 def columns(node: Node) -> dict[str, str]:
-    """Return the types of a node's columns by name; columns of the plan's own have what they hold for a name, such as `count(*)`."""
+    """Return the types of a node's columns by name; columns of the plan's own are named by their expressions, such as `count(*)`."""
     texts = _words(node)
     found: dict[str, str] = {}
     for name, type_ in node.schema.items():
@@ -56,7 +56,7 @@ def _words(node: Node) -> dict[str, str]:
 
 @singledispatch
 def says(_node: Node) -> list[str]:
-    """Return lines of a few words each that describe how a node works; none where its kind says all."""
+    """Return lines of a few words each with the details of a node's work; none if its kind is enough."""
     return []
 
 
@@ -110,14 +110,14 @@ def _arguments(node: physical.Accumulate | physical.Group | physical.WindowedGro
 
 
 def _in_words(text: str, texts: Mapping[str, str]) -> str:
-    """Return an expression with what columns of ours stand for, the longest texts first."""
+    """Return an expression in which the plan's own columns are replaced by their texts, the longest names first."""
     for own in sorted(texts, key=len, reverse=True):
         text = text.replace(own, texts[own])
     return text
 
 
 def _step(step: Step, texts: dict[str, str]) -> str:
-    """Return a step for people: of a map only the columns that are not as they were. `texts` learns what those of ours are."""
+    """Return a step for people: of a map only the computed columns. `texts` gets the texts of the plan's own columns."""
 
     def text(expression: Expression) -> str:
         return without_parentheses(_in_words(expression.text(), texts))
@@ -136,7 +136,7 @@ def _step(step: Step, texts: dict[str, str]) -> str:
 
 
 def _made(name: str, value: str) -> str:
-    """Return a computed column for people: one of ours by what it is for, nothing of a copy of a key or a constant."""
+    """Return a computed column for people: one of the plan's own by its purpose, "" for a copy of a key or a constant."""
     if name in MADE:
         return MADE[name].format(value)
     if name in (ALL, physical.SIDE, physical.AT) or _is_copy(name, (value,)):

@@ -1,6 +1,6 @@
 """The engines that the file chooses for its collections, carried over to the nodes of the plan.
 
-No part of any identity: where a collection is computed changes nothing of what it is.
+They are no part of any identity: the place where a collection is computed doesn't change it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Engines = dict[str, frozenset[str]]
 
 
 def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]:
-    """Yield the nodes that a collection adds to those that it refers to: what is below `others` is not its own."""
+    """Yield the nodes that a collection adds to those that it refers to: nodes below `others` are not its own."""
     seen = set(others)
     left = list(results)
     while left:
@@ -32,8 +32,8 @@ def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]
 def carried(wishes: Engines, graph: Sequence[Node], done: Mapping[str, Node], nodes: Iterable[Node]) -> Engines:
     """Return wishes for the nodes of a logical graph as wishes for the physical nodes that they became.
 
-    `graph` has the logical nodes, inputs before readers, `done` what became of each. Of a step that was fused into its reader's, the wish
-    goes to what else its collection has below; where that is nothing, to the reader.
+    `graph` has the logical nodes, inputs before readers, `done` the physical node of each. The wish for a step that was fused into its reader's
+    passes to the other nodes of its collection below; without any, to the reader.
     """
     if not wishes:
         return {}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Unbuilt(Exception):
-    """The collection referred to could not be built; its own errors say why."""
+    """A reference to a collection that could not be built; its own errors have the reason."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Estimates of the rows that each operator emits in a run: by the rows of its inputs, those of the state, and the counts of earlier runs.
 
-Of a join it is the share of all pairs of new rows with those of the other side that matched in earlier runs; of anything else the rows out for each
-row in. Where nothing was measured there are rules of thumb, the oldest of all planners': a condition `=` leaves a tenth, a comparison a third, and a
-group has ten rows; of a join each row of the larger side has one partner, if no filter has left that out. Nothing is expected of what is in a loop, or behind one.
+For a join they use the share of all pairs of new rows with those of the other side that matched in earlier runs; for other operators the rows out for each
+row in. Without measurements there are rules of thumb, the oldest of all planners': a condition `=` leaves a tenth, a comparison a third, and a
+group has ten rows; in a join each row of the larger side has one partner, if no filter has dropped it. There are no estimates in loops, or behind them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def estimated_rows(
     held: Mapping[str, int],
     earlier: Sequence[PastRun] = (),
 ) -> dict[str, float]:
-    """Return the rows that operators are expected to put out, by fingerprint, in a run that takes so many rows from inputs, by name.
+    """Return the rows that operators are expected to emit, by fingerprint, in a run that takes these numbers of rows from inputs, by name.
 
-    `held` are the rows that are in the state before that run, by fingerprint. Of an input that is not `taken`, and what is made of it, nothing is expected.
+    `held` are the rows in the state before that run, by fingerprint. There are no estimates for an input that is not `taken`, nor for its readers.
     """
     expecting = _Expecting(taken, held, earlier)
     for node in graph.nodes:
@@ -67,7 +67,7 @@ class _Expecting:
     """The known numbers of rows in all, were no condition asked."""
 
     def take(self, node: Node) -> None:
-        """Note what is expected of a node, if anything is."""
+        """Record the estimate of a node, if it has one."""
         rows = None if node.free else self.rows(node)
         if rows is not None:
             held = self.held.get(node.fingerprint, 0) if isinstance(node, physical.Arrangement) else 0

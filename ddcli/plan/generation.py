@@ -1,6 +1,6 @@
 """The outputs of a pipeline that were lowered together: a state remembers them, so that their plan stays as it is.
 
-A collection is known by its *place*: what it is, whatever columns its inputs have beside those that it uses.
+A collection is known by its *place*: its identity without the columns of its inputs that it doesn't use.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PLACES: dict[str, str] = {}
 
 
 def place(node: Node) -> str:
-    """Return the identity of a collection, whatever columns its inputs have beside those that it uses.
+    """Return the identity of a collection, without the columns of its inputs that it doesn't use.
 
-    Unlike its fingerprint, that stays when an input declares one column more, or a file has one more.
+    Unlike its fingerprint, that stays when an input declares one more column, or a file has one more.
     """
     for each in below(node, lambda known: known.fingerprint in _PLACES):
         _PLACES[each.fingerprint] = _place(each)
@@ -71,7 +71,7 @@ def by_sizes(sizes: Mapping[str, int]) -> Choices:
 
 @dataclass(frozen=True)
 class Generation:
-    """The way in which collections were lowered, by place: the columns that were kept, and which had a single reader.
+    """The choices by which collections were lowered, by place.
 
     * `columns`: of collections, and of the sides of joins (see `prune`). Without a side, all columns of its collection were arranged.
     * `once`: the collections that had a single reader.
@@ -79,8 +79,8 @@ class Generation:
       None: where they are written.
     * `joins`: whether joins, as they are written, were moved to the front.
     * `deltas`: whether joins that may be delta joins are; None: none is.
-    * `wholes`: the collections that are kept whole, each by a key, in the place of what filters leave of them, and which of these filters
-      apply to what joins return; None: no collection ever is.
+    * `wholes`: the collections that are kept whole, each by a key, instead of their filtered parts, and those of these filters that
+      apply to the results of joins; None: no collection ever is.
     """
 
     columns: dict[str, frozenset[str]]
@@ -106,7 +106,7 @@ class Generation:
     ) -> Self:
         """Return the generation of a graph: nodes that `before` knows keep their choices, and nothing stays that the graph no longer has.
 
-        For other nodes, `choices` decides, and `share`, which says how many rows are expected to pass filters. Without
+        For other nodes, `choices` decides, and `share`, which returns the share of rows that are expected to pass filters. Without
         `choices`, the graph is lowered as it is written.
         """
         several, joins = None, dict[str, bool]()
@@ -142,7 +142,7 @@ class Generation:
         return cls(columns, once, several, joins, wholes=wholes, partners=partners)
 
     def sides_of_wholes(self, written: Graph) -> list[list[JoinSide]]:
-        """Return the sides of a graph's joins that read a whole collection in the place of what filters leave of it, by collection and key."""
+        """Return the sides of a graph's joins that read a whole collection instead of its filtered part, by collection and key."""
         return sides_above(self._pushed_down(written), self.wholes, _side_place) if self.wholes else []
 
     def moved(self, written: Graph) -> MovedFilters:
@@ -189,7 +189,9 @@ class Generation:
     def fits(self, node: Node) -> bool:
         """Return whether an output reads only columns that are kept of known collections."""
         graph = self.moved(Graph({"": node})).graph
-        needed = required_columns(graph, self.least(graph))  # who counts rows only reads a column that is kept
+        needed = required_columns(
+            graph, self.least(graph)
+        )  # an operator that only counts rows reads a column that is kept
         return all(
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
         ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))
@@ -294,7 +296,7 @@ def _readers(graph: Graph) -> Iterator[tuple[str, str, bool]]:
 
 
 def _side_place(side: JoinSide) -> str:
-    """Return the name of a collection as it is kept by a key, whatever is asked of it."""
+    """Return the name of a collection as it is kept by a key, without the filters of its readers."""
     return side_name(place(side.whole), side.key)
 
 

@@ -1,10 +1,10 @@
 """Lowering in generations: outputs that are added later change nothing in the plan of the earlier ones.
 
-How a collection is lowered depends on all who read it: which of its columns are kept, and whether its linear steps are fused
+The lowering of a collection depends on all its readers: they decide which of its columns are kept, and whether its linear steps are fused
 into its reader's. So a new output could change the arrangements of all others, and its removal could again. Therefore the
-state remembers how the outputs of a *generation* were lowered together. A new or edited output joins a generation in which
-every column that it reads is kept already, and shares all that is there; otherwise it begins a generation of its own. Nodes of two
-generations that are the same are shared all the same.
+state remembers the choices by which the outputs of a *generation* were lowered together. A new or edited output joins a generation in which
+every column that it reads is kept already, and shares all that is there; otherwise it begins a generation of its own. Equal nodes of two
+generations are shared all the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plan:
 
     @cached_property
     def meanings(self) -> dict[str, str]:
-        """Return for each output the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are.
+        """Return for each output the fingerprint that it has by itself: equal ones mean equal collections, with any other outputs beside them.
 
         An observer of a collection changes nothing of its meaning.
         """
@@ -60,7 +60,7 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Identity of the whole plan: what a state is made by."""
+        """The identity of the whole plan, by which a state is made."""
         return self.graph.fingerprint
 
     def to_json(self) -> dict[str, Any]:
@@ -160,9 +160,9 @@ def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
 
 
 def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) -> dict[str, Node]:
-    """Return outputs with the nodes for whose fingerprint there is another one replaced by it.
+    """Return outputs in which each node is replaced by the one that `other` returns for its fingerprint, if it returns one.
 
-    The others keep their identity if the replacements have that of what they replace.
+    The others keep their identity if the replacements have that of the nodes that they replace.
     """
     done: dict[str, Node] = {}
     for node in Graph(outputs).nodes():
@@ -174,7 +174,7 @@ def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) ->
 
 
 def unobserved(outputs: dict[str, Node]) -> dict[str, Node]:
-    """Return logical outputs without what only shows or watches collections."""
+    """Return logical outputs without the nodes that only show or watch collections."""
     done: dict[str, Node] = {}
     for node in Graph(outputs).nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)

@@ -1,4 +1,4 @@
-"""The operators of a logical graph that look at groups of records: reductions, the first of a group, windows, multiplicities."""
+"""The operators of a logical graph over groups of records: reductions, the first of a group, windows, multiplicities."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reduce(Node):
 
 
 class Grouped(Node, ABC):
-    """An operator whose records of a group, those with equal `by` columns, depend on all of the input's and on no other group's."""
+    """An operator whose records of a group, those with equal `by` columns, depend on all of the input's records of the group and on no others."""
 
     certain: ClassVar[bool] = False
     """True: it fails on no group, so a condition may be asked of the group's rows before."""
@@ -103,7 +103,7 @@ class TopK(Grouped):
 
 
 class Window(Grouped):
-    """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in columns more.
+    """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in additional columns.
 
     The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
     multiplicity is negative is no row.

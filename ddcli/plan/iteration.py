@@ -1,4 +1,4 @@
-"""Closing a loop over relations: the types of its variables, its body, its identity. For pipeline files and programs alike."""
+"""A loop closed over relations: the types of its variables, its body, its identity. For pipeline files and programs alike."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def iterate(
 ) -> list[Relation]:
     """Return the relations that leave a loop of these variables, each given by name with its initial value.
 
-    `bodies(loop, variables)` builds the body inside of `loop` and returns what each variable is in the next round,
-    then whatever else leaves; all of these leave, in this order. A variable has the columns of its initial, of types
-    that hold all values it ever has: if the body returns wider ones, it is built again. `around` is the loop in whose
+    `bodies(loop, variables)` builds the body inside of `loop` and returns the relation that each variable is in the next round,
+    then the other relations that leave; all of these leave, in this order. A variable has the columns of its initial, of types
+    that hold all values that it ever has: if the body returns wider ones, it is built again. `around` is the loop in whose
     body this one is. Raise SpecError where a variable's columns don't fit, and where a body reads a variable of
     another loop.
     """
@@ -69,7 +69,7 @@ def closed(
     bound: int | None = None,
     guard: int = GUARD,
 ) -> list[Relation]:
-    """Return the relations that leave a loop whose body is built: the results, then the others. `schemas` must hold all that variables are."""
+    """Return the relations that leave a loop whose body is built: the results, then the others. `schemas` must hold all values of the variables."""
     inputs = [with_schema(relation.node, schema) for (_, relation), schema in zip(initials, schemas, strict=True)]
     inputs += [with_schema(relation.node, schema) for relation, schema in zip(results, schemas, strict=True)]
     inputs += [relation.node for relation in others]

@@ -57,7 +57,7 @@ def joined_columns(
 ) -> tuple[Schema, list[tuple[str, str, str]], dict[tuple[str, str], str], dict[str, str]]:
     """Return a join's schema, the origin of each of its columns, and the other names of the columns.
 
-    A right column whose name the left has too is called `name.column`. Which side may be missing decides what is null.
+    A right column whose name the left has too is called `name.column`. Columns of a side that may be missing may be null.
     """
     keys = {one: right.schema[other] for one, other in reversed(pairs)}
     schema: Schema = {}

@@ -1,7 +1,7 @@
 """Joins in another order than the file has: a collection that only adds columns to a small one is joined with that first.
 
-Of `(large join small) join other`, where the other's key is of the small collection, it makes `large join (small join other)`: the large collection is
-arranged once less, and all that look up the same share it.
+`(large join small) join other`, where the other's key is of the small collection, becomes `large join (small join other)`: the large collection is
+arranged once less, and all equal lookups share it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
 
 
 def much_smaller(sizes: Mapping[str, int], node: Join, first: Join) -> bool:
-    """Return whether what `node` would join first is much smaller than what is joined with it then, by the bytes of inputs."""
+    """Return whether the collections that `node` would join first are much smaller than the one that is joined with them then, by the bytes of inputs."""
     large, small, other = (_size(each, sizes) for each in (*first.inputs, node.right))
     return large is not None and small is not None and other is not None and MUCH * max(small, other) <= large
 
@@ -75,14 +75,14 @@ def _size(node: Node, sizes: Mapping[str, int]) -> int | None:
 
 
 def _turned(node: Join, first: Join) -> Join | None:
-    """Return a join whose left side is another, `first`, with the right ones joined first; None where its key is not of these alone."""
+    """Return a join whose left side is another, `first`, with the right sides joined first; None if its key is not of these alone."""
     if node.how != "inner" or first.how != "inner":
         return None
     large, small, other = first.left, first.right, node.right
     partner = dict(reversed(first.on))
     origin = {name: (side, source) for name, side, source in first.columns}
     own: dict[str, str] = {}
-    """The columns of the small collection, by what the first join calls them."""
+    """The columns of the small collection, by their names in the first join."""
     for name, (side, source) in origin.items():
         if side == "right":
             own[name] = source
@@ -103,7 +103,7 @@ def _turned(node: Join, first: Join) -> Join | None:
 
 
 def joined_whole(left: Node, right: Node, on: Iterable[tuple[str, str]]) -> tuple[Join, dict[str, str]]:
-    """Return the inner join of two collections with all columns of both, those of the left under their names, and what those of the right are called."""
+    """Return the inner join of two collections with all columns of both, those of the left under their names, and the new names of those of the right."""
     on = (*on,)
     keys, other_keys = {one for one, _ in on}, {key for _, key in on}
     schema: Schema = {name: kind.required() if name in keys else kind for name, kind in left.schema.items()}

@@ -1,10 +1,10 @@
-"""Filters moved from the sides of joins to their results, where the sides are then one collection, which the state keeps once.
+"""Filters moved from the sides of joins to their results, if the sides are then one collection, which the state keeps once.
 
-Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it several times. Asked of the join instead, the filters
-leave one arrangement of the collection; joins with the same other side are one join by then, with all columns of both sides, of which each reader picks its own. A join
-that does so meets, at most, the rows that its filter drops in vain. So a filter that drops many rows stays where it is.
+Joins that read a collection by one key, each through a filter that most of its rows pass, keep most of it several times. If the filters apply to the joins' results instead,
+there is one arrangement of the collection; joins with the same other side are then one join, with all columns of both sides, of which each reader picks its own. Such a
+join at most pairs the rows that its filter drops in vain. So a filter that drops many rows stays where it is.
 
-Only of inner joins, outside of loops, and by conditions that fail on no record: which records they are asked of is no matter.
+Only filters of inner joins move, outside of loops, with conditions that fail on no record: these may be evaluated on any records.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 OFTEN = 2
 """The multiple of a collection's rows that one key is expected to keep, from which on the collection itself is kept instead."""
 MOST = 0.5
-"""The share of rows that passes a filter at least that is asked of what a join returns."""
+"""The least share of rows that must pass a filter for it to move above a join."""
 
 
 @dataclass(frozen=True)
 class JoinSide:
-    """The side of a join: a collection, the key, the conditions that its rows pass, and what the collection calls the side's columns."""
+    """The side of a join: a collection, the key, the conditions that its rows pass, and the collection's names of the side's columns."""
 
     whole: Node
     key: tuple[str, ...]
@@ -67,7 +67,7 @@ def stays_above(side: JoinSide, share: Share = by_conditions) -> bool:
 
 
 def kept_rows(sides: Iterable[JoinSide], share: Share) -> float:
-    """Return how many rows sides keep whose filters most rows pass, as a multiple of the rows of their collection."""
+    """Return the rows that sides keep whose filters most rows pass, as a multiple of the rows of their collection."""
     return sum({side.identity: share(side) for side in sides if stays_above(side, share)}.values())
 
 
@@ -103,7 +103,7 @@ def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name
 
 
 def kept_whole(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], str]) -> MovedFilters:
-    """Return a graph with the filters of sides asked of what their joins return, where their collection is kept whole."""
+    """Return a graph with the filters of sides above their joins, if their collection is kept whole."""
     return _with_filters(moved, lambda side: _is_above(wholes.get(name(side)), side))
 
 
@@ -151,14 +151,14 @@ def _picked(step: MapStep, child: Node) -> dict[str, Column] | None:
 
 
 def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> MovedFilters:
-    """Return a graph in which the filters of sides are asked of what their joins return, of those that are to be `above` them.
+    """Return a graph in which the filters of sides that are to be `above` their joins are there.
 
-    It is asked of each side, as it is by then, of each join that may be so.
+    `above` is called for each side, in its state by then, of each join that allows it.
     """
     graph = moved.graph
     done: dict[str, Node] = {}
     stands: dict[str, Node] = {}
-    """Filters that have gone above a join, by the nodes that they were."""
+    """Filters that were moved above a join, by their former nodes."""
     joins: list[tuple[str, Node]] = []
     for node in graph.nodes():
         inputs = tuple(done[child.fingerprint] for child in node.inputs)
@@ -220,7 +220,7 @@ def _joined(node: logical.Join, left: JoinSide, right: JoinSide) -> tuple[Node, 
 
 
 def _gone(node: Node, side: JoinSide, done: Mapping[str, Node]) -> Iterator[str]:
-    """Yield the filters and projections of a side that are asked of the join by now; `node` is what the join read."""
+    """Yield the filters and projections of a side that are above the join by now; `node` is the join's former input."""
     while type(node) is logical.Apply and done[node.fingerprint].fingerprint != side.whole.fingerprint:
         yield node.fingerprint
         (node,) = node.inputs

@@ -37,7 +37,7 @@ INFINITE = ("NaN", "Infinity", "-Infinity")
 
 
 def read_value(node: Node, kind: Type, what: str) -> Any:
-    """Return the Python value of a node, of the type of a column; `what` names the column in the error, a SpecError.
+    """Return the Python value of a node, of the type of a column; `what` is the column's name in the error, a SpecError.
 
     Numbers are numbers and not texts: `id: '1'` is refused for an int64 column, as `id: 1` is for one of texts.
     """

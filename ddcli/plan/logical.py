@@ -1,6 +1,6 @@
-"""The logical graph: one node an operator, as its definition reads; the reference model in tests evaluates just this.
+"""The logical graph: one node for each operator, as it is defined; the reference model in tests evaluates just this.
 
-An operator says of itself which columns it reads, which identify its records, and what people call it.
+An operator has the columns that it reads, those that identify its records, and its name for people.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Source(Node):
 
 
 class Upsert(Node):
-    """The current record of each key of an input whose rows say what keys have from their time on.
+    """The current record of each key of an input whose rows set a key's record from their time on.
 
     The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time. If it is
-    `lasting`, `ORDER` decides among all rows of a key, whatever their times; of equal ones `MOMENT`, then `SEQUENCE`.
+    `lasting`, `ORDER` decides among all rows of a key, at any times; among equal ones `MOMENT`, then `SEQUENCE`.
     """
 
     key: tuple[str, ...]
@@ -199,10 +199,10 @@ class Inspect(Passing):
 
 
 class Once(Node):
-    """One record, 1, from the first time on at which the input has a record, whatever becomes of that.
+    """One record, 1, from the first time on at which the input has a record, even if that is retracted.
 
-    What SQL has rows of that depend on no row: `values`, an aggregate of nothing. A collection that is there without any input can't be written
-    to a log, whose times the inputs' are.
+    It stands for rows of SQL that depend on no table: `values`, an aggregate of nothing. A collection without any input can't be written
+    to a log, whose times are the inputs'.
     """
 
     @inherited
@@ -265,7 +265,7 @@ class AsofJoin(Pairing):
     `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
     equal values out. Of several such records it is the first by the right columns in the order of `columns`, lane by lane. Nulls are
     neither equal nor before. A right record, of these columns alone, counts once if its multiplicity is positive; the left one's is that of the result. `how`
-    says whether left records without a partner stay, with nulls; `columns` is as of a join.
+    decides whether left records without a partner stay, with nulls; `columns` is as in a join.
     """
 
     on: tuple[tuple[str, str], ...]

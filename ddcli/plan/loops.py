@@ -1,11 +1,11 @@
-"""Loops in a graph: variables, what enters, and the node that binds them.
+"""Loops in a graph: variables, collections that enter, and the node that binds them.
 
-The body of a loop is nodes like all others. What makes a node one of a body is that it depends on the loop's round: a
+The body of a loop is made of nodes like all others. A node belongs to a body if it depends on the loop's round: a
 `LoopVariable` or an `Enter` of the loop is below it. A node without any is the same in every round and stays outside,
-wherever it was written.
+even if it was written inside.
 
-A loop's identity is what it does. While its body is built, `loop` is a mere token; then `identified` replaces it by a
-hash of the whole loop, so that renaming changes nothing, the same loop written twice is one, and the bodies of two
+A loop's identity is its meaning. While its body is built, `loop` is a mere token; then `identified` replaces it by a
+hash of the whole loop, so that new names change nothing, the same loop written twice is one, and the bodies of two
 different loops share no node that depends on a round.
 """
 
@@ -53,9 +53,9 @@ class Enter(OfLoop):
 
 
 class Iterate(OfLoop):
-    """A loop. Its inputs are the `variables` initial collections, as many results, and what else leaves.
+    """A loop. Its inputs are the `variables` initial collections, as many results, and the other collections that leave.
 
-    At one time it means: the variables are the initials; evaluate results and others with them (and of what enters,
+    At one time it means: the variables are the initials; evaluate results and others with them (and, of collections that enter,
     the records whose round is at most the number of repetitions so far); the variables are the results; and so on,
     until the variables and all that enters have settled or, with a `bound`, exactly that many times. After `guard`
     repetitions without settling it is an error. Names and guard change no collection, so they are no part of `says`.

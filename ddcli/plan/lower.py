@@ -60,11 +60,11 @@ class GraphLowering:
         *,
         alike: bool = False,
     ) -> Self:
-        """Return that of a graph's nodes.
+        """Return the lowering of a graph's nodes.
 
         `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
-        that `columns` doesn't know, both are as the graph has them. With `alike`, arrangements of the same columns are one, whoever else
-        reads what they are of; states that are older have them apart.
+        that `columns` doesn't have, both are those of the graph. With `alike`, equal arrangements are one, whether or not their
+        collection has other readers; older states have them apart.
         """
         alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
         if once is not None:
@@ -103,11 +103,11 @@ class GraphLowering:
     def exported(self, node: Node) -> Node:
         """Return the arrangement of all columns of a collection by the key that it is exported with, as joins by that key read it.
 
-        Records whose key is null are not in it: they would be kept for nobody to find.
+        Records whose key is null are not in it: no lookup could find them.
         """
         assert isinstance(node, logical.Arrange)
         (child,) = node.inputs
-        # Joins sort their keys, whatever the order in which they are written.
+        # Joins sort their keys, which may be written in any order.
         exported = self.exactly(child, child.schema)
         return keyed(exported, sorted(set(node.by)), fuse=self.alike and is_choice(exported))
 
@@ -253,7 +253,7 @@ class GraphLowering:
     def keyed(self, child: Node, keys: Sequence[str], *, fuse: bool, alone: bool) -> physical.Arrangement:
         """Return the arrangement of `child` by join keys. One that is filtered on read stays as it is, if it is by these keys.
 
-        `fuse` it into `child`; and if `alone`, into the choice of columns, which nobody else reads.
+        `fuse` it into `child`; and if `alone`, into the choice of columns, which has no other reader.
         """
         conditions: list[Expression] = []
         below = child
@@ -361,7 +361,7 @@ class GraphLowering:
 
     @lowered.register
     def _(self, node: loops.Iterate) -> Node:
-        """Identify the loop by what it does here: a column outside that nothing reads is no part of that."""
+        """Identify the loop by its lowered nodes: a column outside that no node reads is no part of it."""
         inputs = tuple(self.exactly(child, child.schema) for child in node.inputs)
         return loops.identified(replace(node, inputs=inputs))
 

@@ -19,7 +19,7 @@ def named_times(
 ) -> dict[str, Schema]:
     """Return the columns with the time of each input whose time a name that is unknown without it may mean.
 
-    Of logs, in which a retraction may come at another time than what it retracts, time can't be data: their errors get the reason.
+    The time of a log can't be data, as a retraction may come at another time than its insertion: errors get that reason.
     """
     unknown = [error for error in errors if isinstance(error, UnknownColumn)]
     found: dict[str, Schema] = {}

@@ -1,8 +1,8 @@
 """The nodes of a plan, operators over collections, and graphs of them; `logical` and `physical` have the operators.
 
-A node knows its inputs and its schema. Its identity is its fingerprint: the hash of what it says and of its inputs'
+A node has inputs and a schema. Its identity is its fingerprint: the hash of its own fields and of its inputs'
 fingerprints. Names of collections, places in the file and formatting are no part of it, so equal subgraphs are one
-node however they are written, and renaming or reformatting changes nothing.
+node however they are written, and new names or another format change nothing.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def below(
 ) -> Iterator[Node]:
     """Yield a node and those below it, each after its inputs, without those that are `known`.
 
-    Whoever takes a node makes it known before the next: what is below a node that is known is passed over. `inputs` may say of a
-    node that it has others to come first.
+    The caller makes each node known before it takes the next: nodes below a known one are left out. `inputs` may return other
+    nodes that must come before a node.
     """
     left = [node]
     while left:
@@ -108,7 +108,7 @@ class LoopName(NamedTuple):
 @dataclass_transform(frozen_default=True, eq_default=False)
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator over collections. `schema` is that of its result. Its classes are dataclasses as this is, without saying so."""
+    """An operator over collections. `schema` is that of its result. Its subclasses are made dataclasses like this one."""
 
     inputs: tuple[Node, ...]
     schema: Schema
@@ -123,7 +123,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The word for what a physical node does: a run names its operators so, plans and pictures, too."""
+        """The word for a physical node's work, for counts, plans and pictures."""
         raise NotImplementedError
 
     @property
@@ -176,7 +176,7 @@ def _own_fields(kind: Any) -> tuple[str, ...]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a field's value as JSON has it: expressions and aggregate calls as text, functions with what identifies them."""
+    """Return a field's value as JSON has it: expressions and aggregate calls as text, functions with their identity."""
     if isinstance(value, tuple):
         return tuple(map(_plain_value, value))
     if isinstance(value, str):
@@ -188,8 +188,8 @@ def _plain_value(value: Any) -> Any:
 class Graph:
     """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
 
-    `notes` are what is worth knowing of its queries, each at its place; `places` says where nodes are written, by fingerprint: the
-    path there, and its place; `orders` has the orders in which outputs are shown, of those that have one.
+    `notes` are remarks on its queries, each with its place; `places` has, by fingerprint, the path at which a node is written,
+    and its place; `orders` has the orders in which outputs are shown, of those that have one.
     """
 
     outputs: dict[str, Node]

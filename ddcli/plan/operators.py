@@ -39,7 +39,7 @@ class Surroundings:
     loop: LoopName | None = None
     folder: str = ""
     inputs: Callable[[], Sequence[Node]] = tuple
-    """Returns the nodes of all inputs: rows that depend on no table are there from the first of theirs on."""
+    """Returns the nodes of all inputs: rows that depend on no table exist from the first row of these on."""
     exports: dict[str, Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
     notes: list[tuple[Span, str]] = field(default_factory=list)
@@ -59,7 +59,7 @@ KEEPING = (
     ),
     *(operator_model.Antijoin, operator_model.Enter, operator_model.Arrange),
 )
-"""Operators that leave columns as they are: what follows one that is wrong can be checked all the same. A semijoin leaves no null in its key."""
+"""Operators that leave columns as they are: the operators after a wrong one can be checked all the same. A semijoin leaves no null in its key."""
 
 
 def apply_operators(
@@ -70,7 +70,7 @@ def apply_operators(
 ) -> Relation:
     """Return `relation` with the operators applied in order; `source` returns the relation that a name means.
 
-    Raises what is wrong with all operators up to one whose columns can't be known.
+    Raises the errors of all operators up to one whose columns can't be known.
     """
     apply = _Apply(source, around)
     errors: list[DdError] = []
@@ -317,7 +317,7 @@ class _Apply:
         return found
 
     def _defined(self, function: operator_model.PythonFunction, arguments: int) -> operator_model.PythonFunction:
-        """Return a function that takes so many arguments, as far as the text of its module says, or say where the file names another."""
+        """Return a function that takes this number of arguments, as far as the text of its module shows; else raise an error at its name in the file."""
         if isinstance(function.name.value, AtHand):
             return function
         given = "a batch, a DataFrame" if function.batch else "a record, a dict"
@@ -330,7 +330,7 @@ class _Apply:
         return replace(function, name=replace(function.name, value=name))
 
     def _export(self, name: Text, relation: Relation) -> None:
-        """Note what other pipelines may import."""
+        """Record an arrangement that other pipelines may import."""
         _require(self.around.loop is None, name, "an arrangement of a loop's body can't be exported", "let it leave")
         _require(name.value not in self.around.exports, name, f"two arrangements are exported as '{name.value}'")
         self.around.exports[name.value] = relation.node

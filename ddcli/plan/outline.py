@@ -1,4 +1,4 @@
-"""A graph in words, for people: what `dd plan` compares when a pipeline has changed."""
+"""A graph in words, for people: `dd plan` compares them when a pipeline has changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Left joins of which a condition drops every padded record: they are inner joins.
+"""Left joins with a condition above that drops every padded record: they are inner joins.
 
 A condition that is null, or false, where all columns of the right side are null keeps no record without a partner. An inner join returns the others
-in fewer operators, and lets conditions sink into both of its sides. So that no record fails less, the condition must not fail on padded ones.
+in fewer operators, and lets conditions sink into both of its sides. So that the same records fail, the condition must not fail on padded ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STRICT = ARITHMETIC | STRICT_AND_CERTAIN
 
 
 def without_padding(node: logical.Join, conditions: Iterable[Expression]) -> logical.Join:
-    """Return a left join as an inner one, if one of the conditions on its columns drops what is padded; else the join itself."""
+    """Return a left join as an inner one, if one of the conditions on its columns drops padded records; else the join itself."""
     padded = {name for name, side, _ in node.columns if side == "right"}
     if node.how != "left" or not any(drops(each, padded) and passes(each, padded) for each in conditions):
         return node

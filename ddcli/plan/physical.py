@@ -1,7 +1,7 @@
-"""The physical graph: what the engine is asked to do. Logical operators become few, each with a cost one can name.
+"""The physical graph: the engine's work. Logical operators become a few kinds of nodes, each with a known cost.
 
-Linear chains are one `Linear`; what joins and reductions read are `Arrangement` nodes, equal ones shared; outer joins,
-semijoins and antijoins are compositions. Nodes that keep state are found in it by their fingerprint.
+Linear chains are one `Linear`; joins and reductions read `Arrangement` nodes, equal ones shared; outer joins,
+semijoins and antijoins are compositions. The state has the contents of nodes that keep some, by their fingerprint.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Scan(Node):
 class UpsertTable(Node):
     """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`.
 
-    Of a `lasting` order the record is the row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also
-    where the key has nothing; the input has `SEQUENCE` behind these columns.
+    With a `lasting` order the record is the row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also
+    if the key has nothing; the input has `SEQUENCE` behind these columns.
     """
 
     kind: ClassVar[str] = "upserts"
@@ -88,7 +88,7 @@ class Linear(Node):
 
 
 class Pick(Linear):
-    """Some columns of a `Scan`. It is the scan of just these: it has the identity `scan`, whatever else is read beside them."""
+    """Some columns of a `Scan`. It is the scan of just these: it has the identity `scan`, even if other columns are read beside them."""
 
     scan: str
 
@@ -117,7 +117,7 @@ class SignedSum(Node):
 
 
 class StandingRecord(Node):
-    """The input's record from the first time on at which it is there, for good."""
+    """The input's record from the first time on at which it exists, for good."""
 
     kind: ClassVar[str] = "once"
 
@@ -176,7 +176,7 @@ class StateContents(Scan):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identity: that of the node whose collection it is."""
+        """The identity of the node whose collection it is."""
         return self.identity
 
 
@@ -197,7 +197,7 @@ class EquiJoin(Node):
 class RowLookup(Node):
     """New updates, the first input, that are looked up in the second, an `Arrangement`; no collection by itself.
 
-    `on` pairs columns: first those of the arrangement's key, then its first values. What is found are the rows before the step and, with
+    `on` pairs columns: first those of the arrangement's key, then its first values. It finds the rows from before the step and, with
     `new`, those that are new in it.
     """
 
@@ -237,7 +237,7 @@ ROWS = "$rows"
 
 
 class DeltaJoin(Node):
-    """The join of several collections, of which nothing is kept: its inputs are the results that the updates of each produce (see `plan.delta`)."""
+    """The join of several collections without kept results: its inputs are the results of the updates of each (see `plan.delta`)."""
 
     kind: ClassVar[str] = "delta join"
 
@@ -245,8 +245,8 @@ class DeltaJoin(Node):
 class AsofGroup(Node):
     """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
 
-    Of a row's values the first, `SIDE`, says which it is, 0 or 1; then come `lanes` integers, in the order in which the last right row before
-    a left one is its nearest; then the left's columns, and `rights` of the right. `condition` is what people read of it.
+    The first of a row's values, `SIDE`, is 0 or 1 for its side; then come `lanes` integers, in whose order the last right row before
+    a left one is its nearest; then the left's columns, and `rights` of the right. `condition` is its comparison for people.
     """
 
     kind: ClassVar[str] = "asof_join"
@@ -264,7 +264,7 @@ AT = "$at"
 
 
 class Accumulate(Node):
-    """Sums of a group that need no more than themselves: counts and sums of `calls`. Keeps them, not the input.
+    """Sums of a group that continue from themselves: counts and sums of `calls`. Keeps them, not the input.
 
     The input is `by` then one column for each call's argument; the schema is what `accumulators` names. State.
     """
@@ -328,7 +328,7 @@ class WindowedGroup(Node):
 
 
 class RunningGroup(WindowedGroup):
-    """A window whose calls all go on from row to row; `backwards`: from the last row to the first, and so its input is arranged. State."""
+    """A window whose calls all continue from row to row; `backwards`: from the last row to the first, in which order its input is arranged. State."""
 
     backwards: bool
 
@@ -354,7 +354,7 @@ class OrderLanes(Node):
 
 
 class EnterAt(OfLoop):
-    """Each record of the input from the loop's round on that its last column, "$round", says; without that column."""
+    """Each record of the input from the loop's round on that is in its last column, "$round"; without that column."""
 
     kind: ClassVar[str] = "enter"
 
@@ -362,7 +362,7 @@ class EnterAt(OfLoop):
 class Shift(Node):
     """Each record of the input from the time "$from" to the time "$until", its last columns; without these.
 
-    `lower` and `upper` say which of the two exist. Its updates may lie at future times, so a `Delay` reads it.
+    `lower` and `upper` are true for those of the two that exist. Its updates may be at future times, so a `Delay` reads it.
     """
 
     kind: ClassVar[str] = "temporal_filter"
@@ -392,7 +392,7 @@ class Delay(Node):
 class PhysicalGraph:
     """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one.
 
-    `orders` has the orders in which outputs are shown, which change nothing of what the plan is.
+    `orders` has the orders in which outputs are shown, which are no part of the plan's identity.
     """
 
     outputs: dict[str, Node]
@@ -402,7 +402,7 @@ class PhysicalGraph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identity of the whole plan: what the state was made by."""
+        """The identity of the whole plan, by which a state is made."""
         return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
 
     @property
@@ -436,6 +436,6 @@ def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> 
 
 
 def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
-    """Return the first time at which a collection is known: the latest of the times before which inputs of it say nothing; None without any."""
+    """Return the first time at which a collection is known: the latest of its inputs' horizons; None without any."""
     scans = physical_graph({"": node}).scans()
     return max((horizons[name] for name in scans if name in horizons), default=None)

@@ -40,7 +40,7 @@ def keyed(child: Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangeme
 
 
 def matched(left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False) -> physical.EquiJoin:
-    """Return the rows of `left` whose key is in `right`: a join with its distinct keys, with `right` itself where it has each `once`."""
+    """Return the rows of `left` whose key is in `right`: a join with its distinct keys, or with `right` itself if it has each `once`."""
     columns = tuple((name, "left", name) for name in left.schema)
     if once:
         return physical.EquiJoin((left, right), left.schema, columns)
@@ -67,7 +67,7 @@ def joined_once(
     columns: Sequence[tuple[str, str, str]],
     schema: Schema,
 ) -> Node:
-    """Return a left join whose right side has a record of each key once at most: without a partner is what the join does not return."""
+    """Return a left join whose right side has each key once at most: the records that the inner join doesn't return have no partner."""
     names: dict[str, str] = {}
     for name, side, _ in columns:
         if side == "right":

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @frozen
 class OperatorPlace:
-    """The path of an operator in the file, `collections.big.apply[2].join`, its place, and what it does, in a word.
+    """The path of an operator in the file, `collections.big.apply[2].join`, its place, and a word for its work.
 
-    What an operator of the file is made of has its place; of a query, and of what several operators share, the first to compute it.
+    All nodes of a file's operator have its place; nodes of a query, and those that several operators share, have that of the first that computes them.
     """
 
     path: str
@@ -49,7 +49,7 @@ def places(bound: BoundPipeline, plan: Plan) -> dict[str, OperatorPlace]:
 
 
 def places_of(bound: BoundPipeline, graph: Graph, lowered: Mapping[str, Node]) -> dict[str, OperatorPlace]:
-    """Return the place of each physical node by fingerprint; `lowered` says what each node of the logical graph has become."""
+    """Return the place of each physical node by fingerprint; `lowered` has the physical node of each logical one."""
     found: dict[str, OperatorPlace] = {}
     for node in graph.nodes():  # inputs come before their readers
         place = bound.graph.places.get(node.fingerprint)

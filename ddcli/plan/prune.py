@@ -1,10 +1,10 @@
 """The columns of each collection that any operator reads: the others are dropped at the scan and wherever the state would keep them.
 
-Dropping a column of a collection is a projection, and every operator that does not read the column has the same
-result over the projection. What an operator reads, its node says; operators that compare whole records read all columns, and so do loops.
+To drop a column of a collection is a projection, and every operator that does not read the column has the same
+result over the projection. A node has the columns that its operator reads; operators that compare whole records read all columns, and so do loops.
 
-A *side* is a collection as joins by one key read it. It is arranged with the columns that these joins need, however many more
-somebody else reads of the collection.
+A *side* is a collection as joins by one key read it. It is arranged with the columns that these joins need, even if others
+read more columns of the collection.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -
         if isinstance(node, logical.Source) and node.arranged:
             # Read in place, whole: a part of it would have to be arranged anew.
             required[node.fingerprint] = frozenset(node.schema)
-        # Who counts rows only needs some column: any that others read will do.
+        # An operator that counts rows only needs some column: any that others read will do.
         wanted = required[node.fingerprint] = required[node.fingerprint] or cheapest(node.schema)
         needs = node.reads(wanted)
         for child, columns in zip(node.inputs, needs, strict=True):

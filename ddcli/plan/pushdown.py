@@ -1,8 +1,8 @@
 """Filters moved as near to the inputs as possible: below joins, groupings, windows, unions and projections.
 
-Only what is worth it whatever the data are: a filter passes a collection that nobody else reads, and enters no side of a join that other joins by the
-same key share. Nor does it change which records fail: it is moved only if it fails on none, and passes only what fails on none. Of alternatives
-that speak of both sides of a join, each side is asked for what all of them demand of it.
+Only moves that pay for all data are made: a filter passes a collection without another reader, and enters no side of a join that other joins by the
+same key share. The same records fail as before: a filter is moved only if it fails on no record, and passes only operators that fail on none. Of alternatives
+over both sides of a join, each side gets the condition that follows from all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.plan.engines import Engines
 
 Parts = dict[int, Expression]
-"""Conditions by number: over the columns of whatever node they have come to."""
+"""Conditions by number, over the columns of the node that they have reached."""
 DEEPEST = 40
 """Nodes that a condition passes at most."""
 CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
@@ -36,9 +36,9 @@ CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
 
 @dataclass(frozen=True)
 class MovedFilters:
-    """A graph with its filters moved: what each node of the graph as written has become, by its fingerprint.
+    """A graph with its filters moved: the new node of each node of the graph as written, by fingerprint.
 
-    `same` has those of which there is a node with the same records; `operators` also those whose records are others now, as they are filtered.
+    `same` has the nodes whose new node has the same records; `operators` also those whose records are filtered now.
     """
 
     graph: Graph
@@ -91,7 +91,7 @@ class _Moving:
     done: dict[str, Node] = field(default_factory=dict)
     """The nodes with the records of those that were taken, by fingerprint."""
     stands: dict[str, Node] = field(default_factory=dict)
-    """The nodes that do what these did, whatever their records are by now."""
+    """The nodes that do the work of these, even if their records differ by now."""
     written: dict[str, list[str]] = field(default_factory=dict)
     """The nodes as written for which a node stands."""
     _depth: int = 0
@@ -113,7 +113,7 @@ class _Moving:
         self._stand(found, [node.fingerprint])
 
     def engines(self, graph: Graph, wishes: Engines) -> Engines:
-        """Return the wishes for nodes as they are now: those for what they were, or of a filter that sank, those for its readers."""
+        """Return the wishes for the new nodes: those for the nodes that they replace, or, for a filter that sank, those for its readers."""
         found: Engines = {}
         for node in reversed(graph.nodes()):
             wanted = found.get(node.fingerprint, frozenset())
@@ -132,7 +132,7 @@ class _Moving:
             known.append(each)
 
     def over(self, node: Node, inputs: Sequence[Node]) -> Node:
-        """Return a node with other inputs, which stands for what it stood for."""
+        """Return a node with other inputs, which replaces the same nodes."""
         if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
             return node
         found = replace(node, inputs=tuple(inputs))
@@ -151,7 +151,7 @@ class _Moving:
             self._depth -= 1
 
     def narrowed(self, node: Node, condition: Expression) -> Node:
-        """Return a node that is read once by a condition that may not sink: a left join as an inner one, if it drops what that pads."""
+        """Return a node that is read once by a condition that may not sink: a left join as an inner one, if it drops its padded records."""
         if any(each in self.several for each in self.written.get(node.fingerprint, ())):
             return node
         if isinstance(node, logical.Apply) and _lets_through(node):
@@ -203,7 +203,7 @@ class _Moving:
 
     @below.register
     def _(self, node: logical.Concat, parts: Parts) -> tuple[Node, Parts]:
-        """Ask what sinks in one input of all of them."""
+        """Put the conditions that sink in one input into all of them."""
         tried = [self.through(child, parts) for child in node.inputs]
         left = {at: part for at, part in parts.items() if all(at in rest for _, rest in tried)}
         inputs = [asked(found, [part for at, part in rest.items() if at not in left]) for found, rest in tried]
@@ -243,7 +243,7 @@ class _Moving:
             columns = {name: columns[source] for name, side, source in node.columns if side != "right"}
         own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
         found, left = self.joined(one, [pair[0] for pair in node.on], own)
-        # Who has a key that is asked for has partners with it: of these too, whether or not the condition could sink on the left.
+        # A condition on the key holds for the partners, too: it sinks on the right whether or not it could on the left.
         if self.partners:
             alike = [(a, b) for a, b in node.on if one.schema[a].required() == other.schema[b].required()]
             keys: dict[str, Expression] = {a: Column(b, other.schema[b]) for a, b in alike}
@@ -279,7 +279,7 @@ class _Moving:
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
 
     def _grouped(self, node: Node, by: Mapping[str, Expression], parts: Parts) -> tuple[Node, Parts]:
-        """Ask of the rows what is asked of the group."""
+        """Put conditions on a group's columns below the grouping, on its rows."""
         own = {at: part.substitute(by) for at, part in parts.items() if part.columns() <= by.keys()}
         if not own:
             return node, parts

@@ -1,4 +1,4 @@
-"""Lowering of a reduction: the columns computed before it, the kernels or gathered rows of each call, the expressions after it.
+"""The lowering of a reduction: the columns computed before it, the kernels or gathered rows of each call, the expressions after it.
 
 Each aggregate call is computed as one or two *cells*, columns `$0`, `$0.n`, ... of the physical node; the reduction's
 results are expressions over those. When every call is a sum or a count, the cells are the state and the input is not
@@ -74,7 +74,7 @@ def cells(at: int, call: AggregateCall) -> Schema:
         return {name: total, f"{name}.n": INT64}
     if call.function == "sum" and not is_gathered(call):
         return {name: call.type.required()} | ({f"{name}.n": INT64} if call.type.nullable else {})
-    # Of a group that has retractions only, what is gathered has no value, whatever the type.
+    # For a group with retractions only, gathered values are null, for all types.
     return {name: call.type.or_null() if is_gathered(call) else call.type}
 
 
@@ -116,7 +116,7 @@ def has_value(at: int, call: AggregateCall) -> Expression | None:
 
 
 def lower_reduction(node: groupings.Reduce, child: Node, *, fuse: bool) -> Node:
-    """Return the physical nodes of a reduction over `child`, with the columns of `node`; `fuse` if nobody else reads it."""
+    """Return the physical nodes of a reduction over `child`, with the columns of `node`; `fuse` if it has no other reader."""
     by = dict(node.by) or {ALL: Literal(0, INT64)}
     arguments = _Arguments(by)
     calls = tuple(arguments.rewritten(call) for call in node.calls)
@@ -166,7 +166,7 @@ def ranked(child: Node, key: tuple[str, ...], order_by: tuple[tuple[str, bool], 
 class _Arguments:
     """The columns that the calls read, each computed once; a plain column keeps its name, so that arrangements are shared.
 
-    An aggregated key is also a value: aggregates read nothing but values.
+    An aggregated key is also a value: aggregates read only values.
     """
 
     def __init__(self, by: dict[str, Expression]):

@@ -26,8 +26,8 @@ class Relation:
     """A node with the names in scope above it.
 
     `qualified` maps `up.manager`, as ("up", "manager"), to a column; `aliases` maps plain names of columns that a join
-    merged into another (the right side's keys) to the column that holds their value. `order` is that in which its rows are shown: what is
-    made of it has none.
+    merged into another (the right side's keys) to the column that holds their value. `order` is that in which its rows are shown; relations that are
+    made of it have none.
     """
 
     node: Node
@@ -40,7 +40,7 @@ class Relation:
         return self.node.schema
 
     def over(self, node: Node) -> Relation:
-        """Return the relation of a node that keeps this one's columns; names whose column is gone go too."""
+        """Return the relation of a node that keeps this one's columns; names whose column is gone are dropped."""
         kept = {name: column for name, column in self.qualified.items() if column in node.schema}
         aliases = {
             name: column for name, column in self.aliases.items() if column in node.schema and name not in node.schema

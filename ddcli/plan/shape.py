@@ -1,4 +1,4 @@
-"""Shaping physical nodes: columns renamed, dropped, reordered, computed, with as few nodes as will do."""
+"""The shape of physical nodes: columns renamed, dropped, reordered, computed, with as few nodes as possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def column_as(name: str, have: Type, want: Type) -> Expression:
 
 
 def project(child: Node, columns: Mapping[str, Expression], schema: Schema, *, fuse: bool) -> Node:
-    """Return a node with these computed columns on `child`; `fuse` it into `child` where nobody else reads that."""
+    """Return a node with these computed columns on `child`; `fuse` it into `child` if that has no other reader."""
     if list(schema) == list(child.schema) and all(
         isinstance(expression, Column) and expression.name == name and expression.type == child.schema[name]
         for name, expression in columns.items()
@@ -33,7 +33,7 @@ def project(child: Node, columns: Mapping[str, Expression], schema: Schema, *, f
 
 
 def linear(child: Node, steps: Sequence[Step], schema: Schema, *, fuse: bool) -> Node:
-    """Return `child` with linear steps on it, in one node with those below where it is read by nobody else.
+    """Return `child` with linear steps on it, in one node with those below if `fuse`, as `child` has no other reader.
 
     A projection on a join becomes the join's own choice of lanes.
     """
@@ -65,7 +65,7 @@ def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
 
 
 def is_choice(node: Node) -> bool:
-    """Return whether a node only renames, drops and reorders columns, which costs nothing to do once more."""
+    """Return whether a node only renames, drops and reorders columns, which costs nothing to repeat."""
     return (
         isinstance(node, physical.Linear)
         and len(node.steps) == 1
@@ -94,7 +94,7 @@ def is_not_null(expression: Expression) -> Expression:
 
 
 def not_null_column(step: FilterStep) -> str | None:
-    """Return the column of which a filter asks that it has a value, if that is what it asks."""
+    """Return the column of a filter that is just `column is not null`, else None."""
     match step.condition:
         case Call("not", (Call("is null", (Column() as column,)),)):
             return column.name

@@ -1,6 +1,6 @@
 """The tests of a pipeline file with the types of its columns: every name and value in them is checked, no data is read.
 
-Raises, or returns, errors with places in the file: what is left for `dd test` to find is what only data can show.
+Raises, or returns, errors with places in the file: `dd test` finds only the errors that need data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GivenRows:
 
 @frozen
 class Expected:
-    """Rows of a collection: the columns that are compared, then of each row its values, count, time (if it says it) and place."""
+    """The expected rows of a collection: the columns that are compared, then each row's values, count, time (if stated) and place."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[Any, ...], int, tuple[Any, ...] | None, Span], ...]
@@ -72,7 +72,7 @@ class Expectation:
 
 @frozen
 class Step:
-    """A step: the time of what does not say its own, what each input is given, what is expected then, and what it may take."""
+    """A step: the time of rows without their own, the rows for each input, the expected rows then, and its budget."""
 
     span: Span
     time: tuple[Any, ...]
@@ -83,7 +83,7 @@ class Step:
 
 @frozen
 class Test:
-    """A test, or with no steps what is always expected."""
+    """A test; without steps, expectations that hold after each step."""
 
     name: str
     span: Span
@@ -92,9 +92,9 @@ class Test:
 
 
 def tested_collections(spec: Spec) -> dict[str, str]:
-    """Return the names that tests expect something of, each with the name of the collection that it means.
+    """Return the names in the expectations of tests, each with the name of the collection that it means.
 
-    A name means a collection or input of that name; if there is none, what the output of that name writes.
+    A name means a collection or input of that name; if there is none, the collection that the output of that name writes.
     """
     steps = [step for test in spec.tests for step in test.steps]
     expected = [*(one for test in spec.tests for one in test.expect), *(one for step in steps for one in step.expect)]
@@ -120,7 +120,7 @@ def typed_tests(
 ) -> tuple[Test, ...]:
     """Return the tests of a pipeline whose `inputs` have these data columns and all the times `time`.
 
-    `relations` are those of `tested_collections`, by the name that they are called here. Raises SpecErrors with all that is wrong.
+    `relations` are those of `tested_collections`, by their names here. Raises SpecErrors with all errors.
     """
     reading = _Reading(spec, inputs, time, relations, [])
     tests = tuple(reading.test(test) for test in spec.tests)
@@ -131,7 +131,7 @@ def typed_tests(
 
 @dataclass
 class _Reading:
-    """Reads tests; what is wrong is noted, and the rest read on."""
+    """The reader of tests: it collects errors, and continues with the rest."""
 
     spec: Spec
     inputs: Mapping[str, Schema]
@@ -187,7 +187,7 @@ class _Reading:
             self.errors.append(error)
             return None
 
-    # --- what is given --------------------------------------------------------------------------------------------
+    # --- given rows -----------------------------------------------------------------------------------------------
 
     def given(self, given: InputSpec, rows: written.WrittenRows, time: tuple[Any, ...]) -> GivenRows:
         columns = file_columns(given, self.inputs[given.name.value], self.time)
@@ -216,7 +216,7 @@ class _Reading:
         hint = f"did you mean `{near}`? ({listed})" if near else listed
         self.errors.append(SpecError(f"there is no column '{name.value}'", span=name.span, hint=hint))
 
-    # --- what is expected -----------------------------------------------------------------------------------------
+    # --- expected rows --------------------------------------------------------------------------------------------
 
     def expectations(self, expect: Sequence[written.WrittenExpectation]) -> tuple[Expectation, ...]:
         return tuple(self.expectation(each) for each in expect if each.collection.value in self.relations)
@@ -295,7 +295,7 @@ def expected_beside(schema: Schema, time: Schema, *, timed: bool) -> Schema:
 
 
 def file_columns(given: InputSpec, data: Schema, time: Schema) -> Nested:
-    """Return the columns of a file of an input's format, in which rows may be given. A test may leave out what is not read."""
+    """Return the columns of a file of an input's format, in which rows may be given. A test may leave out columns that are not read."""
     # A delete has no values beside its key.
     own: Nested = dict(_null(data) if given.key or given.format == "delta_cdf" else data)
     if given.format == "debezium" and not given.flattened:

@@ -31,7 +31,7 @@ def concat(relations: Sequence[Relation], span: Span, what: str) -> Relation:
 def common_schema(one: Schema, other: Schema, rule: str, what: str, places: tuple[str, str], span: Span) -> Schema:
     """Return the columns of `one`, of types that hold the values of both; `other` has the same columns in any order.
 
-    Where it has not, SpecError says by which `rule` it should, or of `what` a column has two types, at which `places`.
+    If it has others, a SpecError states the `rule`; if a column has types without a common one, in `what` and at which `places` it has them.
     """
     if set(one) != set(other):
         missing = ", ".join(sorted(set(one) ^ set(other)))

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 def windowed(
     node: Node, by: Sequence[Expression], order: OrderedBy, calls: Mapping[str, WindowCall], prefix: str = "$"
 ) -> Node:
-    """Return a node with the values of calls in columns more, over one partition and order. Names must not be taken.
+    """Return a node with the values of calls in additional columns, over one partition and order. Names must not be taken.
 
-    What is computed for them alone stands in columns that begin with the prefix, and is left out behind.
+    Values that are computed only for them are in columns that begin with the prefix, which are dropped after it.
     """
     hidden: dict[str, Expression] = {}
 
@@ -140,7 +140,7 @@ def finished(at: int, call: WindowCall) -> Expression:
 
 
 def lower_window(node: groupings.Window, wanted: Schema, child: Node) -> Node:
-    """Return the physical nodes of a window over `child`, which has what it reads, with the `wanted` columns of `node`."""
+    """Return the physical nodes of a window over `child`, which has the columns that it reads, with the `wanted` columns of `node`."""
     calls = [(name, call) for name, call in node.calls if name in wanted]
     columns = {name: Column(name, kind) for name, kind in child.schema.items()}
     prepared, key = grouped(child, columns, node.by)
@@ -165,9 +165,9 @@ def lower_window(node: groupings.Window, wanted: Schema, child: Node) -> Node:
 
 
 def way(call: WindowCall) -> int:
-    """Return which way a call goes on from what it has come to at the row before: 1 from the first row, -1 from the last, 0 neither.
+    """Return the direction in which a call continues from its state at the row before: 1 from the first row, -1 from the last, 0 neither.
 
-    Sums of floats do not: what is kept of them is rounded.
+    Sums of floats don't: their kept state is rounded.
     """
     if call.function in ("row_number", "rank", "dense_rank"):
         return 1

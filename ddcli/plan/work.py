@@ -1,7 +1,7 @@
-"""The class of work of each physical node, one of `WORK_CLASSES`: what bounds the work for a change.
+"""The class of work of each physical node, one of `WORK_CLASSES`: the bound of its work for a change.
 
-A class bounds how much an operator looks at for a change, by what it is made of, not how long that takes. What is outside of any bound
-here is only what a person's Python functions do.
+A class bounds the rows that an operator reads for a change, by its kind, not the time that this takes. Only the work of a person's
+Python functions has no bound here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @singledispatch
 def work(_node: Node) -> str | None:
-    """Return the class of a node; None of what computes nothing: inputs, loops, and what enters or leaves them."""
+    """Return the class of a node; None for one that computes nothing: inputs, loops, and the nodes at which collections enter or leave these."""
     return "change"
 
 
@@ -83,7 +83,7 @@ def _of_all(node: Node) -> str | None:
 
 
 def is_constant(node: Node, column: str) -> bool:
-    """Return whether a column has one value only, as far as what computes it shows."""
+    """Return whether a column has one value only, as far as its expression shows."""
     while isinstance(node, physical.Linear | physical.Arrangement | physical.OrderLanes):
         for step in reversed(node.steps) if isinstance(node, physical.Linear) else ():
             if isinstance(step, MapStep):
