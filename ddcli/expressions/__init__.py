@@ -1,24 +1,23 @@
 """Expressions: SQL text to a checked, typed tree, and the tree to polars.
 
-Importing this package imports neither sqlglot nor polars; take what is needed from its modules: `types`, `tree`, `parse`
-(parse_scalar, parse_table, Scope), `aggregates` (parse_reduction), `stage` (Stage and its steps), `functions` (the table).
+Importing this package imports neither sqlglot nor polars: callers import its modules.
 
 * aggregates: the table of aggregates
 * arithmetic: typing of arithmetic, on numbers and on times
-* bounds: ranges of integer expressions: can it overflow?
-* casts: which casts exist, casts of constants
+* bounds: ranges of integer expressions, which prove that these can't overflow
+* casts: casts between types, casts of constants
 * catalogue: functions and aggregates, for people
-* checks: where a lowered expression fails
-* coerce: which types go together
+* checks: the checks of lowered expressions: the rows on which they fail
+* coerce: common types of expressions, and the casts to them
 * csv_dialect: the dialect of CSV files: delimiter, encoding, nulls, dates and numbers
 * definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
-* differences: what DuckDB and Spark answer differently
-* execute: runs a stage: values and checks in one query
+* differences: expressions with other values in DuckDB or Spark
+* execute: a stage run: values and checks in one query
 * forms: the forms of SQL with syntax of their own: case, cast, between, dates
 * function: one function of the table
 * functions: the table of functions
-* json_text: parts of JSON that stands in a text
+* json_text: parts of JSON in a text
 * list_functions: the table's functions of lists and structs
 * literals: constants: numbers, dates and times, intervals
 * lower: the tree to polars: values and checks
@@ -37,13 +36,13 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * nested_values: the syntax of lists and structs
 * number_functions: the table's arithmetic, and functions of numbers
 * operators: typing of operators and conditionals
-* order: the keys that rows are ordered by
+* order: the keys by which rows are ordered
 * parse: text to a checked, typed tree
 * python: Python functions that a pipeline names
 * python_calls: Python functions in a stage
 * python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
-* replacements: what to write instead of functions of other databases
+* replacements: replacements for functions of other databases
 * row_order: rows in the order in which they are shown
 * scope: the names an expression may use
 * signatures: signatures of functions, as text in the table
@@ -55,7 +54,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * time_functions: the table's functions of dates and times
 * tree: the typed tree
 * types: the types of columns
-* window_calls: how window functions and frames are read
+* window_calls: window functions and frames, read from syntax
 * windows: the table of window functions, frames
 * years: years 1 to 9999
 """

@@ -1,8 +1,8 @@
 """Aggregates: the table, and the general ones as polars expressions.
 
 A reduction is a set of aggregate calls and an expression over their results, the columns `$0`, `$1` ... A collection is a multiset
-without an order, so an aggregate whose answer hangs on the order of rows must say `order by`; ties are broken by the value, so that the
-answer is one. Nulls are passed over as in SQL; of no value at all the answer is null (0 for counts).
+without an order, so an aggregate whose result depends on the order of rows must have `order by`; ties are broken by the value, so that the
+result is unique. Nulls are ignored as in SQL; without any value the result is null (0 for counts).
 """
 
 from __future__ import annotations
@@ -140,12 +140,12 @@ _TABLE = [
 ]  # fmt: skip
 AGGREGATES: dict[str, Aggregate] = {each.name: each for each in _TABLE}
 DISTINCT = {"n_unique", "approx_count_distinct", "approx_distinct"}
-"""Names of `count` that count different values: exactly, whatever they promise elsewhere."""
+"""The names of `count` that count different values: exactly, even if others approximate."""
 COUNTED = {"count_if", "countif"}
 """Names of `count` that count the rows for which a condition is true."""
 BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
 OF_PAIRS = {"regr_count": ("count", 0), "regr_avgy": ("avg", 0), "regr_avgx": ("avg", 1)}
-"""Names of aggregates of one of two values, the first or the second, of the rows in which both are there."""
+"""The names of aggregates of one of two values, the first or the second, over the rows in which both are not null."""
 OTHER_NAMES = {
     "bool_and": "every all",
     "bool_or": "any",
@@ -174,9 +174,9 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
 
     The frame holds a group's rows with columns `a0`, `a1` ... (the call's arguments) and `o0`, `o1` ... (its order keys), each row
     REPEATED by its multiplicity, and SORTED within the group by the order keys (null being the largest: last ascending,
-    first descending), then by `a0`, `a1` ... ascending, nulls last. So the answer depends on the multiset alone.
+    first descending), then by `a0`, `a1` ... ascending, nulls last. So the result depends on the multiset alone.
     Sums and means of floats have kernels, distinct or not. Sums of integers are exact in 128 bits and null on overflow of the result
-    type, which the caller must tell from a null by `a0` having values.
+    type, which the caller must distinguish from a null by the values in `a0`.
     """
     import polars as pl
 
@@ -190,7 +190,7 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
         return _repeatable(call, present)
     ordered = present.sort()
     simple: dict[str, Callable[[], pl.Expr]] = {
-        # polars' `all` and `any` of nothing are true and false; ours are null.
+        # polars' `all` and `any` of no rows are true and false; ours are null.
         "bool_and": lambda: pl.when(present.len() > 0).then(present.all()),
         "bool_or": lambda: pl.when(present.len() > 0).then(present.any()),
         "first": value.first,
@@ -256,9 +256,9 @@ def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:
 
 
 def _of_pairs(function: str) -> pl.Expr:
-    """Return an aggregate of pairs of floats, of the rows in which both are there.
+    """Return an aggregate of pairs of floats, over the rows in which both are not null.
 
-    Of values with an infinity there is none. The mean of equal values may be another float: their distances from it are 0.
+    It is null if a value is infinite. The mean of equal values may be another float: their distances from it are 0.
     """
     import polars as pl
 

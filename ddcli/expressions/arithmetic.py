@@ -1,6 +1,6 @@
 """Typing of arithmetic: on numbers, and on dates, times and durations.
 
-Integers compute in `int64` whatever their width, floats in `float64`, decimals exactly: `+` and `-` keep the
+Integers of all widths compute in `int64`, floats in `float64`, decimals exactly: `+` and `-` keep the
 larger scale, `*` adds the scales, `/` has at least 6 digits after the point, rounded half away from zero.
 """
 

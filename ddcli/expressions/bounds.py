@@ -79,7 +79,7 @@ def _unscaled(value: Decimal | int, scale: int) -> Range:
 
 
 def _rescaled(known: Range | None, digits: int) -> Range | None:
-    """Return a range times a power of ten; what is cut off is rounded, at most to the next integer."""
+    """Return a range times a power of ten; digits that are cut off are rounded, at most to the next integer."""
     if known is None:
         return None
     low, high = known

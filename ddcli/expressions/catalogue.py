@@ -1,4 +1,4 @@
-"""The catalogue of functions, for people: what `dd functions` lists, and docs/expressions.md shows."""
+"""The catalogue of functions, for people: `dd functions` lists it, and docs/expressions.md shows it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def catalogue() -> Iterator[Described]:
 
 
 def search(word: str) -> list[Described]:
-    """Return the functions that a word finds: functions of this name first, then those whose name contains it, then others whose entry does."""
+    """Return the functions that match a word: those of this name first, then those whose name contains it, then others whose entry does."""
     lowered = word.lower()
 
     def rank(each: Described) -> int:

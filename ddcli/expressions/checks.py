@@ -1,7 +1,7 @@
-"""The checks of lowered expressions: boolean expressions that are true where a row fails, masked by what leads to them.
+"""The checks of lowered expressions: boolean expressions that are true where a row fails, masked by the conditions that lead to them.
 
-A part that is reached only where something is true is lowered with `guarded`: it fails nowhere else. What fails inside a `try_`
-function is null. Where the types or the known ranges of columns rule failure out there is no check.
+A part that is only reached under a condition is lowered with `guarded`: it fails nowhere else. A failing value inside a `try_`
+function is null. There is no check if the types or the known ranges of columns rule failure out.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Check:
 
 
 class Checks:
-    """Collects the checks of expressions, each once.
+    """The checks of expressions, each once.
 
-    `ranges` holds the least and largest value of integer columns, of decimals as unscaled integers, if known: what they and the types rule out is not checked.
+    `ranges` holds the least and largest value of integer columns, of decimals as unscaled integers, if known: failures that they and the types rule out are not checked.
     """
 
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
@@ -89,7 +89,7 @@ class Checks:
         return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
 
     def guarded(self, mask: pl.Expr, number: int, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        """Return the result of `lower`, for a part that is reached only where `mask` is true, which `after` gave this number."""
+        """Return the result of `lower`, for a part that is only reached where `mask` is true; `number` is that of the mask from `after`."""
         outer, reached = self._mask, self.reached
         self._mask = mask if outer is None else outer & mask
         self.reached = number

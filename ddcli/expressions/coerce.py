@@ -2,7 +2,7 @@
 
 Rules. Integers of different widths meet in `int64`; `uint64` with a signed integer meets in `decimal(20, 0)`, the
 smallest type that holds both. An integer or decimal with a float meets in `float64`. A date with a timestamp meets in the
-timestamp. Nothing else converts by itself, with one convenience: a *literal* takes the type of what it stands beside
+timestamp. Nothing else converts by itself, with one convenience: a *literal* takes the type of the value beside it
 (`1.5` beside a float is a float, `'2013-01-01'` beside a date is that date), and is refused in the spec if it can't.
 """
 
@@ -54,7 +54,7 @@ def integer_range(kind: str) -> tuple[int, int]:
 
 
 def decimal_type(precision: int, scale: int, *, nullable: bool = False) -> Type:
-    """Return a decimal type, its precision held to what 128 bits carry (overflow is checked row by row then)."""
+    """Return a decimal type, its precision limited to that of 128 bits (overflow is checked row by row then)."""
     return Type("decimal", nullable, precision=min(max(precision, scale, 1), MAX_PRECISION), scale=scale)
 
 

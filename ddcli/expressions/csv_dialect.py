@@ -50,7 +50,7 @@ class Dialect:
         return [(name, value) for name, default, value in options if value != default]
 
     def of(self, name: str, partition: Container[str]) -> Dialect:
-        """Return the dialect of a file, by its name without the ending of a compression, whose path has some columns."""
+        """Return the dialect of a file, by its name without the ending of a compression; `partition` has the columns in its path."""
         tabs = self.delimiter is None and name.endswith(".tsv")
         names = () if self.header else tuple(column for column in self.names if column not in partition)
         return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)

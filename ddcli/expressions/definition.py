@@ -1,7 +1,7 @@
 """The definition of a Python function, read from the text of its module: that it exists, its arguments, and its identity.
 
-Nothing is imported, so a pipeline can be checked and planned whose code nobody has looked at. What a text leaves open is let
-pass, with the reason in `unseen`: a name that is assigned, decorated, imported from compiled code, or bound in several places.
+Nothing is imported, so a pipeline with untrusted code can be checked and planned. A function whose text leaves its arguments open is
+accepted, with the reason in `unseen`: its name is assigned, decorated, imported from compiled code, or bound in several places.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NAMES = 100
 class Definition:
     """A function as the text of its module shows it.
 
-    `meaning` is a hash of what it does, as far as its own text shows: comments and formatting are no part of it; empty where there is no
-    text. It takes `least` arguments and up to `most` (None: any number), unless it is `unseen` how many: then that says why. `keyword`
+    `meaning` is a hash of its own text, without comments and formatting; empty if there is no
+    text. It takes `least` arguments and up to `most` (None: any number), unless their number is unknown: then `unseen` is the reason. `keyword`
     is one that must be given by its name. `text` is the digest of the text of the module that the pipeline names.
     """
 
@@ -84,7 +84,7 @@ def define(name: str, folder: str) -> Definition:
 
 @lru_cache(maxsize=64)
 def _check_imports(module: Module, folder: str, _text: str) -> None:
-    """Raise SpecError where what a module imports is not certain. Once for all functions of a text: loading checks again."""
+    """Raise SpecError if the imports of a module are ambiguous. Done once for all functions of a text: `load_function` checks again."""
     reached(module, folder)
 
 
@@ -211,7 +211,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
-    """Return the expression that a statement assigns to a name as a whole; None where it is unpacked, or nothing is assigned."""
+    """Return the expression that a statement assigns to a name as a whole; None if it is unpacked, or nothing is assigned."""
     if isinstance(statement, ast.AnnAssign):
         return statement.value
     if isinstance(statement, ast.Assign):
@@ -240,7 +240,7 @@ def _meaning(data: bytes, line: int) -> str:
         return _hash(ast.unparse(ast.parse(block)))
     except (SyntaxError, tokenize.TokenError):
         return ""
-    except RecursionError:  # comments and formatting are part of what is nested so deeply
+    except RecursionError:  # text that is nested so deeply is hashed with comments and formatting
         return _hash(block)
 
 

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 WRITTEN = "written"
-"""The key of an entry's text among what is known of its syntax node."""
+"""The key of an entry's text in the metadata of its syntax node."""
 WITHIN = {("mode", 0), ("percentile_cont", 1), ("percentile_disc", 1), ("quantile_cont", 1), ("quantile_disc", 1)}
 """Aggregates that have their value behind `within group`, each with how many arguments it has before."""
 
@@ -98,7 +98,7 @@ class _Parser(Parser):
         return found
 
     def _parse_dcolon(self) -> exp.Expr | None:
-        """Read the type behind `::` as text: a name, and what it has in parentheses or brackets, which are never a subscript."""
+        """Read the type behind `::` as text: a name, and its parentheses or brackets, which are never a subscript."""
         first = last = self._curr
         if not first:
             self.raise_error("Expected a type")
@@ -117,7 +117,7 @@ class _Parser(Parser):
         return self._type(first, last)
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        """Read what `within group` orders as arguments of the aggregate before it."""
+        """Read the order of `within group` as arguments of the aggregate before it."""
         if isinstance(this, exp.Anonymous) and self._match_text_seq("WITHIN", "GROUP"):
             this = self._within(this, self._parse_wrapped(self._parse_order))
         return super()._parse_window(this, alias)

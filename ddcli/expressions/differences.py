@@ -1,4 +1,4 @@
-"""Differences of expressions elsewhere: a table of those that DuckDB or Spark answers differently, each with its value there."""
+"""Differences of expressions elsewhere: a table of those that have another value in DuckDB or Spark, each with its value there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ERROR = "an error"
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """An expression, its value here, in DuckDB and in Spark (SQL, or `ERROR`); the functions that it is about, and what to write instead."""
+    """An expression, its value here, in DuckDB and in Spark (SQL, or `ERROR`); the functions in it, and a replacement."""
 
     functions: tuple[str, ...]
     expression: str

@@ -1,7 +1,7 @@
-"""Running a stage: each step's values and checks in one polars query.
+"""A stage run over a frame: each step's values and checks in one polars query.
 
-Small frames go through the eager engine, whose fixed cost is small; large ones through the lazy one, which computes a
-subexpression that values and checks share only once. On large frames column ranges first settle what checks they can.
+Small frames take the eager engine, whose fixed cost is small; large ones the lazy one, which computes a
+subexpression that values and checks share only once. On large frames column ranges settle some checks beforehand.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOGETHER = 64
 LONGEST_SERIES = 10_000_000
 """Records that one becomes at most: a series is a list in memory."""
 RANGED = {*INTEGERS, "decimal"}
-"""Kinds of types of whose columns the least and the largest value are looked for."""
+"""The kinds of types whose columns' least and largest values are computed."""
 VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
 
 
@@ -60,7 +60,7 @@ class Lowered:
 
 
 class Evaluation:
-    """Expressions over a frame, lowered once for all small frames, and for each large one by what its columns hold."""
+    """Expressions over a frame, lowered once for all small frames, and for each large one by the ranges of its columns."""
 
     def __init__(
         self, expressions: Sequence[Expression], names: Sequence[str], lower: Callable[[Lowering], list[pl.Expr]]
@@ -77,7 +77,7 @@ class Evaluation:
         read = {c for node in computed for c in node.children if isinstance(c, Column) and c.type.kind in RANGED}
         self.ranged = sorted({column.name for column in read})
         self._wide: tuple[dict[str, Range], Lowered] = {}, self.general
-        """The latest wide ranges of columns, and what was lowered for them."""
+        """The latest wide ranges of columns, and the expressions lowered for them."""
 
     def _lowered(self, ranges: dict[str, Range]) -> Lowered:
         low = Lowering(ranges)
@@ -123,7 +123,7 @@ class Evaluation:
             lowered = self._lowered(latest)
             for name in (
                 () if lowered.checks else self.ranged
-            ):  # in the frames after it, only what is needed is looked for
+            ):  # in the frames after it, only needed ranges are computed
                 fewer = {other: latest[other] for other in latest if other != name}
                 without = self._lowered(fewer)
                 if not without.checks and without.is_like(lowered):
@@ -168,7 +168,7 @@ def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
 
 
 def _shown(column: Column) -> str:
-    """Return the name by which a person knows a column: for one that the plan adds, the text it was written as, empty where nobody wrote it."""
+    """Return a column's name for people: for one that the plan adds, its text in the file, "" if it has none."""
     if not column.name.startswith(("#", "$")):
         return column.name
     return column.span.text if column.span else ""
@@ -231,7 +231,7 @@ def _filter(step: FilterStep, after: tuple[str, ...]) -> Callable[[State], State
 
 
 def _map(step: MapStep, after: tuple[str, ...]) -> Callable[[State], State]:
-    # A column that nothing needs is not evaluated, and so can't fail either.
+    # A column that no later step needs is not evaluated, and so can't fail either.
     values = evaluation([(name, expression) for name, expression in step.columns if name in after])
 
     def run(state: State) -> State:

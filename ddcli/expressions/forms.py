@@ -37,7 +37,7 @@ BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct
 
 
 class FormReader(ABC):
-    """Turns a syntax tree into a typed one, as far as forms go; what names stand for, whoever extends it knows."""
+    """The reader of a syntax tree's forms into a typed tree; subclasses know the meanings of names."""
 
     def __init__(self, tree: Tree):
         self.tree, self.place, self.take = tree, tree.place, tree.take
@@ -56,7 +56,7 @@ class FormReader(ABC):
 
     @abstractmethod
     def unknown_form(self, node: exp.Expr) -> NoReturn:
-        """Refuse syntax that means nothing here."""
+        """Refuse syntax without a meaning here."""
 
     def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
         """Raise SpecError at a node."""

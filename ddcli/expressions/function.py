@@ -1,4 +1,4 @@
-"""One function of the table: how it is called, what it means, and what becomes of its arguments."""
+"""One function of the table: its signature, its meaning, and the types of its calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Function:
-    """One function: how it is called, what it means, and an example with its value (both SQL)."""
+    """One function: its signature, its meaning, and an example with its value (both SQL)."""
 
     name: str
     signature: str

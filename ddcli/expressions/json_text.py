@@ -1,4 +1,4 @@
-"""Parts of JSON that stands in a text: the steps of a path, and what they lead to, as text.
+"""Parts of JSON in a text: the steps of a path, and the value at its end, as text.
 
 Numbers stay as they are written, so that no digit is lost. Of several members of one name the last counts.
 """
@@ -32,7 +32,7 @@ class Digits(str):
 
 
 def steps_of(path: str) -> tuple[str | int, ...] | None:
-    """Return the names and positions that a path goes through, None where it has another form.
+    """Return the names and positions of a path, None if it has another form.
 
     >>> steps_of('$.a[0]."b c"')
     ('a', 0, 'b c')

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
 
 TEMPORAL = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}
-"""Types whose name may stand before a text: `date '2013-01-01'`."""
+"""Types whose name may come before a text: `date '2013-01-01'`."""
 LONGEST_WHOLE = 40
 """Digits of a whole number, more than those that any type has."""
 

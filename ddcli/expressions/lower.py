@@ -47,7 +47,7 @@ RECEIVERS |= {"element", "array_contains", "add_months", "try_add_months"}
 SHALLOW, STEP = 8, 2
 """Trees deeper than the first are computed in steps of so many levels: each level may name the ones below it several times."""
 LONG = 16
-"""Branches of a `case`, or arguments of `coalesce`, after which what they lead to is a column: the next ones all name it."""
+"""The branches of a `case`, or arguments of `coalesce`, after which their condition becomes a column, as all later ones use it."""
 
 
 class Lowering(Checks):
@@ -77,7 +77,7 @@ class Lowering(Checks):
         return self._bound(value, depth // STEP) if is_bound else value
 
     def _bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
-        """Return a column that a value is given before the rest: what is over it may name it many times, and is not deep.
+        """Return a column that is computed from a value before the rest: expressions over it may use it many times, and stay flat.
 
         It is computed in the step `level`, or in a later one: after the columns that it names.
         """
@@ -161,7 +161,7 @@ class Lowering(Checks):
         left, right = call.args
         value, stop = self.value(left), call.function == "or"
         reached = ~value if stop else value
-        # Null decides nothing: the right side is evaluated then.
+        # Null does not decide: the right side is evaluated then.
         reached = reached.fill_null(value=True) if left.type.nullable else reached
         other = self._guarded(right, reached, self.after(self.reached, f"{'not ' if stop else ''}{left.text()}"))
         return value | other if stop else value & other

@@ -1,7 +1,7 @@
 """Casts in polars: exact or an error, rounding half away from zero.
 
 polars' own casts cut floats, round decimals half to even, and read text by rules of their own; here text must have the form of
-the type (spaces around it are passed over), and a value that doesn't fit fails its row.
+the type (spaces around it are ignored), and a value that doesn't fit fails its row.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _decimal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
         return number.cast(target.to_polars(), strict=False)
     if source.is_float:
         moved = (value * float(10**target.scale)).round(0, mode="half_away_from_zero")
-        # 2**127 is past 38 digits, so what does not fit 128 bits is null here and fails with the rest.
+        # 2**127 is past 38 digits, so a value that does not fit 128 bits is null here and fails with the rest.
         number = moved.cast(pl.Int128, strict=False)
         _fail(low, cast, (number.is_null() & value.is_not_null()) | too_long(number, target.precision))
         return _fitting(number, target, target.precision)
@@ -125,10 +125,10 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
     elif target.is_integer:
         result = pl.when(text.str.contains(INTEGER)).then(text.cast(dtype, strict=False))
     elif target.is_float:
-        # "+nan" and the like: the sign of NaN means nothing.
+        # "+nan" and the like: the sign of NaN has no meaning.
         plain = text.str.to_lowercase().str.replace(r"^[+-]nan$", "nan")
         number = plain.cast(pl.Float64, strict=False).cast(dtype)
-        # What has digits and is infinite was too large.
+        # A text with digits that is infinite was too large.
         fits = text.str.contains(FLOAT) & (number.is_finite() | ~text.str.contains("[0-9]"))
         result = pl.when(fits).then(number)
     elif target.kind == "date":
@@ -143,7 +143,7 @@ def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
 
 
 def _dated(value: pl.Expr, target: Type) -> pl.Expr:
-    """Return dates or timestamps in the years 1 to 9999, null for others: four digits may say 0000."""
+    """Return dates or timestamps in the years 1 to 9999, null for others: four digits may be 0000."""
     return pl.when(~outside(value.to_physical(), target)).then(value)
 
 

@@ -102,7 +102,7 @@ def _shared(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _list_position(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # `eval` knows nothing but the list: the value goes before its elements.
+    # `eval` sees only the list: the value is put before its elements.
     values, value = args
     led = pl.concat_list(value, values)
     places = led.list.eval((pl.element().slice(1) == pl.element().first()).arg_true().first() + 1)

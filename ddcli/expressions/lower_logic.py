@@ -33,9 +33,9 @@ MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compared(sign: str, left: pl.Expr, right: pl.Expr, *, constant: bool) -> pl.Expr:
-    """Return a comparison; `constant` says that the left side hangs on no column.
+    """Return a comparison; `constant`: the left side depends on no column.
 
-    A constant goes to the right: compared with a column that happens to hold one value only, it would give one row.
+    A constant is put on the right: compared with a column of a single value, it would return one row.
     """
     return COMPARE[MIRRORED.get(sign, sign)](right, left) if constant else COMPARE[sign](left, right)
 
@@ -58,7 +58,7 @@ def _in(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     found = [compared("=", value, item, constant=constant) for item in others]
     if constants:
         found.insert(0, value.is_in(pl.Series(constants, dtype=call.args[0].type.to_polars()).implode()))
-    if len(constants) < len(listed):  # a null: what is not found may equal it
+    if len(constants) < len(listed):  # a null: a value that is not found may equal it
         found.append(compared("=", value, pl.lit(None, call.args[0].type.to_polars()), constant=constant))
     return balanced(or_, found)
 
@@ -72,7 +72,7 @@ def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr
 
 
 def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    # polars passes over nulls, and over NaN unless there is nothing else: right for the least alone.
+    # polars ignores nulls, and NaN unless there is nothing else: that is right only for the least.
     if call.function == "least":
         best = pl.min_horizontal(args)
     else:

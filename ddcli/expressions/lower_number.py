@@ -28,7 +28,7 @@ ZERO_HINT = "use try_divide(a, b), or nullif(b, 0), for null"
 
 
 def unscaled(value: pl.Expr) -> pl.Expr:
-    """Return a decimal's 128-bit integer: the one that it was made of, else polars would look through the digits of a decimal that nobody needs."""
+    """Return a decimal's 128-bit integer: if it was made of one, that integer, as polars would check the digits of an unneeded decimal."""
     integer: pl.Expr | None = vars(value).get(INTEGER)
     return value.to_physical() if integer is None else integer
 

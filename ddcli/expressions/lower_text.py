@@ -53,7 +53,7 @@ def _is_null_literal(call: Call, index: int) -> bool:
 
 def _strpos(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     text, part = args
-    # polars' find counts bytes; the length of what stands before the match counts characters.
+    # polars' find counts bytes; the length of the text before the match counts characters.
     before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int64)
     found = text.str.contains(part, literal=True)
     position = pl.when(part == "").then(1).when(found).then(before + 1).otherwise(0)
@@ -65,7 +65,7 @@ def _replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if isinstance(call.args[1], Literal) and isinstance(call.args[2], Literal):
         return text.str.replace_all(old, new, literal=True) if call.args[1].value else text
     joined = text.str.split(old).list.join(new)
-    # polars splits empty text into nothing and by nothing into characters.
+    # polars splits empty text into no parts, and by an empty separator into characters.
     value = pl.when((old == "") | (text == "")).then(text).otherwise(joined)
     whole = (old == "") & new.is_not_null() | (text == "") & (old != "") & new.is_not_null()
     empty = pl.when((text == "") & (old == "")).then(text).otherwise(value)

@@ -51,7 +51,7 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
         return (days_between * (86400 * 10**6)).cast(call.type.to_polars())
     right = b if other.is_integer else b.to_physical()
     if call.type.kind == "datetime" and call.type.unit != "ns":
-        # The sum of a moment in these years and any interval wraps, if it does, to what is far outside.
+        # The sum of a timestamp in these years and any interval wraps, if it does, to a value far outside.
         left = a.to_physical()
         return dated(low, call, left + right if sign == "+" else left - right).cast(call.type.to_polars())
     return integer(low, call, sign, a.to_physical(), right).cast(call.type.to_polars())

@@ -1,10 +1,10 @@
 """Modules of Python that a pipeline names: found without running any, and imported from the pipeline's folder.
 
 `find` and `reached` look at files and their text alone, so commands that run no code of a pipeline may call them. `imported` runs a
-module, and is the only place that changes `sys.path`: a pipeline's folder is on it, as its last entry, while a module
-in it is imported, and never else. So a file beside a pipeline is no module of ours or of a library, whatever it is called.
+module, and is the only place that changes `sys.path`: a pipeline's folder is on it, as its last entry, only while a module
+in it is imported. So a file beside a pipeline never replaces a module of ours or of a library, whatever its name.
 
-A name means one module: where one beside the pipeline is called like one of the environment it is refused, not chosen. Pipelines of
+A name means one module: if one beside the pipeline has the name of one of the environment it is refused, not chosen. Pipelines of
 several folders may have modules of the same name, each its own.
 """
 
@@ -68,9 +68,9 @@ class Module:
 
 @frozen
 class Reached:
-    """The imports of a module and of all that it imports: the first names of all that is `mentioned`, and what functions import when called.
+    """The imports of a module and of all modules that it imports: the first names of those `mentioned`, and of those that functions import when called.
 
-    `places` are the directories in which the modules beside the pipeline are.
+    `places` are the directories of the modules beside the pipeline.
     """
 
     mentioned: set[str]
@@ -79,15 +79,15 @@ class Reached:
 
 
 def find(name: str, folder: str) -> Module:
-    """Return the module of a name, in a pipeline's folder or in the environment; nothing is imported, packages neither.
+    """Return the module of a name, in a pipeline's folder or in the environment; nothing is imported, not even packages.
 
-    Raises SpecError where there is none, or one in each: then it is not certain which is meant.
+    Raises SpecError if there is none, or one in each: then the name is ambiguous.
     """
     top, *rest = name.split(".")
     here = _spec_in(folder, top)
     there = _elsewhere(top, here)
     if here is not None and there is not None:
-        if _is_namespace(here):  # a folder of any files, as far as Python is concerned: what has text comes first
+        if _is_namespace(here):  # any folder is a namespace package to Python: a module with text comes first
             here = None
         elif not _is_namespace(there):
             problem = (
@@ -170,8 +170,8 @@ def digest(data: bytes) -> str:
 def imported(name: str, folder: str, text: str) -> ModuleType:
     """Return a module of a pipeline's folder, or of the environment, imported: this runs it.
 
-    `text` is the digest of the text that it was found with, empty where it has none: if another was imported before, it is
-    imported anew. Raises SpecError where it has changed since, and whatever the module raises.
+    `text` is the digest of its text when it was found, empty if it has none: if another was imported before, it is
+    imported anew. Raises SpecError if it has changed since, and the errors of the module.
     """
     with _importing:
         known = _folders[folder].known(name, text) if folder in _folders else None
@@ -211,7 +211,7 @@ class _Folder:
         return found if found is not None and self.texts.get(str(_file_of(found)), text) == text else None
 
     def load(self, module: Module) -> ModuleType:
-        """Import a module, and what it imports, anew if it is here already: its text is another one."""
+        """Import a module, and its imports; anew if it was imported before, as its text differs."""
         found = reached(module, self.path)
         own = set(map(_first, self.modules))
         others = [folder for folder in _folders.values() if folder is not self]
@@ -358,7 +358,7 @@ def _loaded(name: str) -> ModuleSpec | None:
 
 
 def _below(spec: ModuleSpec, name: str, *, beside: bool) -> ModuleSpec | None:
-    """Return a module of a package, or what stands for one whose package is no folder."""
+    """Return a module of a package, or a stand-in for one whose package is no folder."""
     if not beside and (loaded := _loaded(name)):
         return loaded
     places = [*(spec.submodule_search_locations or ())]
@@ -379,14 +379,14 @@ def _file_of(module: ModuleType) -> str | None:
 
 
 def _is_in(folder: str, file: str | None) -> bool:
-    """Return whether a file is below a folder, whatever links lead there."""
+    """Return whether a file is below a folder, also through links."""
     if file is None or file.startswith(f"{folder}/"):
         return file is not None
     return f"{os.path.realpath(file)}/".startswith(f"{os.path.realpath(folder)}/".replace("//", "/"))
 
 
 def _imports(module: Module, tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """Yield the names of what a module may import, and whether a function does so when it is called."""
+    """Yield the names that a module may import, and whether a function does so when it is called."""
     pending: list[tuple[ast.AST, bool]] = [(tree, False)]
     while pending:
         node, called = pending.pop()

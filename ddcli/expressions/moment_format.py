@@ -1,4 +1,4 @@
-"""Formats of dates and timestamps, `%d.%m.%Y`: text written so is made the text that a cast reads, everything else null.
+"""Formats of dates and timestamps, `%d.%m.%Y`: text in the format becomes text that a cast reads, other text null.
 
 The directives are those of `strptime`. A number has the digits that its directive allows; next to another number it has all of them.
 """
@@ -91,7 +91,7 @@ def has_time(text: str) -> bool:
 
 
 def iso(column: pl.Expr, text: str) -> pl.Expr:
-    """Return text in a format as ISO 8601 has it; null where it is written otherwise. The date may be none: a cast says so."""
+    """Return text in a format as ISO 8601 has it; null for other text. The date may not exist: a cast reports that."""
     import polars as pl
 
     found = column.str.extract_groups(_pattern(text))

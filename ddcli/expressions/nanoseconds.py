@@ -1,7 +1,7 @@
 """Python's timestamps, times of day and lengths of time with the nanoseconds that Python's own cut.
 
 A value with digits beyond its microseconds is one of these classes; every other value is Python's own. They are equal, in order, hashed
-and written by all their digits. Arithmetic and `replace` are Python's: what they return ends at microseconds.
+and written by all their digits. Arithmetic and `replace` are Python's: their results end at microseconds.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FineDatetime(Fine, dt.datetime):
         return dt.datetime.combine(self.date(), self.timetz())
 
     def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
-        """Return all digits, and the offset behind them, whatever `timespec` is."""
+        """Return all digits, and the offset behind them, for any `timespec`."""
         text = super().isoformat(sep, "microseconds")
         end = len("2024-01-01T00:00:00.000000")
         return f"{text[:end]}{self.nanosecond:03d}{text[end:]}"
@@ -108,7 +108,7 @@ class FineTime(Fine, dt.time):
         return dt.time(self.hour, self.minute, self.second, self.microsecond)
 
     def isoformat(self, timespec: str = "auto") -> str:
-        """Return all digits, whatever `timespec` is."""
+        """Return all digits, for any `timespec`."""
         return f"{self.plain().isoformat('microseconds')}{self.nanosecond:03d}"
 
     def __str__(self) -> str:

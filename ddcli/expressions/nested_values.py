@@ -1,4 +1,4 @@
-"""The syntax of lists and structs, of what they are made of, and of parts of texts."""
+"""The syntax of lists and structs, of their elements and fields, and of parts of texts."""
 
 from __future__ import annotations
 

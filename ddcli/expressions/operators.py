@@ -1,4 +1,4 @@
-"""Typing of what a signature can't say: operators, conditionals, and functions whose result depends on their arguments.
+"""The types of calls that a signature can't describe: operators, conditionals, and functions whose result depends on their arguments.
 
 Each rule takes the arguments and returns them converted, with the type of the result, or raises Mismatch.
 """

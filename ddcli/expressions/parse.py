@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 AGGREGATE_HINT = "aggregates belong into `reduce`"
 CHANGING = {"now", "random", "uuid", "gen_random_uuid", "today", "current_user"}
 CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
-"""Names of what databases answer differently each time, as functions or as words."""
+"""Functions and words whose value changes from call to call in databases."""
 SAME = "an expression must return the same value for the same row"
 
 
@@ -124,7 +124,7 @@ class ExpressionReader(FormReader):
         self.scope = scope
 
     def whole(self) -> Expression:
-        """Return the typed tree of the whole text, of which nothing is passed over."""
+        """Return the typed tree of the whole text; no part of it is ignored."""
         with deep_calls():
             found = self.read(self.tree.root)
         self.tree.finish()
@@ -214,7 +214,7 @@ class ExpressionReader(FormReader):
         return nested(self, node) or self.unknown_form(node)
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
-        """Refuse syntax that means nothing here."""
+        """Refuse syntax without a meaning here."""
         if isinstance(node, exp.Star):
             self.fail(node, "`*` stands only in count(*)")
         if isinstance(node, exp.Alias):
@@ -292,7 +292,7 @@ class ExpressionReader(FormReader):
         self.no_function(node, name, known)
 
     def no_function(self, node: exp.Anonymous, name: str, known: Iterable[str]) -> NoReturn:
-        """Refuse a name that no function has, with what there is instead."""
+        """Refuse a name that no function has, with a hint at a replacement."""
         from ddcli.expressions.windows import WINDOW_FUNCTIONS
 
         if name in WINDOW_FUNCTIONS:
@@ -355,7 +355,7 @@ class ExpressionReader(FormReader):
         return Column(found, self.scope.columns[found], span=span)
 
     def refuse_changing(self, node: exp.Expr, name: str) -> None:
-        """Refuse a word that stands for the moment, or for who asks, where no column has this name."""
+        """Refuse a word for the present time, or the user, if no column has this name."""
         if name.lower() in CHANGING:
             self.fail(node, f"`{name}` changes by itself", SAME)
 

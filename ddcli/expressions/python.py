@@ -1,6 +1,6 @@
-"""Python functions that a pipeline names: what is known of them before they run, and how they are loaded.
+"""Python functions that a pipeline names: their definitions, and how they are loaded.
 
-Their module may import what it likes.
+Their module may import any other.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class AtHand(str):
 
 
 class Named(str):
-    """The name `module:function` of a function that a pipeline file names, with what is known of it without running it.
+    """The name `module:function` of a function that a pipeline file names, with the definition that is known without running it.
 
-    It is looked for in the pipeline's `folder`, then in the environment. Names are equal if they mean the same function of the same
-    text: `meaning` is the hash of what it does, `text` the digest of its module. `span` is where the file names it.
+    It is searched in the pipeline's `folder`, then in the environment. Names are equal if they mean the same function of the same
+    text: `meaning` is the hash of its definition, `text` the digest of its module. `span` is its place in the file.
     """
 
     __slots__ = ("folder", "meaning", "span", "text")
@@ -74,7 +74,7 @@ class Named(str):
 def named(name: Text, folder: str, given: int, what: str) -> Named:
     """Return the name of a function that is to be called with `given` arguments, `what`, as the text of its module defines it.
 
-    Runs nothing. Raises SpecError, at the place of the name, where it is not there or can't be called so.
+    Runs nothing. Raises SpecError, at the place of the name, if it doesn't exist or can't be called with these.
     """
     from ddcli.expressions.definition import define
 

@@ -76,7 +76,7 @@ class Foreign:
     def _call(self, frame: pl.DataFrame, row: int, record: dict[str, object]) -> Iterable[object]:
         try:
             given = self.function(record)
-            # What can't be gone through is refused as a record.
+            # A value that is not iterable is refused as a record.
             return [given] if isinstance(given, dict) or not isinstance(given, Iterable) else list(given)
         except MisshapenError as error:
             raise InputError(f"{self.step.function} {error}{self._row(frame, row)}") from None
@@ -120,7 +120,7 @@ class Foreign:
         return pl.DataFrame(series), chosen.to_numpy()
 
     def _fitted(self, series: pl.Series, dtype: pl.DataType, wanted: str) -> pl.Series:
-        """Return a column in its declared type; integers may change their width, nothing else converts."""
+        """Return a column in its declared type; integers may change their width, no other type converts."""
         if series.dtype == dtype:
             return series
         if (series.dtype.is_integer() and dtype.is_integer()) or series.dtype == pl.Null:

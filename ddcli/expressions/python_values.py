@@ -1,7 +1,7 @@
 """Python values as a column of a type: a value is kept whole, or it is refused.
 
-polars alone is too lenient for values that others compute: of a struct it drops fields that the type hasn't, of a
-timestamp digits beyond the unit, and what a value becomes depends on those before it in the column.
+polars alone is too lenient for values from foreign code: it drops fields of a struct that the type hasn't, and digits of a
+timestamp beyond the unit, and the result for a value depends on those before it in the column.
 """
 
 from __future__ import annotations

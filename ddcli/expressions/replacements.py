@@ -1,4 +1,4 @@
-"""Replacements for functions that other databases have and the table has not, by their names."""
+"""Replacements for functions of other databases that the table lacks, by their names."""
 
 from __future__ import annotations
 

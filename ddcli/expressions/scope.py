@@ -1,4 +1,4 @@
-"""The names that an expression may use, and table functions: all that others need of parsing without the parser."""
+"""The names that an expression may use, and table functions: the parts of parsing that need no parser."""
 
 from __future__ import annotations
 

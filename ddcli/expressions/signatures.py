@@ -1,7 +1,7 @@
 """Signatures of functions, as text in the table: they check and convert arguments.
 
-`left(text: string, n: integer) -> string` says it all: the parameters with their kinds, `= value` for one that may be left
-out, `...` after the last when it repeats, and the result. The result is null when an argument is (and only then, unless it is
+`left(text: string, n: integer) -> string` has the parameters with their kinds, `= value` for one that may be left
+out, `...` after the last if it repeats, and the result. The result is null if an argument is (and only then, unless it is
 written `string?`). A result that names a parameter has its type; `inner` is the type of the first argument's elements.
 """
 
@@ -20,7 +20,7 @@ from ddcli.expressions.types import Type, parse_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What a parameter's kind accepts, and the type its argument is converted to (None: it stays as it is).
+# The types that a parameter's kind accepts, and the type to which its argument is converted (None: it stays as it is).
 ACCEPTS: dict[str, tuple[frozenset[str], Type | None]] = {
     "string": (frozenset({"string"}), STRING),
     "bool": (frozenset({"bool"}), BOOL),

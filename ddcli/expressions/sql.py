@@ -1,9 +1,9 @@
 """Text to sqlglot's syntax tree, with places. The grammar is in `dialect`.
 
 The dialect is our own and knows no function: every call stays a plain name with arguments, so that our table alone decides
-what exists, and no other database's meaning (argument orders, silent rewrites) slips in. Every part of the tree must be
-taken by its reader: a node that nobody takes, or an argument of a node that its taker doesn't name, is refused. So what
-sqlglot learns to read is an error here until it has a meaning.
+which functions exist, and no other database's meaning (argument orders, silent rewrites) slips in. Every part of the tree must be
+taken by its reader: a node that is not taken, or an argument of a node that its reader doesn't name, is refused. So syntax that
+sqlglot newly reads is an error here until it has a meaning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN = 60
 
 
 def read(text: Text, what: str = "an expression") -> Tree:
-    """Return the syntax tree of one expression (or of a statement; `what` is which); raises SpecError at the place of a mistake."""
+    """Return the syntax tree of one expression, or of a statement (`what`); raises SpecError at the place of a mistake."""
     dialect = SqlDialect()
     try:
         tokens = _signs_apart(dialect.tokenize(text.value), text.value)
@@ -102,7 +102,7 @@ class Tree:
         return [node.args.get(name) for name in names]
 
     def finish(self) -> None:
-        """Refuse what was never taken."""
+        """Refuse the first node that was never taken."""
         for node in self.nodes:
             if id(node) not in self._taken:
                 raise SpecError(f"`{self.written(node)}` is not supported here", span=self.place(node))
@@ -115,7 +115,7 @@ def pivoted(span: Span) -> SpecError:
 
 
 def _is_set(value: object) -> bool:
-    """Return whether an argument was written: sqlglot leaves out, or sets to one of these, what wasn't."""
+    """Return whether an argument was written: sqlglot leaves out others, or sets them to one of these."""
     return value is not None and value is not False and value != []
 
 
@@ -184,7 +184,7 @@ PREFIX = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenT
 
 
 def _check_nesting(text: Text, tokens: list[Token]) -> None:
-    """Refuse what is nested deeper than the parser may call itself, at the place where it gets too deep."""
+    """Refuse text that is nested deeper than the parser may call itself, at the place where it gets too deep."""
     levels: list[int] = []
     depth = prefixes = 0
     for token in tokens:

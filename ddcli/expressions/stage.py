@@ -1,8 +1,8 @@
 """A stage: linear steps fused into one run over a frame.
 
 A stage is a function of the row alone, so it can be run on any cut of the input. It is made once and run often, on three rows or on
-ten million: what depends on its steps only (types, needed columns, polars expressions, checks) is computed once.
-Columns that nothing needs are neither asked for nor evaluated, and a row that a filter drops is not evaluated by later steps.
+ten million: all that depends on its steps only (types, needed columns, polars expressions, checks) is computed once.
+Unneeded columns are neither read nor evaluated, and a row that a filter drops is not evaluated by later steps.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class FusedSteps:
         return StageProgram(self.steps, self.schemas, self.kept)
 
     def failing(self, frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
-        """Yield the rows on which the stage fails, each with its error: by running ever smaller parts of the frame.
+        """Yield the rows on which the stage fails, each with its error: it runs ever smaller parts of the frame.
 
-        A stage is a function of the row alone, so what a part of the frame fails on, a row of it fails on by itself.
+        A stage is a function of the row alone, so if a part of the frame fails, one of its rows fails by itself.
         """
         parts = [(0, frame.height)]
         while parts:

@@ -1,4 +1,4 @@
-"""SQL statements as syntax: their tree, and the tables that they name, before anything is known of these."""
+"""SQL statements as syntax: their tree, and the tables that they name, before these are known."""
 
 from __future__ import annotations
 

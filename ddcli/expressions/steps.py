@@ -36,7 +36,7 @@ class MapStep:
 
     @property
     def kind(self) -> str:
-        """The word for it: "project" where it computes nothing."""
+        """The word for the step: "project" if it computes nothing."""
         return "project" if all(isinstance(expression, Column) for _, expression in self.columns) else "map"
 
 

@@ -1,6 +1,6 @@
-"""The typed tree of an expression: what parsing makes, lowering reads and fingerprints name.
+"""The typed tree of an expression: parsing makes it, lowering reads it, fingerprints hash it.
 
-Every node knows its type, nullability included, so what comes after never has to ask again. Conversions between types
+Every node has its type, nullability included, so later code never infers it again. Conversions between types
 are nodes (`Cast`), not habits of an operator: `int64 + float64` is a tree in which the integer is visibly cast.
 Nodes are immutable and compare by meaning: the place in the text (`span`) takes no part.
 """
@@ -115,7 +115,7 @@ class Expression:
 
     @property
     def written(self) -> str:
-        """Return the text that a person wrote in its place; where nobody did, its own."""
+        """Return its text in the file; without a place there, its own text."""
         return (self.span.text if self.span else "") or self.text()
 
     @property
@@ -239,7 +239,7 @@ class Call(Expression):
 
 @dataclass(frozen=True)
 class Cast(Expression):
-    """A conversion; `try_` returns null where a plain one fails. `hint` is what to write where one fails that nobody wrote."""
+    """A conversion; `try_` returns null where a plain one fails. `hint` is for an implicit one that fails."""
 
     argument: Expression
     type: Type

@@ -1,7 +1,7 @@
-"""Types of columns: what a spec may write, what expressions check, what lanes encode.
+"""Types of columns: a spec writes them, expressions check them, lanes encode them.
 
-A type is a kind with its parameters and whether null is allowed. `int64` refuses nulls, `int64?` allows them.
-Nothing here imports polars until a conversion is asked for.
+A type is a kind with its parameters, which allows null or refuses it. `int64` refuses nulls, `int64?` allows them.
+polars is imported only by conversions.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ OWN_HINT = "rename it: a plan has columns of its own under such names, as `$at`,
 
 
 def no_column(name: str) -> str | None:
-    """Return why a column can't have a name, as what to do about it; None where it can.
+    """Return the hint for a name that a column can't have; None if it can.
 
     >>> no_column("$1") == OWN_HINT, no_column("*") == PATTERN_HINT, no_column("$os")
     (True, True, None)

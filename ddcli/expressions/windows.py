@@ -1,7 +1,7 @@
 """Window functions: the table, frames, and calls over the ordered rows of a partition.
 
-Rows of a partition stand in one order: by the keys of the order, rows that are equal there by all their other columns, ascending, texts by
-their hashes. So a row has one number, whatever the run. A row of multiplicity n is n rows; one of a multiplicity below 1 is none.
+Rows of a partition have one order: by the keys of the order, rows that are equal there by all their other columns, ascending, texts by
+their hashes. So a row has the same number in all runs. A row of multiplicity n is n rows; one of a multiplicity below 1 is none.
 Rows that are equal in all keys of the order are *peers*.
 """
 

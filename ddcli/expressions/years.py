@@ -1,7 +1,7 @@
-"""The years in which dates and timestamps lie: 1 to 9999, as in SQL, in Python and in what is written as text.
+"""The years of dates and timestamps: 1 to 9999, as in SQL, in Python and in texts.
 
-polars counts on beyond them, up to where its calendar ends, and then stops the process. So nothing outside enters: expressions
-fail on the row, files are refused, and what lanes are made of is checked as a whole.
+polars counts beyond them, up to the end of its calendar, and then stops the process. So no other year enters: expressions
+fail on the row, files are refused, and columns that become lanes are checked as a whole.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def leaves_years(series: pl.Series) -> bool:
 
 
 def year_of(series: pl.Series) -> int:
-    """Return the year of the one date or timestamp in a column, for a message, whatever it is.
+    """Return the year of the one date or timestamp in a column, also outside of these years, for a message.
 
     >>> import polars as pl
     >>> [year_of(pl.Series([days], dtype=pl.Int32).cast(pl.Date)) for days in (FIRST_DAY - 1, 0, LAST_DAY + 1)]

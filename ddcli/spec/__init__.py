@@ -1,28 +1,28 @@
 """Pipeline files: from YAML text to a checked model, with every error at its place.
 
-Reading is loaded when it is first asked for: nothing but `load_spec` and `parse_spec` needs a YAML parser.
+Readers are imported when they are first called: only `load_spec` and `parse_spec` need a YAML parser.
 
 * bounds: the figures of a budget
-* budget: what a run and its operators may take
-* clock: whose time rows have
-* csv_options: how CSV is written
+* budget: the most that a run and its operators may take
+* clock: the clock of a pipeline, which decides the time of rows
+* csv_options: the key `csv` of an input
 * document: the whole file
 * file: the text of a pipeline file
 * include: inputs and collections of other files
 * inputs: inputs and their formats
 * loops: collections and loops
-* model: what a file states, as plain values
+* model: the content of a file as plain values
 * names: names across a file
 * operator_model: the operators of a file, as plain values
 * operators: the operators: one table of shapes
 * outputs: outputs, and the tables that follow them
-* reader: places, errors, and reading on after an error
+* reader: places, errors, and reading that continues after an error
 * shapes: lists, mappings, alternatives
 * syntax: text to a YAML document
 * tables: inputs that are tables of other programs
-* test_model: what a file's tests state, as plain values
+* test_model: the tests of a file as plain values
 * tests: the tests of a pipeline
-* traps: where YAML's punctuation cuts an expression
+* traps: the places where YAML's punctuation cuts an expression
 * tree: YAML nodes with places
 * values: texts, expressions, numbers, types, references
 * variables: variables in values
@@ -50,7 +50,7 @@ def load_spec(path: Path) -> Spec:
 
 
 def read_spec(path: Path) -> tuple[Spec | None, list[SpecError]]:
-    """Return the valid part of a pipeline file and all its errors. What is valid is complete enough that callers can still check names.
+    """Return the valid part of a pipeline file and all its errors. The valid part is complete enough to check names.
 
     Raises `UsageError` as `load_spec` does.
     """

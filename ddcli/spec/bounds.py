@@ -39,10 +39,10 @@ def parse_bound(what: str, text: str) -> float:
 
 
 WORK_CLASSES = ("change", "output", "groups", "partition", "everything")
-"""The bounds of the rows that an operator looks at for a change, each class with less work than the next.
+"""The bounds of the rows that an operator reads for a change, each class with less work than the next.
 
-The change: its own rows, and as many rows of the state for each of them. The output: the rows that match, or come out other than before. Groups and partition: all
-rows of those that the change touches. Everything: all rows of an input, whatever changes.
+The change: its own rows, and a bounded number of rows of the state for each of them. The output: the rows that match, or that change in the output. Groups and partition: all
+rows of those that the change touches. Everything: all rows of an input, for any change.
 """
 
 

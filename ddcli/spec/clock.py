@@ -1,4 +1,4 @@
-"""The clock of a pipeline: whether rows have the time of the run that takes them in, or that of their time column."""
+"""The clock of a pipeline: rows have the time of the run that takes them in, or that of their time column."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_clock(inputs: Collection[InputSpec]) -> Clock:
 
 
 def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
-    """Return an input whose rows have the time of the run that takes them in; note what does not go with that."""
+    """Return an input whose rows have the time of the run that takes them in; report keys that don't fit that."""
     path = f"inputs.{given.name.value}"
     if given.arrangement is not None:
         hint = "read an output of that pipeline as a log instead, `path: ../out/orders/`: its updates get the times of this one's runs; or write `clock: event`, under which each other input needs a time column"
@@ -51,7 +51,7 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
 
 
 def on_event(given: InputSpec, notes: Notes) -> None:
-    """Note what does not go with the times of a column."""
+    """Report keys of an input that don't fit the times of a column."""
     if given.table and given.named is None:
         hint = "write `time: version` (an integer) or `time: committed` (a timestamp) under it"
         hint += arrival_hint(given.beside) if given.beside else ", or `clock: arrival` at the top of the file"

@@ -1,4 +1,4 @@
-"""The key `csv` of an input: how its files are written."""
+"""The key `csv` of an input: the dialect of its files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`include: other.yaml`: inputs and collections of other files, as if they stood in the file that names these.
+"""`include: other.yaml`: inputs and collections of other files, as if they were in the file that names these.
 
-A fragment's own paths are relative to the fragment. A file is read once, however many others include it, and each error points into the file
-that it is in.
+A fragment's own paths are relative to the fragment. A file is read once, even if several others include it, and each error points into the file
+that has it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ddcli.spec.variables import digest_of
 
 KEY = "include"
 ANCHORS = "x-"
-"""The beginning of keys of a file under which anchors may stand; what they hold is read where an alias names it."""
+"""The prefix of a file's keys for anchors; their values are read where an alias names them."""
 SHARED = ("inputs", "collections")
 """The sections of a fragment that become the including file's."""
 KEYS = (*SHARED, KEY, f"{ANCHORS}...")
 MOST, DEEPEST = 100, 10
 """Files that one may include, directly or not, and files from it to the innermost."""
 IN_INPUTS, BELOW = ("path", "quarantine"), {"import": "state", "consumed": "archive"}
-"""Keys of inputs that have paths, and those whose mappings have one, under which key."""
+"""The keys of inputs that are paths, and those whose mappings have a path under the key given."""
 
 
 class Includes:
@@ -60,7 +60,7 @@ class Includes:
         return Mapping(tuple(whole.values()), root.span, root.flow)
 
     def _include(self, written: Node, folder: Path) -> None:
-        """Read what stands under `include` in a file in this folder."""
+        """Read the value of `include` in a file in this folder."""
         nodes = written.items if isinstance(written, Sequence) else (written,)
         named: set[str] = set()
         for node in nodes:

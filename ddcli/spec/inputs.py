@@ -1,4 +1,4 @@
-"""Inputs: what all of them may say, and what each format adds."""
+"""Inputs: the keys of all, and those that each format adds."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class _ByFormat(Shape[model.InputSpec]):
                 given = record.read(node, place, notes)
                 self._check(node, place, notes, given)
                 return given
-        # What else is wrong depends on the format, also where its key is misspelt, which the record reports.
+        # Other errors depend on the format, also if its key is misspelt, which the record reports.
         written = node.get("format") or next((value for word, value in node.entries if _meant(word) == "format"), None)
         known = isinstance(written, Scalar) and written.text.value in OWN
         kind = written.text.value if isinstance(written, Scalar) and known else "updates"
@@ -184,7 +184,7 @@ class _ByFormat(Shape[model.InputSpec]):
         return _RECORDS[kind].read(node, place, notes)
 
     def _check(self, node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec) -> None:
-        """Note what does not go together."""
+        """Report keys that don't fit together."""
         if given.flattened and not given.key:
             hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
             notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
@@ -230,7 +230,7 @@ class _ByFormat(Shape[model.InputSpec]):
 
 
 def _unmovable(given: model.InputSpec) -> tuple[str, str] | None:
-    """Return why late rows of an input can't be moved to a later time, and what to do; None if they can."""
+    """Return the reason why late rows of an input can't be moved to a later time, and a hint; None if they can."""
     if given.format == "snapshots":
         hint = "set `late: quarantine`; or `clock: arrival` at the top of the file, under which no table is late"
         return "a late table can't be moved to a later time: the newer one there is whole", hint

@@ -1,6 +1,6 @@
 """The content of a pipeline file as plain values: inputs, collections with their operators, outputs.
 
-Every user text that can still turn out wrong (an expression, a column's name, a path) is a `Text` that remembers its
+Every text of the file that can still turn out wrong (an expression, a column's name, a path) is a `Text` with its
 place. Expressions are unparsed here: they need the types of columns, which only the planner knows.
 """
 
@@ -40,19 +40,19 @@ TABLE_DIFF = "_diff"
 
 @frozen
 class InputSpec:
-    """A change log to read, or files of another format (one of `FORMATS`). `columns` None: as the files say. `diff` None:
+    """A change log to read, or files of another format (one of `FORMATS`). `columns` None: those of the files. `diff` None:
     there is no such column, each row is +1. Defaults of `time` and `diff` have the place of the input's name.
 
-    `key` are the columns of which a record has one value at a time; without it a record is whole. `delete_when` and
+    `key` are the columns by which there is one record at a time; without it the whole record is the key. `delete_when` and
     `order_by` are expressions, `max_delete` is `50%` or a number of rows, `file_name` a pattern with columns in braces. Rows that are `late` may be put into the directory `quarantine`.
-    Of the format `import` is what another pipeline exports: `path` is its state, `arrangement` the name.
+    The format `import` is an arrangement of another pipeline: `path` is its state, `arrangement` the name.
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
-    `named` is the time column that the file names, None where it names none. A row further than `max_ahead` after the present time
+    `named` is the time column that the file names, None if it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
-    `origin` is its own path. Of a table in a `catalog` (a name or properties) that is its name there; of one in a database it is the database's URI,
-    and `query` returns the rows. If there is a `cursor`, a growing column, these are the rows that are new by it. `unique` columns are the key. An input that `follows` has the columns that the table has.
+    `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
+    and `query` returns the rows. If there is a `cursor`, a growing column, only rows with a greater value are new. `unique` columns are the key. An input that `follows` has the table's columns.
     `beside` names an import of the same file, whose times are those of another pipeline: so the clock can't be that of arrivals.
     """
 
@@ -118,11 +118,11 @@ class InputSpec:
 
 @frozen
 class Iterate:
-    """A loop. `variables` and what they are at first; in the next round each is the collection of its name in `body`.
+    """A loop. `variables` have their initial collections; in the next round each is the collection of its name in `body`.
 
-    What leaves is `result`, a collection of the body, or several. After `bound` rounds, if it is given; else when
-    nothing changes any more, and in at most `guard` rounds. Each variable is in the body, and all in it that is no
-    variable refers to each other without circles. `place` is its path, `span` the word `iterate`.
+    `result` leaves, a collection of the body, or several: after `bound` rounds, if it is given; else when
+    nothing changes any more, after at most `guard` rounds. Each variable is in the body, and its other
+    collections refer to each other without circles. `place` is its path, `span` the word `iterate`.
     """
 
     variables: tuple[tuple[Text, Source], ...]
@@ -145,10 +145,10 @@ class Query:
 
 @frozen
 class CollectionSpec:
-    """A named collection: the sum of its sources, what leaves a loop, or a query's result, with operators applied in order.
+    """A named collection: the sum of its sources, a loop's result, or a query's, with operators applied in order.
 
-    A loop with a list of results has a collection for each, `name.result`; there are no operators then. `on` says which
-    engine is to compute it, where the run leaves that open.
+    A loop with a list of results has a collection for each, `name.result`; there are no operators then. `on` chooses the
+    engine that computes it, if the run leaves that open.
     """
 
     name: Text
@@ -208,7 +208,7 @@ class TargetSpec:
 class OutputSpec:
     """A change log to write: the updates of `source`, the name of a collection or input. `history`: see `Spec`.
 
-    Without a path the log is in the state: `target` is what people read.
+    Without a path the log is in the state: people read the table `target`.
     """
 
     name: Text
@@ -249,9 +249,9 @@ class SparkSpec:
 class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
-    `path` is the file; the paths inside are relative to its directory. `history` is how far behind the frontier arrangements
-    tell times apart: a number, a duration, or `all`. Of the clock `arrival` each row has the time of the run that takes it in, of the clock `event` that
-    of its time column. `fragments` are the files that it includes and `variables` those that it has, each with the digest of what it was. `shards` is into how many parts arrangements are cut when they are made.
+    `path` is the file; the paths inside are relative to its directory. `history` is the distance behind the frontier within which arrangements
+    keep times apart: a number, a duration, or `all`. Under the clock `arrival` each row has the time of the run that takes it in, under the clock `event` that
+    of its time column. `fragments` are the files that it includes and `variables` its variables, each with a digest of its content. `shards` is the number of parts into which new arrangements are cut.
     """
 
     name: Text

@@ -1,6 +1,6 @@
 """Names across a file: each used one exists, none means two things, none needs itself, no path is written twice.
 
-Names are looked up from inside out: in the body of a loop its variables and collections, then what is around it.
+Names are looked up from inside out: in the body of a loop among its variables and collections, then around it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NO_ONE = "a loop with a list of results is not one collection"
 class _Scope:
     """The collections of a section at `path`: the file's, or those of the body of a loop, which `owner` is.
 
-    `words` are its keys; `others` names what is no collection here: inputs, or the loop's variables. `given` says of
-    each name by which a collection is known which it is: `a.b` is a result of `a`. `names` is where each name that has
-    a meaning is written. `uses` collects which collection needs which.
+    `words` are its keys; `others` are names of other things: inputs, or the loop's variables. `given` has, for
+    each name of a collection, its key: `a.b` is a result of `a`. `names` has the place of each name with
+    a meaning. `uses` collects the collections that each one needs.
     """
 
     path: str
@@ -47,7 +47,7 @@ class _Scope:
         self.uses = {name: {} for name in self.words}
 
     def user(self, path: str) -> str:
-        """Return the collection of this section that a path leads into, or nothing."""
+        """Return the collection of this section that a path leads into, or ""."""
         before, _, inside = path.partition(self.path + ".")
         name = inside.partition(".")[0]
         return name if not before and name in self.words else ""
@@ -69,7 +69,7 @@ class _Scope:
 
 
 def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
-    """Note what is wrong with names. Sections that could not be read still give theirs, so that one error hides no other."""
+    """Report errors of names. Sections that could not be read still have names, so that one error hides no other."""
     inputs = _names(root.get("inputs"))
     top = _scope("collections", root.get("collections"), inputs)
     for name, text in top.words.items():
@@ -129,7 +129,7 @@ def _texts(results: Node | None) -> list[Text]:
 
 
 def _bodies(outer: _Scope, section: Node | None, notes: Notes) -> Iterator[_Scope]:
-    """Yield the scopes of all bodies in a section, outer ones first, and note what is wrong with their own names."""
+    """Yield the scopes of all bodies in a section, outer ones first, and report errors of their own names."""
     for word, node in section.entries if isinstance(section, Mapping) else ():
         loop = _loop(node)
         body = loop.get("body")
@@ -163,12 +163,12 @@ def _check_loop(path: str, scope: _Scope, results: list[Text], notes: Notes) -> 
 
 
 def _innermost(scopes: list[_Scope], path: str) -> _Scope:
-    """Return the scope in which what a path leads to looks names up."""
+    """Return the scope in which the names at a path are looked up."""
     return max((scope for scope in scopes if scope.user(path)), key=lambda scope: len(scope.path), default=scopes[0])
 
 
 def _check_reference(reference: Reference, scope: _Scope, notes: Notes) -> None:
-    """Note a name that is unknown where it stands; note what a collection needs."""
+    """Report a name that is unknown at its place; else record that a collection needs it."""
     name, owner = reference.name.value, reference.owner
     for each in scope.around():
         if name in each.others:
@@ -192,7 +192,7 @@ def _check_reference(reference: Reference, scope: _Scope, notes: Notes) -> None:
 
 
 def _implied(outputs: Node | None) -> list[Reference]:
-    """Return the references of outputs that don't say `from`: they write what has their name."""
+    """Return the references of outputs without `from`: they write the collection of their name."""
     entries = outputs.entries if isinstance(outputs, Mapping) else ()
     silent = [text for text, node in entries if not (isinstance(node, Mapping) and node.get("from"))]
     return [Reference(text, f"outputs.{text.value}") for text in silent]
@@ -200,7 +200,7 @@ def _implied(outputs: Node | None) -> list[Reference]:
 
 def _check_circles(scope: _Scope, notes: Notes) -> None:
     """Note each circle of a scope's collections once, at a reference that closes it."""
-    if scope.outer and not scope.others:  # variables that could not be read may be what is referred to
+    if scope.outer and not scope.others:  # the name may be one of the variables that could not be read
         return
     uses = scope.uses
     while circle := _circle(uses):

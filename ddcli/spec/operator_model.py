@@ -35,7 +35,7 @@ class GroupColumn:
 
 @frozen
 class Order:
-    """A sort key. `expression` is what the user wrote without its `asc` or `desc`, and `nulls first` or `nulls last`."""
+    """A sort key. `expression` is the text without its `asc` or `desc`, and `nulls first` or `nulls last`."""
 
     expression: Text
     descending: bool = False
@@ -266,7 +266,7 @@ class TemporalFilter(Operator):
 
 @frozen
 class JoinFunction(Operator):
-    """Turn each record into records of the function's columns, each with a time from which it is there, and a diff."""
+    """Turn each record into records of the function's columns, each with a time from which on it exists, and a diff."""
 
     function: PythonFunction
 
@@ -280,7 +280,7 @@ class Enter(Operator):
 
 @frozen
 class Arrange(Operator):
-    """Index by columns, for all who join or reduce on them; under the name `export`, for other pipelines too."""
+    """Index by columns, for all joins and reductions by these; under the name `export`, for other pipelines too."""
 
     by: tuple[Text, ...]
     export: Text | None = None

@@ -1,4 +1,4 @@
-"""The operators: for each its shape, in one table. What is not in the table does not exist yet."""
+"""The operators: each with its shape, in one table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TYPED_COLUMNS = As(Pairs(COLUMN, ColumnType(), "a mapping of columns to types"),
 
 
 def operator(kind: Callable[..., O], argument: str, shape: Shape[K]) -> Shape[O]:
-    """Return the shape of an operator that has one argument and nothing to name it."""
+    """Return the shape of an operator with one argument, which has no key."""
     return As(shape, lambda place, value: kind(**{argument: value}, span=place.word.span, place=place.path))
 
 

@@ -1,7 +1,7 @@
 """The parts that all shapes share: places, notes of errors, and reading that continues after an error.
 
-A shape reads a node into a value of the model. What is wrong goes to the `Notes`, with its place, and `Refused` is
-raised; whoever reads several things goes on with the next, so that one pass finds everything.
+A shape reads a node into a value of the model. Errors are added to the `Notes`, with their places, and `Refused` is
+raised; a reader of several nodes continues with the next, so that one pass finds all errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONG = 60
 
 
 class Refused(Exception):
-    """The value could not be read. Not an error to show: why is in the notes. `kept` is what of it could be read, if that is of use."""
+    """The signal that a value could not be read; its errors are in the notes. `kept` is the part that could be read, if that is of use."""
 
     def __init__(self, kept: Any = None) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Notes:
     """The places where something enters a loop; that there is one is checked with the names."""
 
     def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
-        """Note an error; the caller raises what this returns, or goes on."""
+        """Record an error; the caller raises the result, or continues."""
         self.errors.append(SpecError(f"{path}: {problem}" if path else problem, span=span, hint=hint))
         return Refused()
 
@@ -81,7 +81,7 @@ class Notes:
 
 
 def describe(node: Node) -> str:
-    """Return a word for what a node is."""
+    """Return a word for the kind of a node."""
     if isinstance(node, Scalar):
         text = node.text.value
         return "nothing" if node.kind == "null" else repr(text if len(text) <= LONG else f"{text[:LONG]}...")
@@ -98,13 +98,13 @@ class Shape(ABC, Generic[T]):
     """The accepted form of a value. Subclasses define it twice, side by side: `_read` and `_schema` accept the same."""
 
     def read(self, node: Node, place: NodePlace, notes: Notes) -> T:
-        """Return the value of a node, or note what is wrong and raise `Refused`."""
+        """Return the value of a node, or record its errors and raise `Refused`."""
         if isinstance(node, Broken):
             raise Refused
         return self._read(node, place, notes)
 
     def schema(self) -> JsonSchema:
-        """Return the JSON Schema of what is read."""
+        """Return the JSON Schema of the values that it reads."""
         return self._schema()
 
     @abstractmethod

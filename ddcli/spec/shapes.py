@@ -1,6 +1,6 @@
 """Shapes made of shapes: lists, mappings, alternatives.
 
-One description both checks a value and returns its JSON Schema, so the two can't disagree for long.
+One description both checks a value and returns its JSON Schema, so the two agree.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Many(Shape[tuple[T, ...]]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Pairs(Shape[tuple[tuple[Text, T], ...]]):
-    """A mapping whose keys the user chooses. `things`: each entry is a thing of its own, not a part of one."""
+    """A mapping whose keys the user chooses. `things`: each entry is a named thing, such as an input, not a part of one."""
 
     name: Words
     each: Shape[T]
@@ -104,7 +104,7 @@ class Pairs(Shape[tuple[tuple[Text, T], ...]]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Key:
-    """A key of a `Record`: the argument it becomes, its shape, whether it must be there, what it is for."""
+    """A key of a `Record`: the argument that it becomes, its shape, whether it is required, its purpose."""
 
     argument: str
     shape: Shape[Any]

@@ -1,4 +1,4 @@
-"""Text to a YAML document, with the parser's complaints in our words and at our places."""
+"""Text to a YAML document, with the parser's errors in our words and at our places."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def parse_tree(text: str, file: str) -> SpecTree:
 
 
 def too_deep(text: str, loader: Any) -> Any | None:
-    """Return where a document nests too deeply, else None. Composing recurses in C, where such nesting ends the process, so ask first.
+    """Return the place where a document nests too deeply, else None. The composer recurses in C, where such nesting ends the process, so call this first.
 
-    Raises what YAML's parser does of a text that is no YAML.
+    Raises the error of YAML's parser for a text that is no YAML.
     """
     import yaml
 
@@ -66,7 +66,7 @@ def _bad_character(text: str, source: SourceText) -> SpecError:
 
 
 def _in_our_words(error: Any, source: SourceText) -> SpecError:
-    """Return the parser's complaint with a hint. The two parsers of PyYAML word theirs differently; we decide by what is common."""
+    """Return the parser's error with a hint. The two parsers of PyYAML word theirs differently; this uses only their common parts."""
     mark = error.problem_mark or error.context_mark
     begin = error.context_mark or mark
     line = source.line(mark.line)

@@ -1,4 +1,4 @@
-"""Inputs that are tables of other programs, which have versions of their own: how a pipeline file names one."""
+"""Inputs that are tables of other programs, with versions of their own: their keys in a pipeline file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACE = PathWords("a path")
 
 @dataclass(eq=False, repr=False, slots=True)
 class DatabaseWords(Words):
-    """The URI of a database, without a password: what a file states is kept in states and plans."""
+    """The URI of a database, without a password: states and plans keep the values of a file."""
 
     def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
         """Refuse a text that is no URI, or has a password."""

@@ -45,7 +45,7 @@ class WrittenExpectation:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it expects nothing, so that no collection could fail it."""
+        """Return whether it has no expectation, so that no collection could fail it."""
         rules = (self.unique, self.not_null, self.accepted, self.always, self.non_negative)
         return self.standing and not any(rules)
 
@@ -57,9 +57,9 @@ class WrittenExpectation:
 
 @frozen
 class WrittenStep:
-    """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed.
+    """Rows that are `given` to inputs, at the time `time` if they have none of their own; then the times up to the last are closed.
 
-    That may take no more than the `budget`.
+    The cost of that must not exceed the `budget`.
     """
 
     span: Span
@@ -71,7 +71,7 @@ class WrittenStep:
 
 @frozen
 class WrittenTest:
-    """Steps from empty inputs on. Without steps: what is expected after each step of all others, and of what runs have kept."""
+    """Steps from empty inputs on. Without steps: expectations after each step of all others, and of states that runs have kept."""
 
     name: Text
     span: Span

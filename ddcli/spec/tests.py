@@ -1,6 +1,6 @@
-"""The tests of a pipeline: steps of changes to its inputs, and what is expected of its collections.
+"""The tests of a pipeline: steps of changes to its inputs, and expectations of its collections.
 
-Values stay nodes here: what they are is known when the types of their columns are. Names are checked with all others.
+Values stay nodes here: they are read when the types of their columns are known. Names are checked with all others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddcli.spec.values import Flag, PathWords, Words
 
 
 class _Any(Shape[Node]):
-    """A value, of whatever kind the column is."""
+    """A value of any kind: the column decides."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> Node:
         return node
@@ -127,7 +127,7 @@ ONE_EXPECTATION: Record[WrittenExpectation] = Record(
 )
 RULES = "contents, changes, unique, not_null, accepted, always, non_negative"
 QUALIFIED = {"at": ("contents",), "tolerance": ("contents", "changes")}
-"""Keys that mean nothing by themselves, and those that they are about."""
+"""The keys that only qualify others, and those that they qualify."""
 
 
 class _Expected(Shape[WrittenExpectation]):
@@ -182,7 +182,7 @@ ONE_STEP: Record[WrittenStep] = Record(
 
 @dataclass(eq=False, repr=False, slots=True)
 class OneTest(Shape[WrittenTest]):
-    """A test: of several steps, or of one, or what is always expected."""
+    """A test: of several steps, of one, or of expectations that always hold."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenTest:
         found = _TEST.read(node, place, notes)

@@ -1,4 +1,4 @@
-"""Places where YAML's own punctuation cuts an SQL expression: a comma in a flow collection, ` #` in a plain scalar."""
+"""The places where YAML's own punctuation cuts an SQL expression: a comma in a flow collection, ` #` in a plain scalar."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def balance(expression: str) -> int:
 
 
 def unfinished(expression: str) -> bool:
-    """Return whether an expression surely goes on: an open quote or parenthesis, or an operator at its end."""
+    """Return whether an expression surely continues: it has an open quote or parenthesis, or an operator at its end."""
     bare = QUOTED.sub("''", expression)
     return (
         balance(expression) > 0

@@ -1,6 +1,6 @@
-"""Nodes of YAML text that know their place, by the rules of YAML 1.2's core schema.
+"""Nodes of YAML text with their places, by the rules of YAML 1.2's core schema.
 
-PyYAML scans and parses; what a plain scalar means is decided here, because PyYAML follows YAML 1.1, where `on` is true
+PyYAML scans and parses; the meaning of a plain scalar is decided here, because PyYAML follows YAML 1.1, where `on` is true
 and `012` is ten. Keys are always text, so a column may be called `on` or `2013`.
 """
 
@@ -24,7 +24,7 @@ CORE_SCHEMA = (
     ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")),
 )
 SECRETS = "spark."
-"""The beginning of the paths of values that may have secrets: nobody keeps what a file states there."""
+"""The prefix of the paths of values that may have secrets: these are never kept."""
 IMPLIED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 COMMENT = re.compile(r"\s*#")
@@ -79,7 +79,7 @@ class Mapping:
 
 @dataclass(eq=False, slots=True)
 class Broken:
-    """A value whose error is already noted: its readers report nothing more."""
+    """A value whose error is already recorded: its readers report no more."""
 
     span: Span
 
@@ -96,7 +96,7 @@ class SourceText:
         self._shown: dict[int, str] = {}
 
     def line(self, index: int) -> str:
-        """Return a line (from 0), or nothing beyond the end."""
+        """Return a line (from 0), "" beyond the end."""
         return self.lines[index] if index < len(self.lines) else ""
 
     def span(self, line: int, column: int, length: int = 1) -> Span:
@@ -117,7 +117,7 @@ def scalar_kind(text: str) -> str:
 
 @dataclass(eq=False, slots=True)
 class SpecTree:
-    """A document: its root, if there is one, what is wrong with it as a tree, the variables in it with their values, and its number of nodes."""
+    """A document: its root, if there is one, the errors of its tree, the variables in it with their values, and its number of nodes."""
 
     root: Node | None
     errors: list[SpecError]

@@ -54,7 +54,7 @@ class ColumnName(Words):
 LONGEST_NUMBER = 1000
 """Digits of a number that counts something."""
 LONGEST_NAME, LONGEST_PATH = 255, 3000
-"""Bytes in UTF-8 of what file systems take: of one name, and of a path with room for that of the folder before it."""
+"""The bytes in UTF-8 that file systems take: of one name, and of a path with room for the folder before it."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -155,7 +155,7 @@ class Whole(Shape[int]):
 
 
 class Flag(Shape[bool]):
-    """True or false, and nothing that only looks like it."""
+    """True or false, and no value that only looks like it."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> bool:
         if not isinstance(node, Scalar) or not node.may_be("bool"):

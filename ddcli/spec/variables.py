@@ -1,6 +1,6 @@
 """Variables in the values of a pipeline file: `${NAME}` and `${NAME:-default}`, of `--var` or the environment.
 
-A variable with the name of a secret may stand under `spark` alone: whatever else a file states is kept in states, plans and logs.
+A variable with the name of a secret is only allowed under `spark`: all other values of a file are kept in states, plans and logs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A block: the relation of one `select` while it is built, and the subqueries that its expressions attach to it.
 
-A subquery is a function of the columns around that it reads. It is lowered over the distinct rows of just these, as a relation that
-has them beside its own columns, and joined back on them, null being equal to null. This is all there is for a subquery anywhere; where a
+A subquery is a function of the columns around it that it reads. It is lowered over the distinct rows of just these, as a relation that
+has them beside its own columns, and joined back on them, null being equal to null. All subqueries are lowered like this; if a
 condition of a `where` is `[not] exists` or `in` alone, that join is a semijoin or an antijoin.
 """
 
@@ -181,7 +181,7 @@ class Block:
         return result, pairs
 
     def _lowered(self, query: exp.Expr, *, value: bool = False) -> tuple[QueryResult, list[Pair]]:
-        """Return a subquery's result under names that the relation has not, and what it is joined on."""
+        """Return a subquery's result under names that the relation has not, and the pairs on which it is joined."""
         result = self.statement.query(query, self._around(), value=value)
         if result.keys:
             alone = decorrelated(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
@@ -194,7 +194,7 @@ class Block:
         return Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
 
     def _join(self, found: Node, pairs: Sequence[Pair]) -> None:
-        """Put what was found for each record beside it, nulls where there is nothing."""
+        """Join the found rows with each record, nulls for a record without one."""
         self.node = nodes.joined(self.node, found, pairs, "left")
 
     def _marked(self, found: Node, pairs: Sequence[Pair]) -> Expression:
@@ -217,7 +217,7 @@ class Block:
         return call("not", call("is null", column(self.node, mark)))
 
     def _semijoin(self, condition: exp.Expr) -> bool:
-        """Keep the records for which a condition that is just `[not] exists` or `in` is true; say whether it is one."""
+        """Keep the records for which a condition that is just `[not] exists` or `in` is true; return whether it is one."""
         found = self.partners(condition)
         if found is None:
             return False
@@ -228,10 +228,10 @@ class Block:
     def _others(
         self, value: Expression, found: Node, member: Column, pairs: Sequence[Pair], place: Span
     ) -> tuple[Node, list[Pair]]:
-        """Return the values of the records that are `not in` a subquery's rows, beside what ties these, and what records are joined with them on.
+        """Return the values of the records that are `not in` a subquery's rows, beside the columns that tie these, and the pairs on which records are joined with them.
 
-        A value is none of no rows, also null; else it is not known where it is null, nor where a row has null. All that is decided for the distinct
-        values alone, of which there are fewer than records.
+        Any value, also null, is not in no rows; else it is unknown for a null, and if a row has null. That is decided for the distinct
+        values alone, which are fewer than the records.
         """
         mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
         names = renamed([*mine, "#value"], self.schema.keys() | found.schema.keys())
@@ -253,7 +253,7 @@ class Block:
     def partners(self, condition: exp.Expr, *, apart: bool = False) -> tuple[Node, list[Pair], bool] | None:
         """Return the query and the pairs of columns by which records need a partner, or with True none, if a condition is just `[not] exists` or `in`; else None.
 
-        With `apart`, only where it is a column `in` a query that reads nothing of the records.
+        With `apart`, only if it is a column `in` a query that reads no column of the records.
         """
         node, negated, parts = condition, False, []
         while isinstance(node, exp.Not | exp.Paren):

@@ -1,4 +1,4 @@
-"""Calls of aggregates in expressions as syntax, and of what stands among them."""
+"""Calls of aggregates, and of `grouping`, in expressions as syntax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 OWNED = "owned"
-"""The key of what is known of an aggregate's syntax node if it belongs to a query around its own."""
+"""The key in the metadata of an aggregate's syntax node that marks it as belonging to a query around its own."""
 
 
 def quantifier(node: object) -> str:
@@ -73,7 +73,7 @@ def outermost(
 
 
 def _read_of_groups(node: exp.Expr) -> Iterable[exp.Expr]:
-    """Return the parts of a node. A window's own aggregate is over rows: what it reads of these may be aggregates of groups."""
+    """Return the parts of a node. A window's own aggregate is over rows: its arguments may be aggregates of groups."""
     if not isinstance(node, exp.Window):
         return node.iter_expressions()
     called = node.this.this if isinstance(node.this, exp.Filter) else node.this

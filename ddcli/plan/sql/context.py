@@ -39,8 +39,8 @@ class Outer:
 class QueryResult:
     """A query's relation: for each row of the `keys`, columns of the query around, its rows of `columns`, (name, column) in order.
 
-    `single`: at most one row for each row of the keys. `value`: computed of the columns where there is a row, and of nulls where there is none,
-    it is what the query, which is one value, returns.
+    `single`: at most one row for each row of the keys. `value`: the expression of a query that is one value, over the columns of its row, or over
+    nulls if it has none.
     """
 
     node: Node
@@ -78,9 +78,9 @@ class CorrelatedTable:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """The names that a query may refer to: tables of a `with`, by name in small letters, and the query around it, None where it reads nothing of that.
+    """The names that a query may refer to: tables of a `with`, by name in small letters, and the query around it, None if it reads nothing of that.
 
-    `taken` are the names of all columns around, which those inside don't get.
+    `taken` are the names of all columns around, which columns inside must not have.
     """
 
     tables: Mapping[str, QueryResult | CorrelatedTable]
@@ -102,7 +102,7 @@ class QueryLowering(Protocol):
 
     @property
     def named(self) -> Callable[[str], Relation]:
-        """Returns what the name of an input or a collection means."""
+        """Returns the relation of an input or a collection by its name."""
 
     @property
     def inputs(self) -> Callable[[], Sequence[Node]]:
@@ -115,7 +115,7 @@ class QueryLowering(Protocol):
         """Return the relation of a query without the sides of unions that name some tables."""
 
     def tried(self, node: exp.Expr, environment: Environment) -> None:
-        """Lower a query for what its expressions note of themselves, and for nothing else."""
+        """Lower a query only for the notes that its expressions leave."""
 
     def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
         """Return the relation of a table that reads columns around the query which defines it, where it is named."""
@@ -138,7 +138,7 @@ class QueryLowering(Protocol):
         """Return a name for a column."""
 
     def one(self, environment: Environment, span: Span) -> Node:
-        """Return a record for each row of what is around; without that, one."""
+        """Return a record for each row of the query around; without that, one."""
 
     def note(self, node: exp.Expr, text: str) -> None:
         """Note something that is worth knowing."""

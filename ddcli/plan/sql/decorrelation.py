@@ -1,8 +1,8 @@
-"""A subquery without the rows around it: where equalities alone tie it to them, its own columns say of which rows it is.
+"""A subquery without the rows around it: if equalities alone tie it to them, its own columns have the same values.
 
-A subquery is lowered over the distinct rows of the columns around that it reads, joined with its tables. If a join by equality covers all of
+A subquery is lowered over the distinct rows of the columns around it that it reads, joined with its tables. If a join by equality covers all of
 these columns, then the other side's columns have their values, and the rows around need not be read: it returns the same for them, and more for
-values that are not there, which whoever joins it back never meets. So this is only done where no expression can fail on more rows.
+other values, which find no partner when it is joined back. So this is only done if no expression can fail on more rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def decorrelated(found: Node, around: Node) -> Node | None:
 
 
 def _joins_more(node: Node, around: Node) -> bool:
-    """Return whether a node joins what is below with rows that don't read those around."""
+    """Return whether a node joins the rows below with others that don't read those around."""
     return isinstance(node, logical.Join) and node.how == "inner" and not _reads(node.right, around)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """An entry of a `select` list: its name, and what computes it, an expression as written or a column that `*` stands for."""
+    """An entry of a `select` list: its name, and its expression as written, or the column that `*` stands for."""
 
     name: str
     written: exp.Expr | None
@@ -25,7 +25,7 @@ class Entry:
 
 
 def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> list[Entry]:
-    """Return the entries of a `select` list, with what `*` stands for."""
+    """Return the entries of a `select` list, with the columns that `*` stands for."""
     found: list[Entry] = []
     for each in node.expressions:
         if isinstance(each, exp.Star):

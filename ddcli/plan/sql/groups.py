@@ -1,4 +1,4 @@
-"""`group by` and aggregates: one reduction for each set of expressions that rows are grouped by, and a row for nothing."""
+"""`group by` and aggregates: one reduction for each set of grouping expressions, and a row for an aggregate of no rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def grouped(
 ) -> tuple[Block, bool]:
     """Return the block of the groups, and whether there is exactly one for each row around; `owned` are aggregates in subqueries.
 
-    With `deferred`, a group of no rows is missing, and aggregates are read as what they are then where they are null.
+    With `deferred`, a group of no rows is missing, and a null aggregate is read as its value over no rows.
     """
     keys, sets = _sets(statement, block, node, entries)
     written = [entry.written for entry in entries if entry.written is not None]
@@ -180,7 +180,7 @@ def _with_nothing(
 ) -> Node:
     """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null.
 
-    There is a row of nothing for each row around, less those that have a group; each of these has one, so a difference will do.
+    There is such a row for each row around, without those that have a group; each of these has one, so a difference is enough.
     """
     every = statement.one(block.environment, statement.tree.place(node))
     nothing: dict[str, Expression] = {

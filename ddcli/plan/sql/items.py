@@ -65,7 +65,7 @@ class Items:
         return Names(list(chain.names), outer)
 
     def taken(self, chain: Chain) -> dict[str, object]:
-        """Return the column names that are taken, those of what is around among them."""
+        """Return the column names that are taken, with those of the query around."""
         found: dict[str, object] = {}
         for each in (self.whole, chain):
             for item in each.items:
@@ -167,7 +167,7 @@ class Items:
     def named(
         self, result: QueryResult, alias: exp.Expr | None, name: str | None, chain: Chain, at: exp.Expr
     ) -> FromItem:
-        """Return a result as an item: under names of columns that no other has, tied to what is around."""
+        """Return a result as an item: under names of columns that no other has, tied to the rows around."""
         table, columns = name, result.columns
         if alias is not None:
             word, listed = self.take(alias, "this", "columns")

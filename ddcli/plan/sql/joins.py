@@ -1,4 +1,4 @@
-"""The joins of a `from`: inner ones as conditions on a product, the others as nodes that the chain begins anew with."""
+"""The joins of a `from`: inner ones as conditions on a product, the others as nodes with which the chain begins anew."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Joins(Items):
         if depends:
             chain = self.brought(chain, join)
         left = self.flushed(chain, join)
-        if chain.later and side != "left":  # they concern what is joined, not what the join pads
+        if chain.later and side != "left":  # they apply to the joined rows, not to those that the join pads
             left = self.asked(left, chain.names, chain.later)
             chain = replace(chain, later=[])
         tying = other.conditions if depends else []
@@ -268,7 +268,7 @@ class Joins(Items):
         *,
         anti: bool,
     ) -> Chain:
-        """Return the chain whose rows have a partner, or none. It is equal in some columns."""
+        """Return the chain whose rows have a partner, or with `anti` none, which is equal in `columns`."""
         equal, _ = self.merged(chain, other, columns, "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
         if on is not None and contains_query(on):

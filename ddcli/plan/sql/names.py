@@ -1,7 +1,7 @@
 """The names that a query's expressions may use, and the columns of its relation that they mean.
 
 Each item of a `from` brings its columns under names that no other column of the statement's part has, so that relations can be
-joined without a clash. What a name means is looked up from inside out: a query's own `from`, then the query around it.
+joined without a clash. A name is looked up from inside out: in a query's own `from`, then in the query around it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Logical nodes as SQL needs them: joins on expressions, null-safe ones, products, and what is missing padded with nulls."""
+"""Logical nodes as SQL needs them: joins on expressions, null-safe ones, products, and missing rows padded with nulls."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def mapped(node: Node, columns: Mapping[str, Expression]) -> Node:
 def renaming(node: Node) -> dict[str, str] | None:
     """Return the columns below a node that only drops, reorders and renames them, by their names there; None for others.
 
-    What reads such a node reads what is below it: of a table under several names one arrangement is kept.
+    Readers of such a node read the node below it, so that a table under several names has one arrangement.
     """
     if not isinstance(node, logical.Apply) or not isinstance(node.step, MapStep):
         return None
@@ -78,7 +78,7 @@ def renaming(node: Node) -> dict[str, str] | None:
 
 
 def over_renamed(expression: Expression, renamed: Mapping[str, str]) -> Expression:
-    """Return an expression over a node that renames columns as one over what is below it."""
+    """Return an expression over a node that renames columns as one over the node below it."""
     types = {each.name: each.type for each in expression.walk() if isinstance(each, Column)}
     return expression.substitute({name: Column(renamed[name], kind) for name, kind in types.items()})
 
@@ -176,10 +176,10 @@ def zero(kind: Type) -> Expression | None:
 
 
 class _Sides:
-    """The two sides of a join with the columns that it compares: those that are there, and computed ones beside them.
+    """The two sides of a join with the columns that it compares: existing ones, and computed ones beside them.
 
-    Of a side that only renames columns it is what is below: `lefts` and `rights` are the columns there by the sides' names.
-    Of pairs that are the same one is enough, but for the `first`, which stand by themselves.
+    A side that only renames columns is replaced by the node below: `lefts` and `rights` are the columns there by the sides' names.
+    Equal pairs are compared once, but for the `first` ones, which are all kept.
     """
 
     def __init__(self, left: Node, right: Node, pairs: Sequence[Pair], first: int = 0):
@@ -211,7 +211,7 @@ class _Sides:
 
 
 def _compared(pair: Pair) -> list[tuple[Expression, Expression]]:
-    """Return expressions of comparable types, of which the join compares the values: null equals nothing there."""
+    """Return the expressions of comparable types whose values the join compares: null equals no value there."""
     left, right = pair.left, pair.right
     if not comparable(left.type, right.type):
         try:

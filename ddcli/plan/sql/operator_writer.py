@@ -1,6 +1,6 @@
-"""A query's nodes written as operators of a pipeline file: what `dd explain -o yaml` shows.
+"""A query's nodes written as operators of a pipeline file, for `dd explain -o yaml`.
 
-A chain of operators over one input is a collection; the other sides of joins and sums are, and what several read, collections beside it. The
+A chain of operators over one input is a collection; the other sides of joins and sums, and nodes with several readers, are collections beside it. The
 written operators have the same records at each time. Their types may be wider: a column that is never null may become nullable.
 """
 
@@ -31,7 +31,7 @@ WORDS = ("by", "function")
 """Columns that a `reduce` can't compute under their own names, which are words of its own."""
 
 DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|unbounded following)$)")
-"""The text of a frame that goes by values."""
+"""The text of a frame by values."""
 NO_COLUMN = {"#row": "1"}
 """The column of records without one, which a pipeline file can't write."""
 
@@ -41,9 +41,9 @@ class Unwritten(Exception):
 
 
 def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) -> dict[str, Any]:
-    """Return the collections, by name, that make what a query under `name` makes; the last is that itself.
+    """Return the collections, by name, that replace a query under `name`; the last has that name.
 
-    `known` has the names of collections by their nodes' fingerprints, `taken` those that are not free. Raises Unwritten.
+    `known` has the names of collections by their nodes' fingerprints, `taken` the names that are not free. Raises Unwritten.
     """
     writer = _QueryWriter(name, dict(known), taken, _readers(node))
     source, operators = writer.chain(node, alone=True)
@@ -98,7 +98,7 @@ class _QueryWriter:
         return name
 
     def section(self, node: Node) -> dict[str, Any]:
-        """Return the collections among which a node's stands: those of the innermost loop whose round it depends on, or the file's."""
+        """Return the section for a node's collection: that of the innermost loop whose round it depends on, or the file's."""
         return self.bodies[loops.level(node)] if loops.level(node) else self.made
 
     def free(self, stem: str) -> str:
@@ -177,7 +177,7 @@ class _QueryWriter:
 
     @operator.register(logical.Join | logical.AsofJoin)
     def _(self, node: logical.Join | logical.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
-        # A join has one column of two that are equal, and compares each with one: what is wanted besides is a copy beside it.
+        # A join returns one of two equal columns, and compares each with one: other wanted columns are copies beside it.
         left, right = node.inputs
         source, operators = self.chain(left)
         name = self.named(right)
@@ -277,7 +277,7 @@ class _QueryWriter:
 
 @dataclass(eq=False)
 class _JoinSide:
-    """A side of a join: what its columns are called in it, and copies of some, each under a name of its own."""
+    """A side of a join: the names of its columns in it, and copies of some, each under a name of its own."""
 
     word: str
     schema: Schema

@@ -1,8 +1,8 @@
-"""Aggregates in a subquery that are of the rows of a query around it, as in `select a, (select max(u.c) + sum(t.b) from u) from t group by a`.
+"""Aggregates in a subquery over the rows of a query around it, as in `select a, (select max(u.c) + sum(t.b) from u) from t group by a`.
 
-An aggregate belongs to the innermost query that a column of its argument is of, so `sum(t.b)` is computed where `t` is grouped, and the subquery
-reads it there as it reads a column. Whose a column is, is known when its subquery is lowered: before a query is grouped, its subqueries are lowered
-over its rows, on trial, and the aggregates that they meet are noted.
+An aggregate belongs to the innermost query that has a column of its argument, so `sum(t.b)` is computed where `t` is grouped, and the subquery
+reads it there as it reads a column. The query of a column is known when its subquery is lowered: before a query is grouped, its subqueries are lowered
+over its rows, on trial, and the aggregates that they meet are recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class OuterAggregates:
-    """The aggregates of a statement that belong to a query around theirs, each with that query, and what they are where it is grouped."""
+    """The aggregates of a statement that belong to a query around theirs, each with that query, and their expressions where it is grouped."""
 
     owned: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
     values: dict[int, Column] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class OuterAggregates:
     """The query whose subqueries are on trial, and the names of its rows."""
 
     def found(self, aggregate: exp.Expr, scope: Names, columns: Sequence[str]) -> bool:
-        """Note an aggregate that reads only columns around the query of `scope`; say whether that is for another to judge, not an error."""
+        """Record an aggregate that reads only columns around the query of `scope`; return whether it belongs to another query, and is no error."""
         around = scope.outer
         while around is not None and not any(around.owns(name) for name in columns):
             around = around.outer
@@ -47,7 +47,7 @@ class OuterAggregates:
     def of(
         self, select: exp.Select, written: Sequence[exp.Expr], scope: Names, lower: Callable[[exp.Expr], object]
     ) -> list[exp.Expr]:
-        """Return the aggregates in subqueries of what a `select` computes that are of its own rows; `lower` lowers such a subquery."""
+        """Return the aggregates in subqueries of a `select` that are over its own rows; `lower` lowers such a subquery."""
         for node, owner in self.owned:
             if owner is select:  # it was lowered before, on trial itself
                 self.values.pop(id(node), None)

@@ -21,8 +21,8 @@ def outer_joined(
 ) -> Node:
     """Return the outer join of two nodes; `asked` keeps the matches for which further conditions are true.
 
-    Of a `left join`, a condition on the right side alone is asked there before: a row that it drops matches nothing. What is neither that
-    nor an equality decides which of the pairs of equal keys are matches; whose pairs are all dropped has no match.
+    In a `left join`, a condition on the right side alone is applied there before: a row that it drops matches nothing. A condition that is neither that
+    nor an equality selects the matches among the pairs of equal keys; a record whose pairs are all dropped has no match.
     """
     parts = [part for condition in conditions for part in conjuncts(condition)]
     pairs, rest = [], []

@@ -1,4 +1,4 @@
-"""Expressions of a query: columns by the names in scope, aggregates by their groups' columns, subqueries by what they attach."""
+"""Expressions of a query: columns by the names in scope, aggregates by their groups' columns, subqueries by the columns that they attach."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ABSORBING = {
     "greatest": "DuckDB and Spark pass over it: `coalesce` it",
     "least": "DuckDB and Spark pass over it: `coalesce` it",
 }
-"""Functions that null makes null here alone, and what to write."""
+"""Functions that are null for a null only here, each with a replacement."""
 QUERIES = (exp.Query, exp.Values, exp.Exists)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ)
 QUANTIFIED = "`any` and `all` take a subquery or a list, `any([1, 2])`, behind `=`, `<>`, `<`, `<=`, `>` or `>=`"
@@ -304,7 +304,7 @@ class AggregateCalls(ReductionReader):
 
 
 class GroupExpressions(RowExpressions):
-    """Reads expressions over groups: what was grouped by, aggregates, and columns of the query around."""
+    """The reader of expressions over groups: the grouping expressions, aggregates, and columns of the query around."""
 
     def read(self, node: exp.Expr) -> Expression:
         groups = self.block.groups

@@ -1,7 +1,7 @@
 """`with recursive` as a loop: tables that refer to themselves, or to each other, are its variables, and their queries its body.
 
-A table is what its query returns when it returns the same again: the least fixed point where rows only lead to more rows. With `union` that is what
-SQL says. With `union all` each row counts as often as it is reached, which the rounds add up as long as rows lead to rows one by one, so nothing else
+A table is the result of its query once that returns the same again: the least fixed point if rows only lead to more rows. With `union` that is SQL's
+meaning. With `union all` each row counts as often as it is reached, which the rounds add up as long as rows lead to rows one by one, so no other query
 is accepted there.
 """
 

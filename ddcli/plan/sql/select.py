@@ -118,7 +118,7 @@ def _listed(
         (written,) = statement.tree.take(on, "expressions")
         by = [_order_key(statement, block, each, columns, listed, whole=False) for each in written]
     elif limit is None and not offset and statement.shown is not node:
-        block.node = before  # the order keeps all: what computes it is in nobody's way
+        block.node = before  # the order keeps all rows: its columns are not in the way
     rows: dict[str, Expression] = {key: nodes.column(block.node, key) for key in keys} | listed
     if distinct is not None and on is None:
         found = nodes.distinct(nodes.mapped(block.node, rows))
@@ -160,7 +160,7 @@ def _replaced_names(expression: Expression, columns: dict[str, Column]) -> Expre
 
 
 def _inlined(expression: Expression, listed: dict[str, Expression]) -> Expression:
-    """Return an expression over the rows in which columns of the list are what these are computed of."""
+    """Return an expression over the rows in which columns of the list are replaced by their expressions."""
     if isinstance(expression, Column) and expression.name.startswith(LISTED):
         return listed[expression.name.removeprefix(LISTED)]
     return expression.with_children(tuple(_inlined(child, listed) for child in expression.children))

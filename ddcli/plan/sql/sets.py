@@ -1,4 +1,4 @@
-"""`union`, `intersect` and `except`, with and without `all`: sums, and counts of how often each side has a row."""
+"""`union`, `intersect` and `except`, with and without `all`: sums, and counts of a row on each side."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def converted(expression: Expression, kind: object) -> Expression:
 
 
 def spread(side: QueryResult, environment: Environment) -> tuple[Node, dict[str, str]]:
-    """Return a result for each row of all that is around, and what its columns are called there."""
+    """Return a result for each row of all queries around, and the names of its columns there."""
     if environment.outer is None or len(side.keys) == len(environment.outer.node.schema):
         return side.node, {name: name for name in side.node.schema}
     around = environment.outer.node

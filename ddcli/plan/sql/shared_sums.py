@@ -4,8 +4,8 @@
 group by l_orderkey having sum(l_quantity) > 300)` needs no join with the rows of `lineitem`: the reduction by the join's key has their sum.
 
 It is exact for any multiplicities. Where the groups have the join's key, a group's rows are those of the other side, of total multiplicity M,
-each with all rows of one key, of which the kept record has the sum; so the sum over the pairs is M times that, and so are all that a reduction
-keeps of a group to know whether it is there. That needs the same sums on both sides, of numbers that are summed exactly.
+each with all rows of one key, of which the kept record has the sum; so the sum over the pairs is M times that, and so are all counts that a reduction
+keeps to know whether a group exists. That needs the same sums on both sides, of numbers that are summed exactly.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def shared(node: Node, leaves: Sequence[Node]) -> Node:
-    """Return a statement's node with sums over joins made of sums that it has; what is at or below the leaves is of others, and stays."""
-    leaves = [*leaves, *(_rows(leaf)[0] for leaf in leaves)]  # what only renames may have gone
+    """Return a statement's node with sums over joins made of sums that it has; nodes at or below the leaves belong to others, and stay."""
+    leaves = [*leaves, *(_rows(leaf)[0] for leaf in leaves)]  # a node that only renames may be gone
     made = {leaf.fingerprint: leaf for leaf in leaves}
     order: list[Node] = []
     seen = set(made)
@@ -116,7 +116,7 @@ def _over_sums(node: groupings.Reduce, kept: Kept) -> groupings.Reduce | None:
         if any(AGGREGATES["sum"].result(call.args[0].type) != call.type for call in totals):
             continue
         on = tuple((key_of[own[one]], other) if at == 0 else (one, key_of[own[other]]) for one, other in join.on)
-        # Of records that are there for few keys, the sums of these do.
+        # If the other side has few keys, the sums of these are enough.
         some = _asked_of(join.inputs[1 - at], join.on[0][1 - at], sums) if len(join.on) == 1 else sums
         inputs = (some, join.right) if at == 0 else (join.left, some)
         return replace(node, inputs=(logical.Join(inputs, schema, on, "inner", tuple(columns)),), calls=tuple(totals))

@@ -1,4 +1,4 @@
-"""A statement bound to the columns of what it names: from its syntax tree to a relation."""
+"""A statement bound to the columns of the relations that it names: from its syntax tree to a relation."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def bind(
     *,
     shown: bool = False,
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
-    """Return the relation of a query, and what is worth knowing of it, each at its place.
+    """Return the relation of a query, and remarks on it, each with its place.
 
-    `named` returns what a name means, `inputs` the nodes of all inputs, for rows that depend on nothing. `loop` is the loop in whose body the
-    statement stands, `coordinates` how many a time has. With `shown`, the relation has the order in which the statement has its rows shown, if columns of it say so.
+    `named` returns the relation of a name, `inputs` the nodes of all inputs, for rows that depend on no table. `loop` is the loop in whose body the
+    statement is, `coordinates` the number of a time's. With `shown`, the relation has the order of the statement, if that is by columns of it.
     """
     statement = Statement(read_statement(text), named, inputs, loop, coordinates)
     statement.collected = statement.tree.root if shown else None
@@ -58,7 +58,7 @@ def bind_in_order(
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
     """Return the relation of a query whose rows are to be shown, in its order, and notes, as `bind`.
 
-    Columns of the order that the query has not listed are added behind those that it has, under names that begin with `ORDER`.
+    Columns of the order that the query has not listed are added behind the listed ones, under names that begin with `ORDER`.
     """
     statement = Statement(read_statement(text), named, inputs)
     statement.shown = statement.tree.root
@@ -103,7 +103,7 @@ def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span
 
 
 def _beyond(scope: Names, around: Names) -> Names:
-    """Return a scope without the names up to those of one around it; what is found there counts as read in all between."""
+    """Return a scope without the names up to those of one around it; names that are found there count as read in all between."""
     if scope is around:
         return scope
     assert scope.outer is not None, "a table is named within the query that defines it"
@@ -124,7 +124,7 @@ def _is_read(node: Node, name: str) -> bool:
 
 ANOTHER = "give one of them another name"
 ORDER = "\0order"
-"""Begins the names of columns that only say how rows are ordered."""
+"""The prefix of columns that only hold the order of rows."""
 
 
 @dataclass(eq=False)
@@ -138,11 +138,11 @@ class Statement:
     coordinates: int = 1
     notes: list[tuple[Span, str]] = field(default_factory=list)
     leaving: frozenset[str] = frozenset()
-    """Recursive tables of which nothing is known yet: sides of unions that name one are left out."""
+    """Recursive tables whose columns are not known yet: sides of unions that name one are left out."""
     shown: exp.Expr | None = None
-    """The query whose rows are to be shown in its order: what they are ordered by stays in its relation."""
+    """The query whose rows are to be shown in its order: the columns of the order stay in its relation."""
     collected: exp.Expr | None = None
-    """The query that is a collection, whose rows are shown in its order as far as its columns say so."""
+    """The query that is a collection, whose rows are shown in its order if that is by its columns."""
     order: RowOrder = ()
     """The columns of the relation of `shown` or `collected` by which its rows are ordered."""
     outer: OuterAggregates = field(default_factory=OuterAggregates)
@@ -156,7 +156,7 @@ class Statement:
         return self._query(node, self._inside(node, environment), value=value)
 
     def tried(self, node: exp.Expr, environment: Environment) -> None:
-        """Lower a query for what its expressions note of themselves, and for nothing else."""
+        """Lower a query only for the notes that its expressions leave."""
         noted = len(self.notes)
         try:
             self.query(node, environment)
@@ -184,13 +184,13 @@ class Statement:
             return self.query(node, environment)
         finally:
             self.leaving = frozenset()
-            self._free.clear()  # what is left out may read more of what is around
+            self._free.clear()  # a part that is left out may read more columns around
 
     def _needed(self, node: exp.Expr, outer: Outer, environment: Environment) -> Outer | None:
         """Return the surroundings of a query, with no more than the columns that it reads, each of their rows once."""
         if id(node) not in self._free:
             scope = Names([], outer.scope)
-            # Just what can be named: what else is there would change the names that columns inside get.
+            # Just the columns that can be named: others would change the names that columns inside get.
             known = {name.column for name in outer.scope.visible()}
             schema = {name: kind for name, kind in outer.node.schema.items() if name in known}
             stand_in = logical.Source((), schema, "#around")
@@ -201,7 +201,7 @@ class Statement:
         used = self._free[id(node)]
         if not used:
             return None
-        for name in used:  # whoever records what is read around sees it each time
+        for name in used:  # the recorder of reads around must see it each time
             outer.scope.note(name)
         rows = nodes.distinct(nodes.projected(outer.node, used))
         return Outer(Names([], outer.scope), rows)
@@ -258,7 +258,7 @@ class Statement:
 
     def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
         """Return the relation of a table that reads columns around the query which defines it, where it is named."""
-        assert environment.outer is not None, "a query that names it reads what it reads"
+        assert environment.outer is not None, "a query that names it reads the columns that it reads"
         outer = Outer(_beyond(environment.outer.scope, table.scope), environment.outer.node)
         result = self.query(table.query, Environment(table.tables, outer, environment.taken))
         word = self.identifier(table.name)
@@ -281,7 +281,7 @@ class Statement:
     def columns_named(
         self, columns: Sequence[tuple[str, str]], names: Sequence[exp.Expr], table: str, place: exp.Expr
     ) -> tuple[tuple[str, str], ...]:
-        """Return columns under the names that a list behind a table's name has for them, as far as it goes."""
+        """Return columns under the names in a list behind a table's name, the first ones if it is shorter."""
         if len(names) > len(columns):
             problem = f"`{table}` has {len(columns)} columns, and {len(names)} names for them"
             raise SpecError(problem, span=self.tree.place(place))
@@ -308,7 +308,7 @@ class Statement:
         return name
 
     def one(self, environment: Environment, span: Span) -> Node:
-        """Return a record for each row of what is around; without that, one that is there from the first row of any input on."""
+        """Return a record for each row of the query around; without that, one that exists from the first row of any input on."""
         if environment.outer is not None:
             return environment.outer.node
         return one_row(self, span)

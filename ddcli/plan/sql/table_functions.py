@@ -1,6 +1,6 @@
-"""Functions that return rows: each row beside each element of a list, or each number or moment of a series.
+"""Functions that return rows: each row beside each element of a list, or each number or timestamp of a series.
 
-They stand in a `from`, and `unnest` also in the list of a `select`, where it means the same as in a `lateral` behind the tables.
+They are allowed in a `from`, and `unnest` also in the list of a `select`, where it means the same as in a `lateral` behind the tables.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class From(Joins):
     """Builds the relation of a `from` with the plain conditions of a `where`."""
 
     def block(self, node: exp.Select) -> Block:
-        """Return the block of a `select`: what its `from` and `where` leave."""
+        """Return the block of a `select`: the rows of its `from` and `where`."""
         source, joins, where = (node.args.get(name) for name in ("from_", "joins", "where"))
         if source is not None:
             groups: list[tuple[exp.Expr, list[exp.Join]]] = [(self.take(source, "this")[0], [])]
@@ -45,7 +45,7 @@ class From(Joins):
         return found
 
     def asked_early(self, condition: exp.Expr) -> bool:
-        """Ask a condition that is just a column `in` a query by itself of the item that has it; say whether it was asked.
+        """Apply a condition that is just a column `in` an independent query to the item that has the column; return whether it was applied.
 
         The fewer records an item has, the fewer are joined.
         """

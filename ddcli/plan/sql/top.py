@@ -1,4 +1,4 @@
-"""`order by`, `limit` and `offset`: with a limit the first rows in an order; without one at most how rows are shown, for a collection has no order."""
+"""`order by`, `limit` and `offset`: with a limit the first rows in an order; without one at most the order in which rows are shown, for a collection has no order."""
 
 from __future__ import annotations
 
@@ -152,9 +152,9 @@ def limited(
 
 
 def listed_order(keys: Sequence[Key], listed: Mapping[str, str]) -> RowOrder:
-    """Return an order whose keys are columns, by the names of those that are `listed`; none where one is something else.
+    """Return an order whose keys are columns, by the names of those that are `listed`; empty if a key is another expression.
 
-    Where nulls stand elsewhere than at the large end, that a column is null is a key before it (see `keys_of`).
+    If nulls are not at the large end, `is null` of a column is a key before it (see `keys_of`).
     """
     found: dict[str, tuple[str, bool, bool]] = {}
     nulls: tuple[str, bool] | None = None

@@ -75,7 +75,7 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
 
 
 def one_row(statement: QueryLowering, span: Span) -> Node:
-    """Return a node of one record that is there from the first row of any input on."""
+    """Return a node of one record that exists from the first row of any input on."""
     from ddcli.plan.presence import once
 
     if statement.coordinates > 1:
