@@ -1,4 +1,4 @@
-"""The interactive surface: a dataflow in a Python program, on the same plan and engine as a pipeline file.
+"""The Python library: a dataflow in a program, on the same plan and engine as a pipeline file.
 
     df = Dataflow()
     manages = df.input("manages", {"manager": "int64", "employee": "int64"})
@@ -7,21 +7,21 @@
     df.step()
     skip.updates()      # [((2, 0), 0, 1)]
 
-Expressions are those of pipeline files. Nothing is emitted for a time until the frontier of every input has passed it.
+Expressions are those of pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
 * arguments: method arguments, as the operators of a pipeline file state them
 * arrangement_import: arrangements of other dataflows
-* clock: a program's times as the engine holds them
+* clock: times as a program writes them and as the engine holds them
 * collection: multisets of records that change with time, their operators; those indexed by a key
 * dataflow: inputs, collections, outputs, and the steps that close times
 * functions: Python functions as operators
-* loops: loop variables and what closes over them
+* loops: loop variables, and the loops that close over them
 * outputs: the updates of a collection, as a program reads them
 * passes: a step over a dataflow's shards: side by side, or in one pass over all
 * program: a dataflow as its parts see it
 * queries: SQL queries over collections
-* sessions: where a program's updates enter
-* traces: handles on arrangements: read as of a time, import elsewhere
+* sessions: the inputs of a program's updates
+* traces: handles on arrangements: to read them as of a time, or import them elsewhere
 """
 
 from ddcli.api.collection import Arranged, Collection

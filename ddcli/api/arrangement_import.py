@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ImportedArrangement(Arranged):
-    """An arrangement that another dataflow keeps, as a collection of this one; and what feeds it from there."""
+    """An arrangement that another dataflow keeps, as a collection of this one; and the input that feeds it from there."""
 
     def __init__(self, dataflow: Program, relation: Relation, handle: TraceHandle):
         super().__init__(dataflow, relation, handle.key, None)
@@ -49,7 +49,7 @@ class ImportedArrangement(Arranged):
         """Do nothing: an arrangement has all its columns."""
 
     def flush(self) -> None:
-        """Do nothing: what the other dataflow has closed is ready."""
+        """Do nothing: the times that the other dataflow has closed are ready."""
 
     def take_before(self, upper: Frontier) -> list[Delta]:
         found = [trace.next_before(upper) for trace in self._traces]

@@ -1,6 +1,6 @@
 """Times as a program writes them and as the engine holds them.
 
-A time is an integer, a date or a timestamp, or, where it has several coordinates, a tuple of those. In the engine it is
+A time is an integer, a date or a timestamp, or, if it has several coordinates, a tuple of those. In the engine it is
 a tuple of integers; see `engine.times` for their order, and for frontiers.
 """
 
@@ -48,7 +48,7 @@ class Clock:
         self.kinds = tuple(kind for kind in kinds if kind is not None)
         self.count = len(self.kinds)
         self.names = time_names(self.count)
-        self._pool = Pool(PUBLIC)  # nothing is ever in it: times are in lanes of their own
+        self._pool = Pool(PUBLIC)  # it stays empty: times are in lanes of their own
         self._layout = Layout(dict(zip(self.names, self.kinds, strict=True)))
         self._plain = all(kind.kind == "int64" for kind in self.kinds)
         self.start: Time = tuple(0 if kind.kind == "int64" else LEAST for kind in self.kinds)

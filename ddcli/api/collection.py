@@ -53,10 +53,10 @@ class Collection:
         batch: bool = False,
         **expressions: str,
     ) -> Collection:
-        """Return exactly these columns, each by an expression; or what a function makes of each record, of the types `columns`.
+        """Return exactly these columns, each by an expression; or the result of a function for each record, of the types `columns`.
 
         The function receives a tuple with named fields, and returns a tuple or a dictionary. With `batch` it receives a
-        DataFrame with a column `row` more, and returns one whose `row` names the row that each of its rows came from.
+        DataFrame with an additional column `row`, and returns one whose `row` has the row that each of its rows came from.
 
         >>> from ddcli import Dataflow
         >>> edges = Dataflow().input("edges", {"src": "int64", "dst": "int64"})
@@ -118,9 +118,9 @@ class Collection:
         return self._apply(operator_model.FlatMap(**place("flat_map"), column=column, expression=expression))
 
     def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
-        """Return the updates that a function makes of each record: any number of (record, time, diff).
+        """Return the updates that a function returns for each record: any number of (record, time, diff).
 
-        Each comes at `time`, if the record is there by then, as often as the record times `diff`; None as the time is no delay.
+        Each exists from `time` on, or from the record's own time if that is later, with the record's multiplicity times `diff`; None as the time is no delay.
         `map`, `filter`, `flat_map`, `explode` and `temporal_filter` are instances of it.
         """
         given = joining(function, self.schema, columns, batch=batch)
@@ -309,7 +309,7 @@ class Collection:
     ) -> Any:
         """Return the collection after `body` has been applied again and again until nothing changes.
 
-        The body is given the loop's variable and returns what that is in the next round. Or a tuple: that, and other
+        The body receives the loop's variable and returns its collection in the next round. Or it returns a tuple: that, and other
         collections that leave the loop; then a tuple is returned. See `Dataflow.iterate` for the rest.
 
         >>> from ddcli import Dataflow
@@ -328,9 +328,9 @@ class Collection:
         return self.dataflow.iterate({parameter_name(body): self}, body, max_rounds=max_rounds, guard=guard)
 
     def enter(self, at: str | None = None) -> Collection:
-        """Return the collection as it is in the loop whose body is being written: there in every round.
+        """Return the collection inside of the loop whose body is being written, where it exists in every round.
 
-        A body may read what is outside as it is; this is for `at`, an integer expression: each record from that round on.
+        A body may read outer collections directly; this is for `at`, an integer expression: each record exists from that round on.
         """
         if self.dataflow.surroundings.loop is None:
             raise UsageError("`enter` stands outside of a loop", hint="call it in the body of one")
@@ -409,8 +409,8 @@ class Arranged(Collection):
     def filter(self, condition: str | Callable[..., Any]) -> Collection:
         """Keep the records for which the condition is true.
 
-        Of an expression the result is arranged, too, and nothing is arranged anew: a join by the key reads this arrangement, and asks
-        the condition of what it finds.
+        With an expression the result is arranged, too, without another arrangement: a join by the key reads this one, and evaluates
+        the condition for the records that it finds.
         """
         found = super().filter(condition)
         if not isinstance(condition, str):
@@ -450,12 +450,12 @@ class Arranged(Collection):
         values: Sequence[str] | None = None,
         **aggregates: str,
     ) -> Collection:
-        """Aggregate each group, of the arrangement's key if `by` doesn't say another."""
+        """Aggregate each group, by the arrangement's key unless `by` names other columns."""
         by = self.key if by is None else by
         return super().reduce(by, to, columns=columns, values=values, **aggregates)
 
     def trace(self) -> TraceHandle:
-        """Return a handle on the arrangement: from its first time on, or, once it has stepped, from what can still be read."""
+        """Return a handle on the arrangement: from its first time on, or, once it has stepped, from the first time that can still be read."""
         if self.kept is None:
             raise UsageError(
                 "this arrangement is kept elsewhere: in a loop, or by the dataflow that it is imported from",

@@ -64,7 +64,7 @@ class Dataflow:
 
     `time` is the number of coordinates of times, which are integers and begin at 0, or their types: `"date"`,
     `["date", "int64"]`. With several `workers` each operator is cut by key into shards, which step side by side in as many threads;
-    what is emitted is the same.
+    the updates are the same.
 
     >>> df = Dataflow()
     >>> numbers = df.input("numbers", {"n": "int64"})
@@ -107,7 +107,7 @@ class Dataflow:
         return session
 
     def upsert_input(self, name: str, schema: Mapping[str, str | Type], key: Sequence[str]) -> Upserts:
-        """Return a new input with at most one record a key, whose session takes what a key has now. Time has one coordinate."""
+        """Return a new input with at most one record for each key, whose session takes a key's present record. Time has one coordinate."""
         if self.clock.count > 1:
             hint = "`input` takes updates at any time"
             raise UsageError("of upserts at times of several coordinates none is the last", hint=hint)
@@ -153,10 +153,10 @@ class Dataflow:
     ) -> Any:
         """Return the collections that leave a loop with several variables, each given by name with its value in the first round.
 
-        `body` is given the variables, in their order, and returns what each is in the next round: a collection, a tuple in the
+        `body` receives the variables, in their order, and returns the collection of each in the next round: a collection, a tuple in the
         same order, or a dictionary by name, in which further collections leave too. The same form is returned. It may be called
-        more than once: until the variables' types hold what the body makes of them. The loop goes on until nothing changes,
-        and after `guard` rounds that is an error; or it takes `max_rounds` rounds, and what leaves is as it is then.
+        more than once: until the variables' types hold the body's results. The loop continues until nothing changes,
+        which is an error after `guard` rounds; or it takes `max_rounds` rounds, and the collections of the last one leave.
         """
         return iterated(self, variables, body, max_rounds, guard)
 
@@ -171,7 +171,7 @@ class Dataflow:
 
     @contextmanager
     def inside(self, name: LoopName, loop: Loop | None = None) -> Iterator[None]:
-        """Take what is written now for a part of a loop's body."""
+        """Make operators that are added within the block part of a loop's body."""
         around = self.surroundings, self.written_loop
         self.surroundings, self.written_loop = replace(self.surroundings, loop=name), loop
         try:
@@ -189,8 +189,8 @@ class Dataflow:
     def import_trace(self, handle: TraceHandle, name: str | None = None) -> ImportedArrangement:
         """Return the arrangement that a handle of another dataflow reads, as a collection of this one.
 
-        It is not copied. It begins with the contents as of the handle's `since`, at that time, and has each new batch as the other dataflow
-        goes on; this one's frontier waits for the other's. The handle may be closed then.
+        It is not copied. It begins with the contents as of the handle's `since`, at that time, and gets each new batch of the other
+        dataflow; this one's frontier waits for the other's. The handle may be closed then.
         """
         source = handle.dataflow
         if source is self:
@@ -238,7 +238,7 @@ class Dataflow:
         return label
 
     def watch(self, label: str, relation: Relation) -> None:
-        """Have a collection whose updates are shown computed, though nobody may read it. In a loop it is, if the loop is."""
+        """Have a collection whose updates are shown computed, even without a reader. In a loop it is, if the loop is."""
         if not relation.node.free:
             self._watched[label] = relation
 
@@ -258,8 +258,8 @@ class Dataflow:
     def step(self) -> Frontier:
         """Close every time that all inputs have passed, and return the new frontier.
 
-        A record that doesn't fit its input's columns stops it before anything is taken in: InputError, and it can go on. What fails
-        later, an expression, or a loop that doesn't settle, leaves the dataflow between two times: it steps no more.
+        A record that doesn't fit its input's columns stops the step before anything is taken in: InputError, and the dataflow can continue. A later
+        failure, of an expression, or of a loop that doesn't settle, leaves the dataflow between two times: it can't step any more.
         """
         if self._closed:
             raise UsageError("the dataflow is closed")
@@ -290,7 +290,7 @@ class Dataflow:
             updates = feed.take_before(upper)
             if updates is not None and name in assembled.sources:
                 fed[name] = updates
-            del updates  # nobody but who steps over them is to hold their memory
+            del updates  # only the step may hold their memory
         for name, deltas in assembled.step(fed, Interval(self.frontier, upper)).items():
             if name in self._outputs:
                 self._outputs[name].accept(deltas)

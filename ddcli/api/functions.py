@@ -1,4 +1,4 @@
-"""Python functions as operators: what a program writes, as functions of pipeline files are called.
+"""Python functions as operators: a program's functions, wrapped like functions of pipeline files.
 
 Those take and return dictionaries. In a program a record is a tuple: functions receive a tuple with named fields, and return tuples or
 dictionaries. The same argument must have the same result each time: the engine calls a function as often as it needs.
@@ -76,7 +76,7 @@ def filtering(function: Callable[..., Any], given: Schema) -> operator_model.Pyt
     row = row_type(given)
 
     def call(record: dict[str, Any]) -> list[dict[str, Any]]:
-        # By name: what is arranged has its columns in another order, the key first.
+        # By name: an arrangement has its columns in another order, the key first.
         return [record] if function(row(map(record.__getitem__, given))) else []
 
     return _function("filter", function, call, given, batch=False)

@@ -1,4 +1,4 @@
-"""Loops: variables, which are in each round what the body made of them in the last one.
+"""Loops: variables, which in each round are the body's results of the last one.
 
     labels.iterate(lambda best: best.join(links, ...)...)               # one variable
     df.iterate({"a": a, "b": b}, lambda a, b: (next_a, next_b))         # several, which may refer to each other
@@ -7,8 +7,8 @@
         best.set(best.join(links, ...)...)
         found = best.leave()
 
-What the body reads of outside is there in every round; `enter(at=...)` lets each record come in at a round of its own. A body may hold
-loops. What leaves is as in the last round: when nothing changes any more, or after `max_rounds`.
+Outer collections that the body reads exist in every round; `enter(at=...)` lets each record enter at a round of its own. A body may have
+loops. A collection leaves as of the last round: when nothing changes any more, or after `max_rounds`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def check_rounds(max_rounds: int | None, guard: int) -> None:
 
 
 class Variable(Collection):
-    """A collection of a loop that is, in the next round, what it is `set` to in this one."""
+    """A collection of a loop that, in the next round, is the collection to which it is `set` in this one."""
 
     def __init__(self, dataflow: Program, relation: Relation, name: str, initial: Relation):
         super().__init__(dataflow, relation)
@@ -151,8 +151,8 @@ class Loop:
     ) -> Variable:
         """Return a new variable that is `initial` in the first round.
 
-        It has the columns of that, or those of `columns`, whose types must hold whatever the variable ever is. `name` is
-        what messages call it.
+        It has the columns of that, or those of `columns`, whose types must hold all values that the variable ever has. `name` is
+        its name in messages.
         """
         _check_own(initial, self.dataflow, "a variable begins as")
         if self.name in initial.relation.node.free:
@@ -175,13 +175,13 @@ class Loop:
         return made
 
     def leave(self, collection: Collection) -> Collection:
-        """Return a collection of the body as it is in the last round, to be read outside; of a variable, what it is set to then."""
+        """Return a collection of the body as it is in the last round, to be read outside; for a variable the collection to which it is set then."""
         left = Leaving(self.dataflow, collection)
         self._leaving.append(left)
         return left
 
     def close(self) -> None:
-        """Put the loop together: what left can be read from now on."""
+        """Close the loop: collections that leave it can be read from now on."""
         if not self._variables:
             raise UsageError("a loop has at least one variable", hint="`loop.variable(initial)` makes one")
         results = []
@@ -197,7 +197,7 @@ class Loop:
             if have != want:
                 problem = f"the variable '{name.value}' becomes in the body what its types don't hold"
                 raise SpecError(problem, span=name.span, hint=_types(want))
-        # What leaves of a variable is its result, which leaves anyway.
+        # A variable leaves as its result, which leaves anyway.
         others = [leaving for leaving in self._leaving if not any(leaving.inside is each for each in self._variables)]
         left = closed(
             self.name,

@@ -1,4 +1,4 @@
-"""The results of a dataflow for a program: the updates of a collection, and whether more may come."""
+"""The results of a dataflow for a program: the updates of a collection, and the frontier of those to come."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Passes of a step over the shards of a dataflow: side by side where there is much to do, in one over all of them where there is little.
+"""Passes of a step over the shards of a dataflow: side by side for many updates, in one pass over all of them for few.
 
-Both are the same graph, assembled over traces that hold the same: those of the shards, and for one pass traces that read all shards' and
-keep what is new until a shard is stepped by itself again. So a few updates are neither dealt to shards nor exchanged between them.
+Both are the same graph, assembled over traces with the same contents: those of the shards, and for one pass traces that read all shards' and
+keep new updates until a shard is stepped by itself again. So a few updates are neither dealt to shards nor exchanged between them.
 """
 
 from __future__ import annotations

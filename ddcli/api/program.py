@@ -1,4 +1,4 @@
-"""A dataflow as its parts see it: what collections, sessions, outputs and handles ask of the one that they belong to."""
+"""A dataflow as its parts see it: the methods that collections, sessions, outputs and handles call on theirs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Program(Protocol):
-    """A `Dataflow`. `dataflow` is not imported, as it imports all its parts; so what it makes of them has no type here."""
+    """A `Dataflow`. `dataflow` is not imported, as it imports all its parts; so parts that it makes have no type here."""
 
     clock: Clock
     pool: Pool
@@ -31,7 +31,7 @@ class Program(Protocol):
         """Return the collections that leave a loop with several variables, each given by name with its value in the first round."""
 
     def inside(self, name: LoopName) -> AbstractContextManager[None]:
-        """Take what is written now for a part of a loop's body."""
+        """Make operators that are added within the block part of a loop's body."""
 
     def leave(self, collection: Any) -> Any:
         """Return the `Collection` that leaves the loop that is being written step by step."""
@@ -49,7 +49,7 @@ class Program(Protocol):
         """Return the label under which updates of so many columns are shown by a function, or printed under a text."""
 
     def watch(self, label: str, relation: Relation) -> None:
-        """Have a collection whose updates are shown computed, though nobody may read it."""
+        """Have a collection whose updates are shown computed, even without a reader."""
 
     def assemble(self) -> object:
         """Fix the graph."""

@@ -1,4 +1,4 @@
-"""Sessions: where a program's updates enter a dataflow, each with a frontier that only moves forward."""
+"""Sessions: the inputs by which a program's updates enter a dataflow, each with a frontier that only moves forward."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Session(Collection):
 
     @property
     def time(self) -> Any:
-        """Return the time of updates that say no other; None where there is no such time."""
+        """Return the time of updates without their own; None if there is no such time."""
         elements = self.frontier.elements
         return self.dataflow.clock.value(elements[0]) if len(elements) == 1 else None
 
     def advance_to(self, time: Any) -> None:
         """Promise that no further update is at a time before `time`.
 
-        Of a product that is: every update is at or after it in all coordinates. After `advance_to((1, 1))` nothing comes at
+        For a product that means: every update is at or after it in all coordinates. After `advance_to((1, 1))` no update comes at
         (0, 5) any more. A list of times, or a `Frontier`, promises that each update is at or after one of them; so
         `advance_to([(0, 2), (1, 0)])` closes (0, 0) and (0, 1) alone.
         """
@@ -145,7 +145,7 @@ class Input(Session):
         self._flushed.append(updates)
 
     def flush(self) -> None:
-        """Hand what was buffered to the dataflow: all of it, or, where a record doesn't fit its columns, none (InputError)."""
+        """Hand the buffered updates to the dataflow: all of them, or, if a record doesn't fit its columns, none (InputError)."""
         if self._pending:
             pending, self._pending = self._pending, []
             self._flushed.append(self._encoded(pending))
@@ -180,7 +180,7 @@ class Input(Session):
 
 
 class Upserts(Session):
-    """A collection of one record a key, that a program feeds with what a key has now.
+    """A collection of one record for each key, which a program feeds with keys' present records.
 
     >>> from ddcli import Dataflow
     >>> df = Dataflow()
@@ -216,7 +216,7 @@ class Upserts(Session):
         self._pending.append((key, value, self._at(time)))
 
     def flush(self) -> None:
-        """Hand what was buffered to the dataflow: all of it, or, where something doesn't fit its columns, none (InputError)."""
+        """Hand the buffered records to the dataflow: all of them, or, if one doesn't fit its columns, none (InputError)."""
         if not self._pending:
             return
         pending, self._pending = self._pending, []

@@ -1,4 +1,4 @@
-"""Handles on traces: to read what an arrangement holds, as of times that the handle keeps readable, and to import it elsewhere."""
+"""Handles on traces: to read an arrangement's contents, as of times that the handle keeps readable, and to import it elsewhere."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TraceHandle:
     def set_physical_compaction(self, frontier: Any) -> None:
         """Keep updates before `frontier` apart from later ones from now on, so that `updates` can separate them.
 
-        Batches that reach beyond it are not merged: a handle that stays behind makes them many. A new handle keeps nothing apart. The
+        Batches that reach beyond it are not merged: a handle that stays behind makes them many. A new handle keeps no updates apart. The
         first frontier is at or after the dataflow's, each further one at or after the last; a list of no times ends it.
         """
         found = self.dataflow.clock.frontier(frontier)
@@ -142,7 +142,7 @@ class TraceHandle:
             self._holds = [trace.hold(self._since, self._through) for trace in shards]
 
     def copy(self) -> TraceHandle:
-        """Return another handle that reads the same, and holds what this one holds."""
+        """Return another handle that reads the same trace, and holds the same times."""
         self._open()
         other = TraceHandle(self._kept, self._since, self._filters)
         other._set(self._since, self._through)
@@ -169,7 +169,7 @@ class TraceHandle:
     def filter(self, condition: str | Callable[..., Any]) -> TraceHandle:
         """Return another handle on the same trace that reads only the records for which the condition is true.
 
-        It is asked as the trace is read: nothing is arranged anew.
+        It is evaluated as the trace is read: nothing is arranged anew.
         """
         step: Step
         if isinstance(condition, str):
@@ -230,7 +230,7 @@ class TraceHandle:
         return self._kept.schema
 
     def imported(self, taken: Frontier) -> list[ImportedTrace | FilteredImport]:
-        """Return the shards' traces for another dataflow to read, which has taken what is before `taken`."""
+        """Return the shards' traces for another dataflow to read, which has taken the updates before `taken`."""
         self._open()
         if not self._since:
             raise UsageError("the handle reads nothing any more: there is nothing to import")

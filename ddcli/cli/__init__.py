@@ -17,7 +17,7 @@
 * functions: `dd functions`
 * import_: `dd import`
 * init: `dd init`
-* library_parts: parts of libraries that are imported when somebody needs them
+* library_parts: parts of libraries that are imported only when they are needed
 * log: `dd log`
 * log_compact: `dd log compact`
 * main: the group of all commands, and the exit code of each error

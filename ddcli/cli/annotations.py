@@ -60,5 +60,5 @@ def _from_the_root(file: str) -> str:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    """Return a text as a workflow command writes it: what would end it, or one of its properties, by its code."""
+    """Return a text as a workflow command writes it: letters that would end it, or one of its properties, by their codes."""
     return "".join(f"%{ord(letter):02X}" if letter in "%\r\n" + also else letter for letter in text)

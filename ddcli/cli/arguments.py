@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and how a shell completes them."""
+"""Arguments and options that several commands share, and their completion by a shell."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PipelineFile(click.Path):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the YAML files here and one directory further down; if there is none, let the shell complete files.
 
-        So it does where a name needs quotes, which bash would not put around what it gets from here: a space would end the argument.
+        The shell also completes files if a name needs quotes, which bash would not put around a completion from here: a space would end the argument.
         """
         folder, _, name = incomplete.rpartition("/")
         beginning = f"{folder}/" if folder or incomplete.startswith("/") else ""

@@ -1,8 +1,8 @@
 """The bytecode of the modules that commands import, kept in one file: a process of ours reads it instead of some seven hundred.
 
-For each module Python lists folders, looks at its source, and opens, reads and checks a file of its bytecode. A command that had many found in that
-way keeps all that it imported beside compiled kernels, under the same conditions: nobody else can write there. A module is taken from there while its
-source has the size and time of change that it had, modules are looked for in the same folders, and nothing was put into these since; else Python finds
+For each module Python lists folders, looks at its source, and opens, reads and checks a file of its bytecode. A command that imported many modules in that
+way keeps them all beside compiled kernels, under the same conditions: nobody else can write there. A module is taken from there while its
+source has the same size and time of change, the module path is the same, and its folders are unchanged; else Python finds
 it as ever. Only a process of ours does so, never a program that uses us as a library.
 """
 
@@ -58,7 +58,7 @@ class KeptModule(NamedTuple):
     checksum: int = 0
 
     def is_same(self) -> bool:
-        """Return whether the source is what it was."""
+        """Return whether the source is unchanged."""
         try:
             status = os.stat(self.source)  # noqa: PTH116 - pathlib is slow, hundreds of times
         except OSError:
@@ -67,7 +67,7 @@ class KeptModule(NamedTuple):
 
 
 class KeptLoader(SourceFileLoader):
-    """The loader of a module from what is kept of it, where that is whole, else from its file."""
+    """The loader of a module from its kept bytecode, if that is whole, else from its file."""
 
     def __init__(self, name: str, kept: KeptModule, part: memoryview) -> None:
         super().__init__(name, kept.source)
@@ -97,11 +97,11 @@ class Bytecode:
             self._read(self.place)
 
     def _read(self, place: Path) -> None:
-        """Take what is kept, if it is of the same folders. Raises one of `WRONG` where nothing is, or something else."""
+        """Take the kept bytecode, if it is of the same folders. Raises one of `WRONG` if there is none, or another file."""
         with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not is_own(os.fstat(file.fileno())) or strangers(place.parent) is not None:
                 return
-            # Of the whole no digest is looked at, as a run takes a part: each module has a checksum of its own.
+            # The digest of the whole is not checked, as a run takes a part: each module has a checksum of its own.
             whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[DIGEST:]
         length, checksum = NUMBERS.unpack_from(whole)
         table = whole[NUMBERS.size : NUMBERS.size + length]
@@ -114,7 +114,7 @@ class Bytecode:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module whose bytecode is kept; None where none is, or Python might find another."""
+        """Return the spec of a module whose bytecode is kept; None if none is, or Python might find another."""
         kept = self.modules.get(name)
         if kept is None or (self.path != sys.path if path is None else kept.folder != path[0]) or not kept.is_same():
             return None
@@ -129,7 +129,7 @@ class Bytecode:
         return found
 
     def keep(self) -> None:
-        """Keep what was imported, beside what was kept, if many modules came from files of their own. Raises OSError where it can't be written."""
+        """Keep the imported modules, beside those kept before, if many came from files of their own. Raises OSError if they can't be written."""
         new = dict(self._found_elsewhere())
         if self.place is None or sys.dont_write_bytecode or len(new) < MANY:
             return
@@ -150,7 +150,7 @@ class Bytecode:
             write_whole(self.place, b"".join([NUMBERS.pack(len(table), crc32(table)), table, *parts]))
 
     def _found_elsewhere(self) -> Iterator[tuple[str, KeptModule]]:
-        """Yield the modules that came from sources in the folders of the path since this began, and what is to be kept of them."""
+        """Yield the modules that came from sources in the folders of the path since this began, and their parts to keep."""
         for name, module in tuple(sys.modules.items()):
             loader = getattr(vars(module).get("__spec__"), "loader", None) if type(module) is ModuleType else None
             if name in self.before or type(loader) is not SourceFileLoader or loader.name != name:
@@ -166,7 +166,7 @@ class Bytecode:
 
 
 def _code(name: str, kept: KeptModule) -> bytes:
-    """Return a module's bytecode as the file that Python keeps it in has it, which is smaller than what `marshal` makes of it again."""
+    """Return a module's bytecode as in Python's own file of it, which is smaller than a new one by `marshal`."""
     with suppress(OSError):
         with open(cache_from_source(kept.source), "rb") as file:  # noqa: PTH123 - as above
             data = file.read()
@@ -185,7 +185,7 @@ def _changed(folder: str) -> int | None:
 
 
 def use_kept() -> Bytecode:
-    """Have modules taken from what is kept, before Python looks for them; return that."""
+    """Have modules taken from the kept bytecode, before Python looks for them; return that finder."""
     found = Bytecode()
     sys.meta_path.insert(sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else 0, found)
     return found

@@ -166,7 +166,7 @@ def _refuse(options: dict[str, Any], option: str, why: str) -> None:
 
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
-    """Print what was read and written."""
+    """Print the rows that were read and written."""
     from ddcli.job.summary import plural
 
     if output == "json":

@@ -11,15 +11,15 @@ OPERANDS = frozenset(
     "bs cbs conv count ibs if iflag iseek obs of oflag oseek seek skip status".split()  # noqa: SIM905  one line to read
 )
 TRIED = "DDCLI_HAND_OVER_TRIED"
-NOT_FOUND = 127  # what a shell answers for a command that is not there
+NOT_FOUND = 127  # a shell's exit code for a command that does not exist
 
 
 def main() -> None:
-    """Hand over to the system's dd if that is what was meant, else run our command line."""
+    """Hand over to the system's dd if the arguments are for it, else run our command line."""
     name, *arguments = sys.argv
     if os.path.basename(name) == "dd" and meant_for_coreutils(arguments):  # noqa: PTH119  pathlib is slow to import
         sys.exit(hand_over(arguments))
-    # `python -c` looks for modules in the folder we are in: no file of it may pass for one.
+    # `python -c` looks for modules in the current folder: no file of it may pass for one.
     sys.path[:] = filter(None, sys.path)
     from ddcli.cli.process import run_and_leave
 
@@ -40,8 +40,8 @@ def hand_over(arguments: list[str]) -> int:
     """Become the system's dd; return an exit code only if there is none.
 
     A file that begins with `#!` is never taken: our own script, another environment's and a version manager's shims
-    all do, and any of them would come back here. A manager whose shims are binaries is stopped by remembering in the
-    environment what was tried: each candidate is tried once in a chain of hand-overs.
+    all do, and any of them would come back here. Against a manager whose shims are binaries, the environment
+    remembers the candidates that were tried: each is tried once in a chain of hand-overs.
     """
     tried = os.environ.get(TRIED, "").split(os.pathsep)
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -75,7 +75,7 @@ def is_program(path: str) -> bool:
 
 
 def restore_signals() -> None:
-    """Undo what Python ignores at its start, which exec would pass on: dd must die of a broken pipe in silence."""
+    """Restore the signals that Python ignores from its start, which exec would pass on: dd must die of a broken pipe in silence."""
     import _signal  # type: ignore[import-not-found]  # built in; `signal` would import enum and much else
 
     for name in ("SIGPIPE", "SIGXFSZ"):
@@ -85,7 +85,7 @@ def restore_signals() -> None:
 def restore_locale() -> None:
     """Undo LC_CTYPE where Python's start has set it (PEP 538, in the C locale): dd would quote names in another way.
 
-    What we were given is only to be seen in /proc; where there is none the quotes in messages differ, nothing else.
+    The original value is only in /proc; without that the quotes in messages differ, nothing else.
     """
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123

@@ -38,7 +38,7 @@ def correct(
     output: str,
     **asked: Any,
 ) -> None:
-    """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) as it is `asked`, and print what was done."""
+    """Correct a state `by` a function of the driver (default: `ddcli.driver.run.run`) with the arguments `asked`, and print the result."""
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.driver.run import run
     from ddcli.store.files.objects import locate

@@ -1,4 +1,4 @@
-"""`dd feed`: what changed in an output since a consumer last acknowledged."""
+"""`dd feed`: the changes of an output since a consumer last acknowledged."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def command(
 
 
 def _changes(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator[pl.DataFrame]:
-    """Yield the changes of each delivery, and say after each how to acknowledge it."""
+    """Yield the changes of each delivery, and print after each the command that acknowledges it."""
     for found in feed.follow(consumer, waits):
         yield found.changes
         sys.stdout.flush()

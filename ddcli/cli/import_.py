@@ -89,7 +89,7 @@ def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> 
 def _import(
     importing: Callable[[Path, Path], ImportedProject], project: Path, target: Path, *, force: bool, output: str
 ) -> None:
-    """Write the pipeline file that a project becomes, and report what is left out."""
+    """Write the pipeline file that a project becomes, and report the parts that are left out."""
     from dataclasses import asdict
 
     from ddcli.errors import UsageError

@@ -1,8 +1,8 @@
-"""Parts of libraries that hardly any command has a use for: a stand-in is there until something is first asked of one.
+"""Parts of libraries that hardly any command uses: each has a stand-in until it is first used.
 
-A library imports its parts whether they are used or not: of the time that polars takes, a sixth is for Iceberg, which imports what reads packages'
+A library imports its parts whether they are used or not: a sixth of polars' import time is for Iceberg, which imports readers of packages'
 metadata, e-mail and archives; sqlglot takes a quarter of its time for the same, in case a dialect comes as a plugin. pyiceberg imports pyarrow's datasets, and these pandas
-where it is installed. Only a process of ours does without, never a program that uses us as a library.
+if it is installed. Only a process of ours does without, never a program that uses us as a library.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ PARTS = {
         "numpy.lib._polynomial_impl": "poly poly1d polyadd polyder polydiv polyfit polyint polymul polysub polyval roots",
     }.items()
 }
-"""Each part, and the functions and classes in it that its library takes out to offer them, which nothing is asked of before a person does;
-of parts of numpy, what they have in their `__all__`, which numpy asks for."""
+"""Each part, with the functions and classes that its library re-exports, which nothing uses before a person does;
+for parts of numpy, the names in their `__all__`, which numpy reads."""
 EAGER = "polars"
 """The library that describes the signatures of five hundred of its functions while it is imported."""
 _taking = Lock()
@@ -119,7 +119,7 @@ class Offered:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(name)  # who only looks around finds nothing
+            raise AttributeError(name)  # an inspection finds nothing
         return getattr(self._real(), name)
 
     def __instancecheck__(self, instance: object) -> bool:
@@ -146,23 +146,23 @@ class Offered:
 
 
 def taken(part: str, name: str) -> Any:
-    """Return a function or a class of a part, as what was pickled of it is."""
+    """Return a function or a class of a part, when its pickle is read."""
     return getattr(importlib.import_module(part), name)
 
 
 class Deferred(ModuleType):
-    """A module that is imported when anything but what it offers is asked of it, or anything of that."""
+    """A stand-in for a module, which is imported at the first use of a re-exported name, or access to any other."""
 
     def __init__(self, name: str, left: dict[str, frozenset[str]]) -> None:
         super().__init__(name, "A module that nobody has needed yet.")
         self._left, self._offered = left, left[name]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a function or a class that imports the module when something is asked of it, or what the module has of this name."""
+        """Return a stand-in for a re-exported name, which imports the module at its first use, or the module's own value of this name."""
         if name == "__all__" and self._offered:
             return sorted(self._offered)  # numpy joins those of its parts
         if name.startswith("__"):
-            raise AttributeError(name)  # who only looks around finds nothing
+            raise AttributeError(name)  # an inspection finds nothing
         if name in self._offered and self.__name__ in self._left:
             return Offered(self, name)
         return getattr(self._load(), name)
@@ -180,7 +180,7 @@ class Deferred(ModuleType):
 
 
 class Parts:
-    """A finder that has a stand-in made of each part that is there, for `sys.meta_path`; of a part that somebody needed it finds nothing any more."""
+    """A finder for `sys.meta_path` that makes a stand-in for each installed part; it no longer finds a part once that was needed."""
 
     def __init__(self) -> None:
         self.left = dict(PARTS)
@@ -212,7 +212,7 @@ class Parts:
 
 
 def describe_late() -> None:
-    """Have `inspect.signature` describe a function when somebody looks at what it returned: a library that wraps its functions keeps it of each."""
+    """Have `inspect.signature` describe a function only when its result is used: a library that wraps its functions keeps a signature of each."""
     import inspect
 
     describe = inspect.signature

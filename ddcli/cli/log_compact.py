@@ -1,4 +1,4 @@
-"""`dd log compact`: sum up what is old in the logs of outputs."""
+"""`dd log compact`: sum up old updates in the logs of outputs."""
 
 from __future__ import annotations
 

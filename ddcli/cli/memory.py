@@ -21,11 +21,11 @@ SHARED = f"{LEFT},narenas:"
 def keep_freed_memory() -> None:
     """Have the allocators of numpy (glibc's) and polars (jemalloc) keep freed memory, the latter for a second. Call it before polars is imported.
 
-    With what polars frees kept for ever, a load of 10 M rows had 1.42 GB resident instead of 1.12, and given 400 MiB it had 720 MB instead of 490, in the same time.
+    If polars kept its freed memory for ever, a load of 10 M rows would have 1.42 GB resident instead of 1.12, and with 400 MiB allowed 720 MB instead of 490, in the same time.
 
-    What is kept should be of use to whoever asks next: so pyarrow takes its memory from glibc, too, and all threads take it from one
-    arena. Else what a thread or a library once needed is kept for it alone: a run given 300 MiB had 438 resident, and so it has 349.
-    Where there is no glibc, numpy's memory is handled as usual. polars would have four arenas a processor: with one for two processors, a sum of
+    Kept memory should be of use to all threads and libraries: so pyarrow takes its memory from glibc, too, and all threads take it from one
+    arena. Else memory that a thread or a library once used is kept for it alone: a run with 300 MiB allowed had 438 resident, and now has 349.
+    Without glibc, numpy's memory is handled as usual. polars would have four arenas a processor: with one for two processors, a sum of
     6 M rows had 0.34 GB resident instead of 0.40, in the same time.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

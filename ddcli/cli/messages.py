@@ -29,7 +29,7 @@ BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
 
 @dataclass(frozen=True)
 class Speaker:
-    """Prints messages on stderr: text or JSON, all or errors only. `line` writes a line of text, whatever is in it."""
+    """The printer of messages on stderr: text or JSON, all or errors only. `line` writes any text as one line."""
 
     form: Literal["text", "json"]
     quiet: bool
@@ -128,7 +128,7 @@ class Records:
 
 
 def put_file(path: Path | None, tree: dict[str, Any]) -> None:
-    """Put JSON in the place of a file, if one is asked for: whoever reads it reads a whole one."""
+    """Replace a file by JSON, if one is named, in one step: a reader finds a whole one."""
     if path is None:
         return
     from ddcli.store.files.access import real

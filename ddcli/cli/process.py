@@ -26,8 +26,8 @@ and frees it afterwards (600 times in a short run, 2 % of it). For a frame of th
 def run_and_leave() -> NoReturn:
     """Run the command line and end the process with its exit code, as soon as all that was written is flushed.
 
-    Python would take itself apart first: modules, the libraries' tables, every value of the run (0.25 s of a run over 10 M rows). Whatever must be
-    done at an end is done before: exit handlers are called, and what is buffered is written.
+    Python would first release modules, the libraries' tables, every value of the run (0.25 s of a run over 10 M rows). The work that must be
+    done at an end is done before: exit handlers are called, and buffers are written.
     """
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
@@ -57,7 +57,7 @@ _called.__code__ = _called.__code__.replace(co_stacksize=LARGE)
 
 
 def flushed() -> int:
-    """Flush what is buffered for stdout and stderr; return 0, or the exit code where that fails."""
+    """Flush stdout and stderr; return 0, or the exit code if that fails."""
     from ddcli.cli.main import NO_READER, unwritten
 
     code = 0

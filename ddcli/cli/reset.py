@@ -55,7 +55,7 @@ def command(
     def find() -> Removal:
         try:
             manifest = read_newest(request.state)
-        except StateError as error:  # what is damaged can be removed all the same
+        except StateError as error:  # a damaged state can be removed all the same
             say(f"note: {error.problem}", err=True)
             manifest = None
         if manifest is not None:

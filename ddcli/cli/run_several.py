@@ -34,7 +34,7 @@ def run_several(
 ) -> None:
     """Run the pipelines of some paths, those that write the `wanted` outputs if any are named, and record all together.
 
-    One that fails is reported, and what needs it is skipped; the others run. Exits with the code of the first failure.
+    A failing pipeline is reported, and those that need it are skipped; the others run. Exits with the code of the first failure.
     """
     pipelines, passed = find_pipelines(paths)
     for path in passed:

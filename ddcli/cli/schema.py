@@ -1,4 +1,4 @@
-"""`dd schema`: what a pipeline file may hold, for editors."""
+"""`dd schema`: the JSON Schema of pipeline files, for editors."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
-    """Print a table of texts, those columns to the right; nothing where it has no rows."""
+    """Print a table of texts, with the columns `right` aligned to the right; nothing if it has no rows."""
     if not rows:
         return
     shown = [heads, *([visible(text) for text in row] for row in rows)]

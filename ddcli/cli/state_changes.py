@@ -1,4 +1,4 @@
-"""`dd state compact`, `reshard`, `gc`, `release`, `adopt`, `unlock`: what tidies a state up."""
+"""`dd state compact`, `reshard`, `gc`, `release`, `adopt`, `unlock`: the commands that change a state."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
 
 
 def _went(before: Size, after: Size, nothing: str) -> str:
-    """Return the sizes before and after in a line, or `nothing`, why they are the same."""
+    """Return the sizes before and after in a line; if they are the same, with the reason `nothing`."""
     from ddcli.job.summary import plural, size_of
 
     texts = [

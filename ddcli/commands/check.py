@@ -1,7 +1,7 @@
 """The errors of a pipeline that can be found without reading a row: `dd check`.
 
 Everything is tried and all errors are reported: those of the file, of the columns of its inputs' files, and of the plan of
-what can be planned. Polars is not imported, pyarrow only where a file must say what its columns are.
+all collections that can be planned. Polars is not imported, pyarrow only to read the columns of a file.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Checked:
     outputs: dict[str, Schema] = field(default_factory=dict)
     errors: tuple[DdError, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
-    """The Python functions of which the text doesn't say how many arguments they take, and why."""
+    """The Python functions whose text doesn't show the number of their arguments, each with the reason."""
     not_taken_in: dict[str, str] = field(default_factory=dict)
-    """Notes on inputs whose archives have files from before there was a state."""
+    """Notes on inputs without a state whose archives have files."""
     bound: BoundPipeline | None = None
     """The file with the columns of its inputs, of those whose columns are known."""
 
@@ -120,9 +120,9 @@ def _values(error: DdError) -> dict[str, Any]:
 def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
     """Return the parts of a pipeline file and all its errors; no row of an input is read.
 
-    The class of work in `budget` comes before the file's.
+    The class of work in `budget` replaces the file's.
 
-    An input whose columns are declared needs no file. What its files say is checked where they are on this machine.
+    An input whose columns are declared needs no file. The columns of its files are checked if these are on this machine.
     """
     try:
         text = read_text(path)
@@ -245,7 +245,7 @@ def _at_the_input(error: DdError, given: InputSpec) -> DdError:
 
 
 def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]) -> BoundPipeline | None:
-    """Return the file with the columns of the inputs that could be checked; add to the errors what keeps their times apart."""
+    """Return the file with the columns of the inputs that could be checked; add an error if their times differ."""
     if not inputs:
         return None
     schemas = {name: found.schema for name, found in inputs.items()}
@@ -266,7 +266,7 @@ def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]
 
 
 def _plan(bound: BoundPipeline | None, errors: list[DdError]) -> dict[str, Schema]:
-    """Return the columns of the outputs; add what is wrong with the names and types of all that can be planned to the errors."""
+    """Return the columns of the outputs; add the errors of names and types in all collections that can be planned."""
     from ddcli.plan.test_steps import check_tests
 
     if bound is None:

@@ -1,7 +1,7 @@
-"""Converting once: any input to a change log of its own, and the collection of a log at a time to a plain table.
+"""Conversions: any input to a change log of its own, and the collection of a log at a time to a plain table.
 
-An input is converted by a run: a pipeline that copies it, with a state that nobody keeps. So it is read as any pipeline reads
-it, in the same bounded memory, and refused for the same reasons. What is written appears whole or not at all.
+An input is converted by a run: a pipeline that copies it, with a temporary state. So it is read as any pipeline reads
+it, in the same bounded memory, and refused for the same reasons. The result appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def convert_input(
 ) -> RunSummary:
     """Write an input of a pipeline file as a change log into the directory `target`; return the summary.
 
-    Closes the times that a run would. Raises what a run does, and UsageError where `target` has something in it, unless it is a log
+    Closes the times that a run would. Raises the errors of a run, and UsageError if `target` is not empty, unless it is a log
     and `force` lets it be replaced.
     """
     spec = load_spec(pipeline)
@@ -88,7 +88,7 @@ def convert_files(
     until: str | None = None,
     force: bool = False,
 ) -> RunSummary:
-    """Write files as a change log, `given` and `csv` being what a pipeline file states of them as an input. See `convert_input`."""
+    """Write files as a change log; `given` and `csv` are their keys as an input of a pipeline file. See `convert_input`."""
     tree = {"dd": 1, "name": NAME, "clock": "event", "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
     with _without_places():
         text = json.dumps(tree, ensure_ascii=False).replace("${", "$${")  # names of files, no variables
@@ -99,10 +99,10 @@ def convert_files(
 
 
 def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False) -> int:
-    """Write the collection of a log at a time as a plain table into a file; return how many rows it has.
+    """Write the collection of a log at a time as a plain table into a file; return the number of its rows.
 
-    A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of the
-    ending of the name determines the kind of file; in memory is what the collection needs.
+    A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of
+    the name determines the kind of file; the collection is held in memory.
     """
     kind = KINDS.get(target.suffix.lower())
     if kind is None:
@@ -201,7 +201,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _appearing(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write into that gets its name, and takes the place of what has it, when it is whole."""
+    """Yield a file to write into, which gets its name, and replaces a file of that name, when it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     waiting = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -225,7 +225,7 @@ def _entries(directory: Path) -> list[Path]:
 
 @contextmanager
 def _without_places() -> Iterator[None]:
-    """Have errors about what options say name no places in a file, as there is none."""
+    """Remove the places in a file from errors of options, as there is no file."""
     try:
         yield
     except SpecErrors as errors:

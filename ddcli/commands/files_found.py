@@ -1,4 +1,4 @@
-"""The inputs that files in a folder look like, with how they are written: what `dd init --from` begins with."""
+"""The inputs that files in a folder look like, with their formats and dialects, for `dd init --from`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_SKIPPED = 5
 
 @dataclass
 class FoundInput:
-    """An input as its files look: `given` is what the pipeline file has of it, `doubts` are remarks by key, or by column."""
+    """An input as its files look: `given` are its keys in the pipeline file, `doubts` are remarks by key, or by column."""
 
     name: str
     path: str

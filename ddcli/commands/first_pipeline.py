@@ -1,4 +1,4 @@
-"""Pipeline files over the files of a folder, as they look: each input is copied to an output, and what is doubtful is a comment."""
+"""Pipeline files over the files of a folder, as they look: each input is copied to an output, and doubts are comments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OWN = ("time", "diff")
 def begin(data: Path, directory: Path) -> dict[str, str]:
     """Return the pipeline files that the files below `data` make, by name; their paths are relative to `directory`.
 
-    Rows have the time of the run that takes them in. Events of Debezium have times of their own, so they are a pipeline of theirs. Raises
-    UsageError where nothing can be read.
+    Rows have the time of the run that takes them in. Events of Debezium have times of their own, so they get a pipeline of their own. Raises
+    UsageError if no file can be read.
     """
     if not data.is_dir():
         raise UsageError("there is no such directory", place=str(data), hint="name the folder in which the files are")

@@ -29,9 +29,9 @@ class WrittenPipeline:
 
 
 def written_pipeline(path: Path) -> WrittenPipeline:
-    """Return the pipeline file at `path` with operators in the place of its queries; raise what is wrong with it.
+    """Return the pipeline file at `path` with operators in the place of its queries; raise its errors.
 
-    All else in the file stays as it is written. Queries in included files and in the bodies of loops stay, too.
+    The rest of the file stays as it is written. Queries in included files and in the bodies of loops stay, too.
     """
     import yaml
 
@@ -66,7 +66,7 @@ def written_pipeline(path: Path) -> WrittenPipeline:
 
 
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
-    """Return the collections that make what a query makes, the last under its name."""
+    """Return the collections that replace a query, the last under its name."""
     from ddcli.plan.sql.operator_writer import written
     from ddcli.plan.sql.statement import bind
 

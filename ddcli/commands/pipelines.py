@@ -1,4 +1,4 @@
-"""Several pipelines in one run: which they are, which of them read what others write, and the order that follows.
+"""Several pipelines in one run: their files, the outputs of others that they read, and the order that follows.
 
 One needs another whose outputs (or logs of rows put aside, or tables) are its inputs, or whose arrangements it imports. Reads pipeline files, no data.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Pipeline:
-    """A pipeline file, and what is right in it, if anything is; `needs` are the others that it reads from."""
+    """A pipeline file, and its valid part, if it has one; `needs` are the others that it reads from."""
 
     path: Path
     spec: Spec | None
@@ -157,7 +157,7 @@ def _unqualified(table: str) -> str:
 
 
 def _open(path: Path) -> Pipeline:
-    """Read a file. What is wrong with it its run will report."""
+    """Read a file. Its run reports its errors."""
     try:
         return Pipeline(path, read_spec(path)[0])
     except DdError:
@@ -194,7 +194,7 @@ def _needed(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
 
 
 def _in_order(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    # What others need of a file that can't be read is not known: its error comes first.
+    # The outputs of a file that can't be read are unknown: its error comes first.
     left, found = sorted(pipelines, key=lambda one: one.spec is not None), []
     while left:
         following = next((one for one in left if not any(need in left for need in one.needs)), None)

@@ -40,7 +40,7 @@ class InputWork:
 
 @frozen
 class ArrangementWork:
-    """An arrangement that is kept (with what it holds), built, or dropped (then nobody knows any more of what it is); and why.
+    """An arrangement that is kept (with its size), built, or dropped (then its collection is unknown), with the reason.
 
     One that is built in a new state has an estimate of its rows.
     """
@@ -134,7 +134,7 @@ def _because(why: tuple[str, ...]) -> str:
 
 
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
-    """Return the work that a run of the pipeline file at `path` would do; raise the error with which it would refuse. Changes nothing, takes no lock."""
+    """Return the work that a run of the pipeline file at `path` would do; raise the error that it would. Changes nothing, takes no lock."""
     request = read_request(path, state, until)
     return read_settled(request, lambda: _preview_now(request))
 

@@ -1,7 +1,7 @@
-"""Rows taken apart by a hash of their key, in memory as long as there is room, else in scratch files.
+"""Rows divided into buckets by a hash of their key, in memory as long as there is room, else in scratch files.
 
-Rows that may have to do with each other are in one bucket, of both sides in the bucket of the same number. A bucket is read as one
-frame; one that is still too large is taken apart again, by another hash.
+Rows that may be related are in one bucket, those of both sides in buckets of the same number. A bucket is read as one
+frame; one that is still too large is divided again, by another hash.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBER = "\0bucket"
 
 
 class Scratch:
-    """A directory for what doesn't fit in `room` bytes. It is made when it is needed, and gone when nobody holds it any more."""
+    """A directory for rows that don't fit in `room` bytes. It is made when it is needed, and removed with its last reference."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -38,7 +38,7 @@ class Scratch:
         self._files = 0
 
     def new_file(self) -> Path:
-        """Return a path where there is nothing yet."""
+        """Return a path without a file."""
         if self._directory is None:
             try:
                 self._directory = Path(tempfile.mkdtemp(prefix="dd-diff-"))

@@ -63,7 +63,7 @@ def texts(column: pl.Series) -> list[str]:
 
 
 def plain(column: pl.Series) -> list[Any]:
-    """Return values as JSON has them: numbers as numbers, but decimals as text; what JSON has no word for as text."""
+    """Return values as JSON has them: numbers as numbers, but decimals as text; values of types that JSON lacks as text."""
     dtype = column.dtype
     if dtype.is_float():
         return [None if value is None else json_number(value) for value in column.to_list()]

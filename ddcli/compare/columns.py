@@ -111,10 +111,10 @@ def _is_reported(a: pl.DataType | Unfit, b: pl.DataType | Unfit) -> bool:
 
 
 def common_type(a: pl.DataType | Unfit, b: pl.DataType | Unfit) -> pl.DataType | None:
-    """Return the type in which values of two types are compared, None where they have nothing in common.
+    """Return the type in which values of two types are compared, None if they have nothing in common.
 
     Integers of any size are exact, also against decimals; against floats they, and decimals, are floats. Times are compared
-    in the finer unit, and as moments where one has a zone (one without is taken to be in UTC). What has no common meaning with
+    in the finer unit, and as moments if one has a zone (one without is taken to be in UTC). A type without a common meaning with
     text is compared as text. Columns that can't be read are not compared.
     """
     if isinstance(a, Unfit) or isinstance(b, Unfit):

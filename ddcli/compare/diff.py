@@ -1,4 +1,4 @@
-"""Comparing two sides: both are read once, taken apart by key, and compared a bucket at a time."""
+"""The comparison of two sides: both are read once, divided by key, and compared a bucket at a time."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def diff(
         >>> found.added["id"].to_list(), found.removed["id"].to_list(), bool(found)
         ([4], [3], True)
 
-    `tolerance` states by column how far values may be apart: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`; `max_changed`
-    how many rows may differ for `ok` to hold: `10`, `"1%"`. Logs are read as of `as_of`, or A as of `from_time` and B as of
+    `tolerance` has the allowed distance of values by column: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`; `max_changed`
+    is the number of rows that may differ for `ok` to hold: `10`, `"1%"`. Logs are read as of `as_of`, or A as of `from_time` and B as of
     `to_time`; without these, with all their updates. The sides may be many times larger than `memory`, in bytes.
 
-    Raises UsageError for what doesn't fit the sides, InputError for files that can't be read.
+    Raises UsageError for arguments that don't fit the sides, InputError for files that can't be read.
     """
     if (from_time is not None or to_time is not None) and as_of is not None:
         raise ValueError("as_of is one time for both sides: give it, or from_time and to_time")
@@ -90,7 +90,7 @@ def diff(
 def compare_named(
     a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
 ) -> Difference:
-    """Compare what is named, each side read in its way. See `diff`."""
+    """Compare two named sides, each read in its way. See `diff`."""
     sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
     if a[1].time and not any(side.is_log for side in sides):
         raise UsageError(f"neither side has the time columns {', '.join(a[1].time)}", hint="name them with --time")
@@ -149,7 +149,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two buckets whose rows may have to do with each other."""
+    """Two buckets whose rows may be related."""
 
     a: Bucket
     b: Bucket
@@ -178,7 +178,7 @@ def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
 
 
 def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[_Pair]:
-    """Yield a pair of buckets, or what it is taken apart into if it is larger than `most` bytes."""
+    """Yield a pair of buckets, or the smaller pairs into which it is divided if it is larger than `most` bytes."""
     if pair.a.size + pair.b.size <= most or depth > DEPTH:
         yield pair
         return
@@ -207,7 +207,7 @@ def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
 
 
 def _same_bytes(a: Files, b: Files) -> bool:
-    """Return whether files hold the same bytes, one by one; what is the same there is the same however it is read."""
+    """Return whether files hold the same bytes, one by one; then they are equal in any reading."""
     if not a or [_outside(*file) for file in a] != [_outside(*file) for file in b]:
         return False
     return all(_same_file(one, other) for (one, _), (other, _) in zip(a, b, strict=True))

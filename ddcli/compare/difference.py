@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ChangedRows:
-    """Changed rows, as `pairs` finds them, in no order; what has no room in memory is in scratch files."""
+    """Changed rows, as `pairs` finds them, in no order; those without room in memory are in scratch files."""
 
     def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch
@@ -66,7 +66,7 @@ class ChangedRows:
 
 @dataclass
 class Tally:
-    """One side: what it is, how many rows it has, and how many keys it has more than one row of."""
+    """One side: its description, and the numbers of its rows and of its keys with more than one row."""
 
     label: str
     kind: str
@@ -80,10 +80,10 @@ class Tally:
 
 @dataclass
 class Difference:
-    """The changes that turn A into B. False where there are none.
+    """The changes that turn A into B. False if there are none.
 
-    `added`, `removed` and `changed` are frames, in whose column `count` is how many rows each stands for. `ok` states whether the
-    answer is yes: no difference, or no more than was allowed.
+    `added`, `removed` and `changed` are frames, whose column `count` is the number of rows that each stands for. `ok` is true if
+    there is no difference, or none larger than allowed.
     """
 
     a: Tally

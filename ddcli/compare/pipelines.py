@@ -1,7 +1,7 @@
-"""The results of two pipeline files for the inputs as they are now: each is run from nothing, aside, and they are compared output by output.
+"""The results of two pipeline files for the present inputs: each is run from nothing, aside, and they are compared output by output.
 
-Files that were archived are read where they lie now, and those that were withdrawn are passed over: by the states of both pipelines.
-State, outputs and whatever a run puts aside are in a scratch directory, so nothing that is there is touched.
+Files that were archived are read in the archive, and those that were withdrawn are left out: both pipelines' states know them.
+State, outputs and side logs of these runs are in a scratch directory, so existing ones stay as they are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Differences:
 
     @property
     def ok(self) -> bool:
-        """Return whether there is none, or none larger than what was allowed for each output."""
+        """Return whether there is no difference, or none larger than allowed for each output."""
         return not (self.only_a or self.only_b) and all(found.ok for found in self.outputs.values())
 
     def lines(self) -> list[str]:
@@ -75,9 +75,9 @@ def compare_pipelines(
     no_code: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Differences:
-    """Run two pipelines over their inputs and compare what their outputs hold; `settings` are by output.
+    """Run two pipelines over their inputs and compare the contents of their outputs; `settings` are by output.
 
-    Of a log as of `as_of`, else with all updates. Raises UsageError for an output to select that neither has, and for a
+    Logs are read as of `as_of`, else with all updates. Raises UsageError for an output to select that neither has, and for a
     pipeline that imports an arrangement: reading it would need a hold in its state.
     """
     for path in (a, b):
@@ -118,11 +118,11 @@ def compare_pipelines(
 
 
 def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> Manifest:
-    """Run a pipeline from nothing, with its state and its outputs in a folder that is not there yet; return what it committed.
+    """Run a pipeline from nothing, with its state and its outputs in a new folder; return its manifest.
 
-    Raises InputError where nothing can be read.
+    Raises InputError if no input has rows.
 
-    `earlier` is what is known of files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
+    `earlier` are the files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
     """
     from ddcli.driver.execute import execute
     from ddcli.driver.tables import update_mirrors
@@ -161,7 +161,7 @@ def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
 
 
 def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:
-    """Return the files of each input that states know, whatever the input is called there. The first state comes first."""
+    """Return the files of each input that states know, under any name of the input. The first state comes first."""
     found = {}
     for name, given in request.spec.inputs.items():
         place = real(locate(request.base, given.path.value))
@@ -184,7 +184,7 @@ def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]
 
 
 def _not_taken_in(requests: Sequence[Request], earlier: Sequence[Mapping[str, Sequence[InputFile]]]) -> Iterable[str]:
-    """Yield which archives have files of which no state knows what they are: they are not compared."""
+    """Yield a note for each archive with files that no state knows: they are not compared."""
     for side, request, known in zip(("A", "B"), requests, earlier, strict=True):
         for name, note in not_taken_in(request.spec, request.base, known).items():
             yield f"input {name} of {side}: {note}: they are not compared"

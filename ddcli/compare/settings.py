@@ -1,4 +1,4 @@
-"""The settings of a comparison, and how they are written: `amount=0.01`, `amount=0.1%`, `at=5s`, `1%`. Imports nothing heavy."""
+"""The settings of a comparison, and their syntax: `amount=0.01`, `amount=0.1%`, `at=5s`, `1%`. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Settings:
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[str, Tolerance]:
-    """Return the tolerances that texts say, by column.
+    """Return the tolerances that texts state, by column.
 
     >>> parse_tolerances(["amount=0.1%", "at=1.5s"])["at"].limit
     Decimal('1500000000.0')

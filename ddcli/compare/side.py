@@ -28,9 +28,9 @@ WEIGHT = "\0weight"
 class Side:
     """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` describes it in words.
 
-    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` selects the rows that count, and
-    `at` is the time as of which a log is read, by column. Of scans that are `sliced` any rows can be read without those before.
-    `refuse` turns what reading raised into what a person can use.
+    `columns` is None for a log that has no files yet: it is empty, and fits any columns. `keep` selects the rows that count, and
+    `at` is the time as of which a log is read, by column. Any rows of `sliced` scans can be read without those before.
+    `refuse` turns an error of the read into a message for people.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Side:
     def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
         """Yield the rows, about `most` at a time, in these columns and `WEIGHT`.
 
-        Slice by slice where that can be: what streams by is read ahead of whoever takes it, by some 300 MB.
+        It reads slice by slice if possible: a stream is read ahead of its consumer, by some 300 MB.
         """
         try:
             if self.sliced:

@@ -1,6 +1,6 @@
 """The sides that a person names: their files, whether they are a log or a table, and the types of text.
 
-A side is opened in two steps, because text has no types: first both sides report which columns they have
+A side is opened in two steps, because text has no types: first both sides report their columns
 (`SideArgument`), then each is read with the types that the other has, or that its text allows (`Side`).
 """
 
@@ -61,8 +61,8 @@ class SideArgument(Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """The options by which a path is read. `time` None: as the log says; `as_of` None: with all its updates; `plain`: as rows, in any case;
-    `dialect` is how CSV is written.
+    """The options by which a path is read. `time` None: that of the log; `as_of` None: with all its updates; `plain`: as rows, in any case;
+    `dialect` is that of CSV.
     """
 
     time: tuple[str, ...] | None = None
@@ -200,7 +200,7 @@ class FilesGiven:
 
 @dataclass(frozen=True)
 class EmptyLog:
-    """A log that nothing has been written to yet but its progress."""
+    """A log that has only its progress, and no updates yet."""
 
     label: str
     known: Mapping[str, pl.DataType] = field(default_factory=dict)
@@ -245,9 +245,9 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
 
 
 def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -> tuple[Side, Side]:
-    """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in.
+    """Open both sides: text gets the other side's types, if these are known, else those in which all its values, on both sides, can be read.
 
-    What is in columns to `ignore` stays text.
+    Columns to `ignore` stay text.
     """
     for dialect in {given.reading.dialect for given in (a, b) if isinstance(given, FilesGiven)} - {DEFAULT}:
         if not any(isinstance(given, FilesGiven) and name_of_kind(given.paths[0]) == CSV for given in (a, b)):

@@ -1,4 +1,4 @@
-"""A comparison as text, coloured where that is wanted."""
+"""A comparison as text, coloured on request."""
 
 from __future__ import annotations
 

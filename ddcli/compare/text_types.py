@@ -50,9 +50,9 @@ def read(name: str, kind: Type) -> pl.Expr:
 
 
 def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
-    """Return the types of columns of text; of each, all frames that have it.
+    """Return the types of columns of text; `texts` has, for each column, all frames with it.
 
-    What the first rows rule out is not looked for in the others, which stream by once.
+    Types that the first rows rule out are not tried on the others, which are streamed once.
     """
     by_frame: dict[int, tuple[pl.LazyFrame, list[str]]] = {}
     for name, frames in texts.items():

@@ -27,9 +27,9 @@ class Bound:
 
 
 def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
-    """Return the bound for a column. Raises UsageError for a tolerance that means nothing there.
+    """Return the bound for a column. Raises UsageError for a tolerance without a meaning there.
 
-    Integers, decimals and times are subtracted exactly; floats, and whatever is held against a share, as floats.
+    Integers, decimals and times are subtracted exactly; floats, and all values under a relative tolerance, as floats.
     """
     timed = dtype.is_temporal()
     if not (timed or dtype.is_numeric()):
@@ -56,7 +56,7 @@ def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
 
 
 def is_within(a: pl.Expr, b: pl.Expr, most: Bound) -> pl.Expr:
-    """Return whether values are no further apart than a bound; null is near nothing, and an infinity and NaN aren't either."""
+    """Return whether values are no further apart than a bound; null, an infinity and NaN are near no other value."""
     if most.how == "exact":
         apart = a.to_physical().cast(pl.Int128) - b.to_physical().cast(pl.Int128)
         return (apart.abs() <= pl.lit(int(most.limit), pl.Int128)).fill_null(value=False)

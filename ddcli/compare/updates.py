@@ -1,4 +1,4 @@
-"""A comparison as a change log: the updates that make B of A."""
+"""A comparison as a change log: the updates that turn A into B."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OTHERWISE = "leave the column out with `--ignore`, or choose another `-o`"
 def updates(found: Difference) -> Iterator[pl.DataFrame]:
     """Yield the updates, a record once: data in the types in which it was compared, the time, and the diff; one frame at least.
 
-    Integers of 128 bits, in which int64 and uint64 are compared as well, are decimals, as Parquet has no such integers. The time is that as of which B was read, where it is a log and was given one, else 0. What is within its tolerance is
-    as it was, and columns that were not compared are not there.
+    Integers of 128 bits, in which int64 and uint64 are compared as well, are decimals, as Parquet has no such integers. The time is that as of which B was read, if it is a log that was read as of one, else 0. Values within their tolerance
+    are unchanged, and columns that were not compared are left out.
     """
     at = found.at or {TIME: pl.Series([0], dtype=pl.Int64)}
     if taken := sorted({*at, DIFF} & set(found.compared.names)):

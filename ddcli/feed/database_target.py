@@ -1,4 +1,4 @@
-"""A table of a database that changes are delivered to, a transaction a delivery."""
+"""A table of a database to which changes are delivered, a transaction for each delivery."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.store.targets.database import Database
 
 FEEDS = "dd_feeds"
-"""The table of a database with the positions of the tables beside it, and who is fed to them."""
+"""The table of a database with the positions of the tables beside it, and their consumers."""
 KINDS = {
     "target": "varchar primary key",
     "consumer": "varchar",
@@ -79,7 +79,7 @@ class DatabaseFeed:
             self._reach(connection, kinds, delivery.position)
 
     def _find_table(self, connection: Any) -> bool:
-        """Find out which table is meant, and say whether there is one."""
+        """Resolve the name of the table, and return whether it exists."""
         self._parts = self._database.resolved(connection, self._named)
         self._feeds = (*self._parts[:-1], FEEDS)
         return self._database.exists(connection, self._parts)
@@ -106,7 +106,7 @@ class DatabaseFeed:
         return next((dict(zip(names, row, strict=True)) for row in found.fetchall()), None)
 
     def _reach(self, connection: Any, kinds: Schema, position: int) -> None:
-        """Have our table say how far this one is."""
+        """Record this table's position in our table."""
         mark, target, feeds = self._database.mark, self._parts[-1], self._database.escaped(full_name(self._feeds))
         before = self._row(connection)
         if before is None:
@@ -130,7 +130,7 @@ class DatabaseFeed:
             raise StateError("the table has other columns than the output", place=self.place, hint=hint)
 
     def _check(self, frame: pl.DataFrame) -> None:
-        """Refuse what the database would make something else of."""
+        """Refuse values that the database would change."""
         for column in frame:
             kind = from_polars(column.dtype, nullable=True)
             problem = str(column.dtype) if kind is None or not self._holds(kind) else self._unfit(column)
@@ -160,7 +160,7 @@ class DatabaseFeed:
         return "too large in some rows" if column.dtype == pl.UInt64() and (column > (1 << 63) - 1).any() else ""
 
     def _held(self, column: pl.Series) -> pl.Series:
-        """Return a column as SQLite has it: what has no type there is text, as in CSV."""
+        """Return a column as SQLite has it: values without a type there are text, as in CSV."""
         if self._database.name == "SQLite" and isinstance(column.dtype, pl.List | pl.Struct | pl.Duration | pl.Time):
             from ddcli.render.rows import as_text
 

@@ -1,8 +1,8 @@
 """The changes of an output since a consumer last acknowledged: the sum of the files of later commits.
 
-Nothing is locked while files are read: whatever a manifest names is there until a newer one is, and what vanishes before that is asked of
-the newer one. What a consumer has acknowledged is kept in the state (see `store.state.consumers`); it moves when the consumer
-says so, and what it is offered until then is offered again, with what is newer.
+Files are read without a lock: those that a manifest names exist until a newer manifest does, and if one vanishes the newer
+manifest is read. The state has each consumer's position (see `store.state.consumers`); it moves when the consumer
+acknowledges a delivery, and until then the same changes are offered again, with newer ones.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OutputFeed:
 
     @classmethod
     def open(cls, output: str, base: Path, state: Path | None = None) -> OutputFeed:
-        """Open an output by the path of its directory, relative to `base`; its progress names its state, if nobody does."""
+        """Open an output by the path of its directory, relative to `base`; its progress names its state, unless `state` does."""
         path = real(locate(base, output))
         _, owner = read_owned(path)
         if owner is None:
@@ -83,7 +83,7 @@ class OutputFeed:
         ]
 
     def passed(self) -> dict[str, str]:
-        """Return why consumers are refused, and must begin anew, by their names: what they lack was summed up, or all was written anew."""
+        """Return the reason why consumers are refused, and must begin anew, by name: updates that they lack were summed up, or all was written anew."""
         _, output = self._newest()
         first = next(iter(output.files), None)
         return {
@@ -93,9 +93,9 @@ class OutputFeed:
         }
 
     def deliver(self, consumer: str) -> Delivery:
-        """Return the changes since a consumer last acknowledged, and note that they were offered.
+        """Return the changes since a consumer last acknowledged, and record that they were offered.
 
-        A consumer that nobody knows is at the beginning, and gets the whole contents. Without new files nothing is offered.
+        An unknown consumer is at the beginning, and gets the whole contents. Without new files nothing is offered.
         """
         return next(self.follow(consumer, [None]))
 
@@ -159,9 +159,9 @@ class OutputFeed:
         )
 
     def acknowledge(self, consumer: str, since: int | None = None, position: int | None = None) -> Consumer:
-        """Move a consumer to a position that it was offered: the last one, or the one given. Returns where it is then.
+        """Move a consumer to a position that it was offered: the last one, or the one given. Return the consumer.
 
-        Raises UsageError for a consumer that nobody knows.
+        Raises UsageError for an unknown consumer.
         """
         _name(consumer)
         _name(consumer)
@@ -181,9 +181,9 @@ class OutputFeed:
             return moved
 
     def transfer(self, consumer: str, target: Callable[[Subscription], FeedTarget]) -> tuple[Delivery, str]:
-        """Deliver to a target what changed since it was last delivered to, exactly once; return that, and the target's place.
+        """Deliver to a target the changes since its last delivery, exactly once; return the delivery, and the target's place.
 
-        The target's own position counts. The consumer's follows it: that holds in the log what is still to come.
+        The target's own position counts. The consumer's follows it, which makes the log keep the changes still to come.
         """
         from ddcli.feed.target import Subscription
 
@@ -208,7 +208,7 @@ class OutputFeed:
             _, output = self._newest()
             before = self._find(consumer, output)
             is_new = before not in read_consumers(self.state)
-            # Whoever delivered last may have died before it could move the consumer.
+            # The process of the last delivery may have died before it could move the consumer.
             now = before
             if now.acknowledged < at:
                 now = replace(now, before=now.acknowledged, acknowledged=at, offered=())
@@ -227,7 +227,7 @@ class OutputFeed:
         return found, place.place
 
     def _withdraw(self, consumer: Consumer) -> None:
-        """Forget a consumer to which nothing could be delivered, unless another process has moved it since: it would hold the log for ever."""
+        """Forget a consumer to which nothing could be delivered, unless another process has moved it since: it would make the log keep its updates for ever."""
         with consuming(self.state, Files()):
             if consumer in read_consumers(self.state):
                 remove_consumer(self.state, consumer, Files())
@@ -252,7 +252,7 @@ class OutputFeed:
         return UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
 
     def _find(self, consumer: str, output: OutputEntry) -> Consumer:
-        """Return a consumer of the output's log; one that nobody knows, at its beginning. Refuses one of what the log was before."""
+        """Return a consumer of the output's log; an unknown one is at its beginning. Refuses a consumer of an earlier log of the output."""
         _name(consumer)
         manifest, _ = self._newest()
         name = next(name for name, each in manifest.outputs.items() if each.log == output.log)
@@ -271,7 +271,7 @@ class OutputFeed:
         return StateError(problem, place=str(self.path), hint=BEGIN)
 
     def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
-        """Return whether a consumer is of this output, or of what it was before it was written anew."""
+        """Return whether a consumer is of this output, or of its log before it was written anew."""
         manifest, _ = self._newest()
         names = {name for name, each in manifest.outputs.items() if each.log == output.log}
         logs = {each.log for each in manifest.outputs.values()}

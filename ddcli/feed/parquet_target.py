@@ -1,4 +1,4 @@
-"""A directory of Parquet that changes are delivered to, a file a delivery."""
+"""A directory of Parquet to which changes are delivered, a file for each delivery."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ WAITING = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}", 
 
 
 class ParquetFeed:
-    """A directory of Parquet: a file a delivery, named by the position from which it goes on, so that no two go on from one.
+    """A directory of Parquet: a file for each delivery, named by the position from which it continues, so that no two continue from one.
 
-    A file appears whole, under a name that must not be there yet. Who reads all files, as a glob does, sees whole deliveries.
+    A file appears whole, under a name that must not exist yet. A reader of all files, such as a glob, sees whole deliveries.
     """
 
     def __init__(self, path: Path, subscription: Subscription) -> None:

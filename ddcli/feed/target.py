@@ -1,7 +1,7 @@
 """Targets to which changes are delivered exactly once: a directory of Parquet, or a table of a database, each with its position.
 
-The position of a target is committed together with the rows: of Parquet a file is both, in a database they are one transaction. So whoever
-is killed has delivered all or nothing, and of two that deliver the same changes one does. A target is of one consumer of one log.
+The position of a target is committed together with the rows: a Parquet file has both, in a database they are one transaction. So a process that
+is killed has delivered all or nothing, and of two that deliver the same changes one succeeds. A target has one consumer of one log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FeedTarget(Protocol):
         """Return the place for people."""
 
     def position(self) -> int:
-        """Return up to where it has all changes; 0: it has nothing. Raises StateError if it is somebody else's."""
+        """Return the position up to which it has all changes; 0 if it has none. Raises StateError if it belongs to another consumer."""
 
     def add(self, delivery: Delivery) -> None:
         """Add changes and the position. Raises LockedError where it is not at the position that they begin at."""

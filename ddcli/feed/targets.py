@@ -47,7 +47,7 @@ def check_inputs(text: str, base: Path, state: Path) -> None:
     try:
         spec = parse_spec(file.read_text(), str(file))
     except (DdError, UnicodeDecodeError):
-        return  # a run reports what is wrong with it
+        return  # a run reports its errors
     path = real(locate(base, text))
     written = path if path.suffix.lower() in (*SQLITE, *DUCKDB) else path / "changes.parquet"
     for name, given in spec.inputs.items():

@@ -1,4 +1,4 @@
-"""`dd test`: the tests of a pipeline file, run in memory, replayed in other cuts, and held against what they expect.
+"""`dd test`: the tests of a pipeline file, run in memory, compared with their expectations, and replayed in other cuts.
 
 * expectation: the expected records against the actual ones
 * replay: the same updates in other cuts
@@ -6,5 +6,5 @@
 * rows: the rows of a test as updates of inputs
 * run: the tests of a file, one by one
 * sources: columns, times and collections that tests need
-* step_cost: the rows, seconds and bytes that a step took
+* step_cost: the rows, seconds and bytes of a step
 """

@@ -229,7 +229,7 @@ def apart(
 
 
 def _settle(missing: Counter[Record], extra: Counter[Record], record: Record, other: Record) -> None:
-    """Take from both what they have in common, of the same sign."""
+    """Subtract from both their common count, if it has the same sign."""
     one, two = missing[record], extra[other]
     if one * two > 0:
         common = min(one, two) if one > 0 else max(one, two)
@@ -296,7 +296,7 @@ def _class_of(value: Any) -> type:
     return value.plain_class if isinstance(value, Fine) else type(value)
 
 
-# --- what is always expected --------------------------------------------------------------------------------------
+# --- expectations that always hold --------------------------------------------------------------------------------
 
 
 def standing_failures(each: Expectation, schema: Schema, records: Counter[Record]) -> list[Failure]:

@@ -1,6 +1,6 @@
-"""Replays: the same updates in other cuts. A pipeline's meaning has no place for how its input was cut, so all must agree.
+"""Replays: the same updates in other cuts. A pipeline's meaning doesn't depend on the cuts of its input, so all must agree.
 
-A replay that does not agree has found a function that is not one (a Python function that remembers, or looks at a clock), or a bug of
+A replay that does not agree has found an impure function (a Python function that remembers, or reads a clock), or a bug of
 the engine.
 """
 
@@ -79,7 +79,7 @@ class Replays:
             not any(isinstance(node, BOUND_TO_TIME) for node in self.graph.nodes)
             and len(self.material.subject.time) == 1
         ):
-            # What is between two updates of one time need not be anything that the pipeline has an answer to.
+            # The pipeline may fail on the contents between two updates of one time.
             with suppress(DdError):
                 found = self._update_by_update()
                 yield "one update at a time", found
@@ -120,9 +120,9 @@ class Replays:
         return self._run(rows, [*uppers, self._last], draw.randint(2, MOST_SHARDS))
 
     def _update_by_update(self) -> dict[str, Matrix]:
-        """Run over the updates as if each were at a time of its own; what is taken away goes first among those of one time.
+        """Run over the updates as if each were at a time of its own; among those of one time retractions come first.
 
-        The outputs' changes of all these times are those of the one time that they stand for.
+        The outputs' changes of all these times add up to those of the one time.
         """
         parts = [
             (time, diff, name, at)
@@ -170,7 +170,7 @@ def closing_up_to(time: Time, times: Sequence[Time]) -> Frontier:
 
 
 def _after(time: Time) -> Frontier:
-    """Return the frontier that closes a time and all before it: what is after it in some coordinate is open."""
+    """Return the frontier that closes a time and all before it: times that are after it in some coordinate are open."""
     return Frontier((LEAST,) * at + (value + 1,) + (LEAST,) * (len(time) - at - 1) for at, value in enumerate(time))
 
 

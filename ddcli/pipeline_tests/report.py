@@ -28,7 +28,7 @@ class FailedTest(DdError):
 
 
 def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield the lines for a person: each test, what is wrong with it, and a count. `style` colours a text."""
+    """Yield the lines for a person: each test, its failures, and a count. `style` colours a text."""
     for one in report.outcomes:
         if one.skipped is not None:
             yield f"{style('skip', 'yellow')}  {visible(one.name)}: {visible(one.skipped)}"

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from ddcli.store.formats.base import Format
 
 WHOLE = ("updates", "append", "snapshots", IMPORT)
-"""Formats each row of which has all columns: the others have rows that only say that something is gone."""
+"""The formats in which each row has all columns: others have rows that only delete a record."""
 
 
 @dataclass
 class Material:
     """The rows that a test's steps feed: each input's updates, and the frontier up to which each step closes the times.
 
-    Used as a context, which has the files of what is given in a temporary directory; errors that name one of these are led back to
+    It is a context with the files of given rows in a temporary directory; errors that name one of these files get
     the place in the pipeline file.
     """
 
@@ -107,7 +107,7 @@ class Material:
     # --- files ----------------------------------------------------------------------------------------------------
 
     def _write(self, name: str, given: GivenRows | None, stem: str) -> Path:
-        """Put what is given into a file of its own, and return that."""
+        """Write given rows into a file of their own, and return its path."""
         folder = Path(self._directory.name)
         if given is not None:
             self._places[stem] = given.span
@@ -152,7 +152,7 @@ class Material:
         return LogReader(list_input(path.name, path.parent).with_arrival(time), log, known)
 
     def _check(self, name: str, given: GivenRows) -> None:
-        """Refuse a row that leaves out what the pipeline reads and what is never null."""
+        """Refuse a row that leaves out a column that the pipeline reads and that is never null."""
         if self.subject.spec.inputs[name].format not in WHOLE:
             return
         schema = self.subject.inputs[name]
@@ -186,7 +186,7 @@ class Material:
         return bool(given.key) or given.format == "snapshots" or given.negative != "allow"
 
     def _note_facts(self, name: str, reader: LogReader) -> None:
-        """Note what the operators of an input with keys or tables have to know."""
+        """Record the facts that the operators of an input with keys or tables need."""
         if not self._asks(name):
             return
         if name not in self.facts:

@@ -1,4 +1,4 @@
-"""The tests of a pipeline, one by one: step, hold against what is expected, replay."""
+"""The tests of a pipeline, one by one: step, compare with the expectations, replay."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Report:
 
 
 def run_tests(path: Path, *, state: Path | None = None, only: str | None = None, no_code: bool = False) -> Report:
-    """Run the tests of a pipeline file whose names contain `only`, and all that is always expected of their steps. Reads no input and changes nothing.
+    """Run the tests of a pipeline file whose names contain `only`, and all expectations that hold after each of their steps. Reads no input and changes nothing.
 
-    Raises a DdError where the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError where there is no test.
+    Raises a DdError if the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError if there is no test.
     """
     request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)

@@ -108,7 +108,7 @@ def _entry(request: Request, given: InputSpec) -> InputEntry | None:
 
 
 def _declared(request: Request) -> Request:
-    """Return a request whose inputs declare the columns that are inferred of them, by the state or else by the files."""
+    """Return a request whose inputs declare their inferred columns, by the state or else by the files."""
     if not any(given.infers for given in request.spec.inputs.values()):
         return request
     inputs = {}

@@ -86,7 +86,7 @@ class StepMeter:
         return found
 
     def _batch_bytes(self, number: int, kept: Kept) -> int:
-        """Return the bytes of the batch that has what an arrangement took in, its times at the frontier as a state has them."""
+        """Return the bytes of the batch with an arrangement's new updates, their times at the frontier as a state has them."""
         upper, layout = self.trial.frontier, BatchLayout(kept.key, kept.value, kept.trace.nt)
         none = np.empty((0, layout.width), np.int64)
 

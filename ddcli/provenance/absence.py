@@ -1,7 +1,7 @@
-"""The reasons why no record with some values exists, followed down to where such records end.
+"""The reasons why no record with some values exists, followed down to the operators at which such records end.
 
-At each operator either what it would be made of is not there either, and the question goes on below; or it is, and the operator says
-why it is not let through: a condition that is not true, a record that stands in its way, a bound of time.
+At each operator either the records of which it would be made are missing too, and the question continues below; or they exist, and the operator has
+a reason that drops them: a condition that is not true, a record that stands in the way, a bound of time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Missing:
-    """That no record of a node has these values: why, if this is known here, and what is missing below; or the reason of a record that
-    is there and keeps it out.
+    """The absence of records of a node with these values: the reason, if it is known here, and the absences below; or the explanation of a
+    record that keeps them out.
     """
 
     node: Node
@@ -63,7 +63,7 @@ class Absence:
         return self.question.world.contents(node).where(values)
 
     def _through(self, node: Node, values: Values, inside: Values, says: str) -> Missing:
-        """Return that what it would be made of is missing below, or that it is there and `says` is why it ends here."""
+        """Return the absence below, or, if there are records below, `says` as the reason why they end here."""
         (child,) = node.inputs
         found = self._contents(child, inside)
         if not len(found):
@@ -78,7 +78,7 @@ class Absence:
 
     @singledispatchmethod
     def _below(self, node: Node, values: Values) -> Missing:
-        """Return why a record is missing of a node that nothing more is known of: functions in Python."""
+        """Return the absence of a record of an opaque node: functions in Python."""
         if isinstance(node, SAME):
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return Missing(node, values, because=[self.of(child, values) for child in inputs])

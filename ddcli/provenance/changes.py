@@ -1,11 +1,11 @@
 """The reasons why a record has changed at a time: traced back through the changes below it, to the updates of inputs at that time.
 
-Two worlds are compared, as of just before the time and as of it. A record that came, went, or is there more or less often than before
-has changed because something that it is made of has; what has not changed explains nothing. That a record went because another one
-came (the right side of an antijoin, a smaller value) is found the same way. In loops, the derivation that there was, or is, leads to
-what changed outside of it.
+Two worlds are compared, as of just before the time and as of it. A record that came, went, or changed its multiplicity
+has changed because a record that it is made of has; unchanged records explain nothing. That a record went because another one
+came (the right side of an antijoin, a smaller value) is found the same way. In loops, the former or present derivation leads to
+the changes outside of it.
 
-The check: what was there before, and of the updates at that time only these, change the record as much.
+The check: the contents before, with only these of the updates at that time, change the record as much.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Changes:
         news: np.ndarray[Any, np.dtype[np.bool_]] = self.now.fed[name][:, -2] == self.now.time[0]
         return news
 
-    # --- what has changed -----------------------------------------------------------------------------------------
+    # --- changed records ------------------------------------------------------------------------------------------
 
     def differing(self, node: Node, values: Mapping[str, Any]) -> Contents:
         """Return the records of a node with these values that have changed; their counts are by how much."""
@@ -116,7 +116,7 @@ class Changes:
         return reason.made_of(reasons, shown)
 
     def _passed(self, node: Node, record: Record, says: str, changed: Iterable[tuple[Node, Contents]]) -> Reason:
-        """Return the change below as the node's own where there is nothing to say, or the change that is made of those."""
+        """Return the only change below as the node's own if the node adds no words, else the change that is made of those below."""
         reason = self._made_of(self._new(node, record, says), changed)
         if len(reason.because) == 1 and not reason.more and not says and node.fingerprint not in self.now.named:
             return reason.because[0]
@@ -284,7 +284,7 @@ class Changes:
 
     @_below.register
     def _(self, node: logical.Snapshots, record: Record) -> Reason:
-        """Return the table, which is one thing: what is not in it is gone."""
+        """Return the change of a record of snapshots: the table is one thing, and a record that it lacks is gone."""
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         reason = self._new(node, record, "in the new table" if self.diff(node, record) > 0 else "not in the new table")

@@ -28,7 +28,7 @@ FEW = 16
 
 
 class Values:
-    """Values as the lanes that a pool has them in. What was asked for is remembered: one record is looked for in many collections."""
+    """Values as lanes of a pool. They are remembered, as one record is looked up in many collections."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

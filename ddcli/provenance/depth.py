@@ -15,10 +15,10 @@ DEEPEST = 1_000_000
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Let a trace go through as many rounds as a loop may have.
+    """Let a trace recurse as deep as a loop has rounds.
 
-    It is safe as long as no call on the way is made from C: of those Python 3.12 refuses some thousand within each other, and where it
-    doesn't the process dies at the end of its stack. So what recurs is called by name, not with `*arguments`, and through `by_type`.
+    It is safe as long as no call on the way is made from C: Python 3.12 refuses some thousand of those within each other, and other versions
+    let the process die at the end of its stack. So recursive functions are called by name, not with `*arguments`, and through `by_type`.
     """
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST))

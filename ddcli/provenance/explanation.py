@@ -1,4 +1,4 @@
-"""The explanation of a record: traced, and checked by running the pipeline over nothing but the updates that were found."""
+"""The explanation of a record: traced, and checked by a run of the pipeline over only the updates that were found."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def explain(
     limit: int = 5,
     no_code: bool = False,
 ) -> Answer:
-    """Return why a collection has records with the values `keys` (`column=value`) at the time `at`.
+    """Return the reasons why a collection has records with the values `keys` (`column=value`) at the time `at`.
 
-    Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. With `change`, why they
-    changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
-    many shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
+    Without a time, it is the last that runs have closed, or if there were none, the last in the inputs. With `change`, the reasons why they
+    changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and as many of a group
+    shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere if none has changed; if none exists, the answer has the reason as `missing`.
     """
     request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)

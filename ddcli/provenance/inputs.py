@@ -1,4 +1,4 @@
-"""The inputs of a pipeline as of a time: the updates that may matter, as matrices, and where each of them is written."""
+"""The inputs of a pipeline as of a time: the updates that may matter, as matrices, and the file and row of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question about records at a time: the world made of what may matter to them, and explanations that pass the check."""
+"""A question about records at a time: the world of the updates that may matter to them, and explanations that pass the check."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ PRUNED = 16
 
 @dataclass(frozen=True)
 class Explained:
-    """A record, its multiplicity, and why it exists. `scope` says what the explanation holds: `witness` (enough of what it is made of),
-    `whole` (all that it is made of) or `everything` (all updates that may matter); `checked`: run alone, they give the record.
+    """A record, its multiplicity, and its explanation. `scope` is the extent of that: `witness` (enough of the records that it is made of),
+    `whole` (all of them) or `everything` (all updates that may matter); `checked`: a run over these alone produces the record.
     """
 
     record: Record
@@ -52,7 +52,7 @@ class Explained:
 
 
 class Question:
-    """A collection's records with some values, at a time: what may matter to them, the world made of it, and explanations in it."""
+    """A collection's records with some values, at a time: the updates that may matter to them, their world, and explanations in it."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class Question:
             return Reason(self.node, "", record, count, notes=[f"{error} can't be looked into"], everything=True)
 
     def _pruned(self, reason: Reason, record: Record, count: int) -> Reason:
-        """Return an explanation that no update can be left out of, if there are not too many to try.
+        """Return an explanation without unneeded updates, if there are not too many to try.
 
-        Witnesses are chosen one by one: what one of them rests on may do for another, too. Rows of keys and of tables are left as they are.
+        Witnesses are chosen one by one: the updates of one may be enough for another, too. Rows of keys and of tables are left as they are.
         """
         if self.facts or not 1 < len(reason.leaves) <= PRUNED:
             return reason
@@ -133,7 +133,7 @@ class Question:
         return found if self.reproduces(found, record, count) else reason
 
     def _but(self, name: str, leaves: set[Leaf]) -> Matrix:
-        """Return the updates of an input in their places, those that are no leaves without effect: nothing is there no times."""
+        """Return the updates of an input in their places, those that are no leaves with the diff 0."""
         matrix = self.fed[name].copy()
         rest = np.setdiff1d(np.arange(len(matrix)), [at for of, at in leaves if of == name])
         matrix[rest, -1] = 0

@@ -1,7 +1,7 @@
 """The rows of the inputs on which some records can depend: values of columns, pushed down from a collection to the inputs below.
 
-Where a collection is asked for records with certain values only, rows of an input that have others can't matter to them. What is
-pushed is sound, not sharp: below a loop, or a Python function, any row may matter.
+If only records of a collection with certain values are wanted, rows of an input with others can't matter to them. The pushed
+values are sound, not sharp: below a loop, or a Python function, any row may matter.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Restrictions:
 
     @singledispatchmethod
     def _below(self, node: Node, values: Values) -> None:
-        """Push values through a node: by default none, as through loops and what is in them, and Python functions."""
+        """Push values through a node: by default none, as for loops, their bodies, and Python functions."""
         self._each(node.inputs, values if isinstance(node, SAME) else {})
 
     @_below.register
@@ -84,7 +84,7 @@ class Restrictions:
 
     @_below.register
     def _(self, node: logical.Join, values: Values) -> None:
-        """Push what is known of each side; of a side that may be missing, and is nulls then, only the key says which rows matter."""
+        """Push the values of each side; only the key restricts a side that may be missing, and is nulls then."""
         keys = {column: values[name] for name, side, column in node.columns if side == "key" and name in values}
         left = {c: values[name] for name, side, c in node.columns if side == "left" and name in values}
         right = {c: values[name] for name, side, c in node.columns if side == "right" and name in values}
@@ -94,7 +94,7 @@ class Restrictions:
 
     @_below.register
     def _(self, node: logical.AsofJoin, values: Values) -> None:
-        """Push what is known of the left record; which right one is nearest depends on all with the key."""
+        """Push the values of the left record; its nearest right one depends on all with the key."""
         left, right = node.sides(values)
         self._push(node.left, left)
         self._push(node.right, _some(right, [other for one, other in node.on if one in left]))

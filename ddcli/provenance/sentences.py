@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def step_text(step: Step) -> str:
-    """Return words for a linear step; nothing for one that only picks and renames columns."""
+    """Return words for a linear step; "" for one that only picks and renames columns."""
     if isinstance(step, MapStep):
         computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
         return f"map {', '.join(computed)}" if computed else ""

@@ -1,11 +1,11 @@
 """Traces: from a record back to the records that it is made of, operator by operator.
 
-What a record depends on is asked for in one of two ways: with its multiplicity (a count, a sum, a join), or only that it exists
-(distinct, the partner of a semijoin), for which one witness will do. Of several witnesses the one with the fewest leaves is taken,
-among a few that are tried. In a loop a record is looked up in the first round in which it is there: what that round made it of was
-there in a round before, so a derivation has as few rounds as there can be.
+A record is needed in one of two ways: with its multiplicity (for a count, a sum, a join), or only that it exists
+(for distinct, as the partner of a semijoin), for which one witness is enough. Among several witnesses the one with the fewest leaves is taken,
+of a few that are tried. In a loop a record is looked up in the first round in which it exists: that round made it of records that
+existed in a round before, so a derivation has as few rounds as possible.
 
-A trace is a guess that is checked afterwards, on its leaves alone: what is hidden by other records (counts that cancel, a top-k that
+A trace is a guess that is checked afterwards, on its leaves alone: records that hide others (counts that cancel, a top-k that
 cuts a record in two) may make it wrong.
 """
 
@@ -45,7 +45,7 @@ MOST = 2_000
 TRIED = 4
 """Witnesses that are compared."""
 PATIENCE = 400
-"""Records after whose reasons the next witness is taken as it comes."""
+"""The number of traced records after which the first witness is taken without a comparison."""
 EXTREMES = ("min", "max")
 
 
@@ -98,7 +98,7 @@ class Tracer:
         return self._passed(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
 
     def _passed(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
-        """Return the one reason as the node's own where there is nothing to say, or the reason that is made of them."""
+        """Return the only reason as the node's own if the node adds no words, else the reason that is made of them."""
         if len(reasons) == 1 and not says and node.fingerprint not in self.named:
             return reasons[0]
         return self._new(node, place, record, says).made_of(reasons)
@@ -116,7 +116,7 @@ class Tracer:
         if exact:
             reasons = [self.reason(place, child, record) for child in there]
         else:
-            there.sort(key=loops.level)  # what is the same in all rounds explains without going back a round
+            there.sort(key=loops.level)  # a record that is the same in all rounds explains it without an earlier round
             if there and loops.level(there[0]) < loops.level(there[-1]):
                 there = there[:1]
             reasons = [self._best([(place, child, record) for child in there])] if there else []
@@ -346,7 +346,7 @@ class Tracer:
 
     @_below.register
     def _(self, node: logical.Upsert, place: Place, record: Record, exact: bool) -> Reason:
-        """Return the last row of the key: it says what the key has."""
+        """Return the reason of a key's record: the key's last row."""
         (child,) = node.inputs
         assert isinstance(child, logical.Source)
         values = dict(zip(node.schema, record, strict=True))

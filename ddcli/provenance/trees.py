@@ -155,7 +155,7 @@ def _dim(text: str) -> Text:
 
 
 def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
-    """Return the line of a reason; none where the line above says it all."""
+    """Return the line of a reason; none if the line above is enough."""
     name = None if head else answer.names.get(reason.node.fingerprint)
     same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
     record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"

@@ -27,7 +27,7 @@ class SourceRows:
         self._index: dict[bytes, list[int]] | None = None
 
     def where(self, values: Mapping[str, Any]) -> Numbers:
-        """Return the updates, of those that count at the time, whose records have these values."""
+        """Return the updates that count at the time and whose records have these values."""
         numbers = self._contents.numbers(values)
         return numbers[np.flatnonzero(self._there[numbers])]
 

@@ -1,8 +1,8 @@
 """Worlds: the contents of each collection of a pipeline at one time, and in each round of its loops.
 
-The pipeline is run in memory on the inputs as of that time, every collection an output. A loop is run once more for those who ask
-what is inside, its rounds being the times: its variables are inputs, fed from round to round with what the body made of them. So
-all rounds together cost what changes from one to the next, as in the engine's own loops.
+The pipeline is run in memory on the inputs as of that time, with every collection as an output. A loop is run once more to look
+inside, with its rounds as times: its variables are inputs, fed from round to round with the body's results. So
+all rounds together cost only the changes from one to the next, as in the engine's own loops.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ ROUND = Type("int64")
 BOOL = Type("bool")
 COUNTED = "#there"
 KEYED = (logical.Upsert, logical.Snapshots)
-"""Nodes whose source has rows that are no records of a collection."""
+"""Nodes whose source's rows are not records of a collection."""
 
 
 class Opaque(Exception):
-    """Something that can't be looked into: what it is."""
+    """The signal that a node's contents can't be looked into, with its description."""
 
 
 class World:
@@ -77,7 +77,7 @@ class World:
             if not node.schema:
                 matrix = self._contents[node.fingerprint].matrix[:, -1:]
                 self._contents[node.fingerprint] = Contents(matrix, {}, values)
-        # What asks whether there is a row at all reads these, too.
+        # Nodes that test whether there is any row read these, too.
         self._contents |= {
             node.fingerprint: Contents(as_of(fed[name], len(kinds), time), node.schema, values)
             for name, node in raw.items()
@@ -151,7 +151,7 @@ Place = World | Round
 
 
 class Rounds:
-    """The rounds of a loop in a place: what each collection of its body holds in each. Raises Opaque."""
+    """The rounds of a loop in a place: the contents of each collection of its body in each. Raises Opaque."""
 
     def __init__(self, loop: loops.Iterate, around: Place) -> None:
         self.loop, self.around = loop, around
@@ -288,7 +288,7 @@ class Rounds:
 
 
 def raw_sources(nodes: Iterable[Node]) -> dict[str, Node]:
-    """Return the sources, by name, whose rows are no records of a collection: they say what a key has, or are a table."""
+    """Return the sources, by name, whose rows are not records of a collection: they set a key's record, or are a table."""
     found = [child for node in nodes if isinstance(node, KEYED) for child in node.inputs]
     return {child.name: child for child in found if isinstance(child, logical.Source)}
 
@@ -299,8 +299,8 @@ def counted(node: Node) -> Node:
 
 
 def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict[str, Matrix]:
-    """Return the updates as if all were at one time, where one does not ask for earlier ones: what cancels is gone, and a loop is
-    only run as of that time. Rows of keys and tables keep their times, by which they are understood.
+    """Return the updates as if all were at one time, if no earlier ones are needed: updates that cancel are gone, and a loop is
+    only run as of that time. Rows of keys and tables keep their times, which decide their meaning.
     """
     found = {}
     for name, matrix in fed.items():

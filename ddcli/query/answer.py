@@ -1,7 +1,7 @@
-"""The records of a collection for some keys: made of arrangements' records by the operators that runs use.
+"""The records of a collection for some keys: computed of arrangements' records by the operators that runs use.
 
-An operator that keeps the key returns for the records of one key what it returns for them among all, so it receives only those. Each
-is stepped by itself, over a few rows, at the one time that is asked for.
+An operator that keeps the key has the same result for the records of one key alone as among all, so it receives only those. Each
+is stepped by itself, over a few rows, at the one wanted time.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Finder:
         """Return the output of a graph of one operator for records that exist from the time in question on."""
         from ddcli.circuit.graph import (
             assemble,
-        )  # all operators there are: what an arrangement answers by itself needs none
+        )  # all other nodes: an arrangement that answers by itself needs no operator
 
         nt = len(self.kinds)
         if isinstance(node, physical.Filtered):
@@ -138,7 +138,7 @@ class Finder:
         deltas = assembled.step(fed, Interval(Frontier([(LEAST,) * nt]), Frontier(upper)))[ANSWER]
         layout = assembled.outputs[ANSWER]
         matrix = kernels.concat([np.empty((0, layout.width + nt + 1), np.int64), *(delta.updates for delta in deltas)])
-        matrix = np.array(matrix, order="C")  # a copy, as a trace may keep what a step returned
+        matrix = np.array(matrix, order="C")  # a copy, as a trace may keep the step's result
         matrix[:, layout.width : -1] = LEAST
         summed = kernels.consolidate(matrix)
         return decode(summed, layout, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))

@@ -1,7 +1,7 @@
 """The contents that a statement reads, as of one time: collections that a state keeps whole, outputs' logs, and inputs from their beginning.
 
-A graph is cut at each collection that is found so, from the answer down; the rest is computed. What looks at times themselves (rows that say
-what a key has, whole tables, what moves records in time) is computed apart, over all updates of the inputs below it.
+A graph is cut at each collection that is found, from the answer down; the rest is computed. Nodes that depend on times themselves (records of keys,
+whole tables, operators that move records in time) are computed apart, over all updates of the inputs below them.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)
-"""Operators whose result depends on the times of what they read."""
+"""Operators whose result depends on the times of their input."""
 LOOKING = (logical.Watched, logical.Inspect)
-"""Operators that only look at what they read."""
+"""Operators that only look at their input."""
 
 ALWAYS = logical.Source((), {}, "#always")
-"""Has a row at any time: what depends on no input is there in an answer even where no input has had a row."""
+"""A source with a row at any time: rows that depend on no input are in an answer even if no input has had a row."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class FoundContents:
         return found
 
     def cut(self, node: Node) -> Node:
-        """Return a node over sources in the place of what is found, each under a name that `fed` knows."""
+        """Return a node in which found collections are replaced by sources, each under a name that `fed` knows."""
         graph = Graph({"": node})
         needed = required_columns(graph)
         cuts: dict[str, Node] = {}
@@ -116,7 +116,7 @@ class FoundContents:
         return kernels.consolidate(whole)
 
     def _records(self, node: Node, columns: list[str]) -> Found | None:
-        """Return some columns of a collection's records; None where they are to be computed of what is below."""
+        """Return some columns of a collection's records; None if they are to be computed of the nodes below."""
         if isinstance(node, logical.Once):
             return self._once(node)
         found = self._kept(node, columns) if self.manifest is not None else None
@@ -152,7 +152,7 @@ class FoundContents:
 
     @cached_property
     def _state(self) -> tuple[Ways, StoredArrangements, list[dict[str, Node]]]:
-        """The arrangements of the state, and what the collections of the pipeline are lowered to."""
+        """The arrangements of the state, and the physical nodes of the pipeline's collections."""
         manifest = self.manifest
         assert manifest is not None
         plan = self.bound.plan(manifest.cache["plan"])
@@ -164,12 +164,12 @@ class FoundContents:
     # --- of the inputs ----------------------------------------------------------------------------------------------
 
     def _once(self, node: logical.Once) -> Found:
-        """Return the record of a `Once`: it is there if an input below has a row at or before the time."""
+        """Return the record of a `Once`: it exists if an input below has a row at or before the time."""
         sources = logical.sources(Graph({"": node})).values()
         if self.manifest is not None and self._keeps_rows({source.name for source in sources}):
             layout = Layout(node.schema)
             return Found(layout, np.ones((1, layout.width + 1), np.int64))
-        if any(logical.PRESENT in source.schema for source in sources):  # a row that takes a key away is none
+        if any(logical.PRESENT in source.schema for source in sources):  # a row that deletes a key does not count
             return self._apart(node, list(node.schema))
         layout = Layout(node.schema)
         there = any(source == ALWAYS or self._has_rows(source.name) for source in sources)
@@ -216,7 +216,7 @@ class FoundContents:
 
 
 def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
-    """Return a node with others in the place of those below that are cut, by fingerprint, and without what only looks at collections."""
+    """Return a node in which the nodes below that are `cuts`, by fingerprint, are replaced, without nodes that only look at collections."""
     done: dict[str, Node] = {}
     for each in Graph({"": node}).nodes():
         inputs = tuple(done[child.fingerprint] for child in each.inputs)
@@ -231,7 +231,7 @@ def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
 
 
 def _is_timed(node: Node) -> bool:
-    """Return whether an operator's result depends on the times of what it reads; of a loop, whether one in its body does."""
+    """Return whether an operator's result depends on the times of its input; for a loop, whether one in its body does."""
     if isinstance(node, loops.Leave):
         return any(isinstance(each, TIMED) and each.free for each in Graph({"": node}).nodes())
     return isinstance(node, TIMED)

@@ -1,7 +1,7 @@
-"""A state that is open to be asked: which collection is meant, by which keys, and as of when.
+"""A state that is open for lookups of one collection, by key, as of a time.
 
-Nothing is locked and nothing written. A commit may remove a file while it is looked for; whatever a manifest names is there until a
-newer one is, so the question is then asked again, of that.
+Nothing is locked and nothing written. A commit may remove a file while it is read; files that a manifest names exist until a
+newer manifest does, so the lookup is then repeated with that.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Lookup:
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
         """Return the records with these values; the last column is their multiplicity.
 
-        As of the newest commit, or of an earlier time `as_of` that the state still distinguishes. It takes as long as reading
-        the parts of files that can have the key, whatever the size of the state.
+        They are as of the newest commit, or of an earlier time `as_of` that the state still distinguishes. It takes as long as to read
+        the parts of files that can have the key, for any size of the state.
         """
         for name in key:
             if name not in self.columns:
@@ -133,7 +133,7 @@ class Lookup:
             raise UsageError(f"{value!r} is no {kind.required()}, as the column '{name}' is") from None
 
     def refresh(self) -> bool:
-        """Go on to the newest commit; say whether there is one."""
+        """Move to the newest commit; return whether it is a new one."""
         newest = self._newest(self.request)
         if newest.number == self.manifest.number:
             return False
@@ -156,7 +156,7 @@ class Lookup:
         return manifest
 
     def _read(self) -> None:
-        """Find in the plan that the state was made by what is meant."""
+        """Find the collection in the plan by which the state was made."""
         request, manifest, spec = self.request, self.manifest, self.request.spec
         bound = bind_remembered(request, manifest)
         self._kinds = bound.kinds

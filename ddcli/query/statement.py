@@ -1,7 +1,7 @@
-"""A statement answered once, of what a state keeps and what the inputs hold, without a run: nothing is written, no lock taken.
+"""A statement answered once, from a state and the inputs, without a run: nothing is written, no lock taken.
 
-It is bound to the collections of the pipeline as a collection of it would be, and run in memory as of one time. Whatever the state keeps
-whole below it is read there (see `contents`), so only the rest is computed; as of "latest" nothing is, as no row that is pending is in it.
+It is bound to the collections of the pipeline as a collection of it would be, and run in memory as of one time. Collections below it that the state
+keeps whole are read there (see `contents`), so only the rest is computed; as of "latest" the state is not read, as it lacks pending rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 LATEST = "latest"
-"""As of this, what is in the inputs counts, whether a run has taken it or not."""
+"""The time as of which all rows of the inputs count, whether a run has taken them or not."""
 ANSWER = "answer"
 
 
@@ -68,8 +68,8 @@ def answer(
 ) -> QueryAnswer:
     """Return the rows of a query over the inputs, collections and outputs of a pipeline file.
 
-    As of the last commit of its state; or of `as_of`, an earlier time, or "latest": what a run would find now, as is without a state.
-    Raises SpecError at the place of a mistake in the query, UsageError for a table that is not there and a time that is not closed.
+    They are as of the last commit of its state; or of `as_of`, an earlier time, or "latest": the rows that a run would find now, as without a state.
+    Raises SpecError at the place of a mistake in the query, UsageError for a missing table and a time that is not closed.
     """
     request = read_request(pipeline, state)
     refuse_code(request.spec, no_code=no_code)

@@ -38,7 +38,7 @@ DIFF = "\0diff"
 
 @dataclass
 class StoredArrangements:
-    """The arrangements of one manifest. What was learnt of their files (where in them keys are) is kept for the next question."""
+    """The arrangements of one manifest. The indexes of their files are kept for the next lookup."""
 
     state: Path
     manifest: Manifest
@@ -47,13 +47,13 @@ class StoredArrangements:
     _batches: dict[tuple[Path, int], StoredBatch] = field(default_factory=dict)
 
     def succeed(self, before: StoredArrangements) -> None:
-        """Take over what the manifest before knew of files that are still there: a file never changes."""
+        """Take over the batches of the manifest before, for files that still exist: a file never changes."""
         self._batches = before._batches
 
     def rows(self, node: Node, prefix: Sequence[str], keys: pl.DataFrame, at: Time | None) -> pl.DataFrame:
         """Return the records whose first columns, `prefix`, are one of the rows of `keys`, with their multiplicities at a time.
 
-        Without a time all that is known counts, and within a loop all of its rounds do: that is where it ended. Reads the
+        Without a time all known updates count, and within a loop those of all its rounds, which add up to its last one. Reads the
         parts of files that can have one of the keys. Raises UsageError for a time before the kept past.
         """
         entry = self.manifest.arrangements[node.fingerprint]
@@ -81,7 +81,7 @@ class StoredArrangements:
         width = layout.record.width
         if at is not None:
             matrix = matrix[(matrix[:, width : width + len(at)] <= np.array(at, np.int64)).all(axis=1)]
-        matrix = np.array(matrix, order="C")  # a copy, as a batch may keep what it has returned
+        matrix = np.array(matrix, order="C")  # a copy, as a batch may keep its result
         matrix[:, width:-1] = LEAST
         summed = kernels.consolidate(matrix)
         return decode(summed, layout.record, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))

@@ -1,4 +1,4 @@
-"""The columns by which a collection can be asked for, and the arrangements that answer. Knows the plan, and no data."""
+"""The columns by which a collection can be looked up, and the arrangements that answer. Knows the plan, and no data."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Names = tuple[str, ...]
 
 @frozen
 class Way:
-    """An arrangement whose records are those of a collection: the node that keeps it, and what its columns are called there.
+    """An arrangement whose records are those of a collection: the node that keeps it, and the names of its columns there.
 
     Records with a null in one of the columns `present` are not in it. It has its columns in the order of `columns`, in which it is
-    sorted, so whatever is asked for must say the first of them.
+    sorted, so a lookup must have values for the first of them.
     """
 
     node: Node
@@ -39,7 +39,7 @@ class Way:
     def prefix(self, known: Mapping[str, bool], *, whole: bool = False) -> Names | None:
         """Return the first of its own columns by which it can be searched, those that are known; None: not at all.
 
-        `known` says of columns whether their value is one, or null. Where it may be read `whole`, none has to be known.
+        `known` is true for a column with a value, false for null. If it may be read `whole`, none has to be known.
         """
         if not all(known.get(name) for name in self.present):
             return None
@@ -61,7 +61,7 @@ class Ways:
 
     @cached_property
     def _kept(self) -> dict[str, Node]:
-        # Of a window that goes on from row to row a state has marks, not its records.
+        # For a window that continues from row to row a state has marks, not its records.
         nodes = (node for node in self.graph.nodes if not isinstance(node, physical.RunningGroup))
         return {node.fingerprint: node for node in nodes if node.fingerprint in self.held}
 
