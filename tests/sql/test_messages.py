@@ -51,14 +51,14 @@ select (select count(*) from u asof join v on u.a = t.a and u.c >= v.k) as n fro
 select a from t tablesample (10) → → `sample` is not supported
 select a from t for update → → `locks` is not supported
 select a from t qualify a = 1 → → `qualify` without a window function
-select a from t window w as (partition by b) → → no call is over the window `w`
+select a from t window w as (partition by b) → → no function uses the window `w`
 select * from t pivot (sum(a) for b in (1, 2)) → → `pivot` and `unpivot` are not supported
 select a from t union select s from t → → column `a` is int64 on one side and string on the other
 select a as x, b as x from t → → two columns are named `x`
 select a from t join t on true → → two tables are named `t`
 select a from t where max(a) > 1 → → max can't stand here
 select distinct a from t order by b limit 1 → → with `distinct`, rows are ordered by columns of the list
-with recursive r(x) as (select x + 1 from r) select x from r → → nothing says what it begins with
+with recursive r(x) as (select x + 1 from r) select x from r → → has no part to begin with
 with recursive r(x) as (select 1 union all select count(*) from r) select x from r → → with `union all`
 select a from t semi join u on t.a in (select k from v) → 1:32 → has no subquery in its condition
 select a from t anti join unnest([t.b]) r(i) on a = i → 1:35 → the right side of `anti join` can't read columns of its left side
@@ -92,7 +92,7 @@ select x.t.a from t → → a column has at most one qualifier
 select t.s.n.x from t → 1:8 → a struct has fields, and no string
 select t.z.n.x from t → 1:8 → no column is named `t.z`
 select a from t where exists (select 1 from u where t.z.n.x = u.a) → 1:53 → no column is named `t.z`
-select a from t where exists (with recursive r(n) as (select t.a union select n + 1 from r where n < 4) select n from r) → 1:62 → can't read `t.a` of the query around it
+select a from t where exists (with recursive r(n) as (select t.a union select n + 1 from r where n < 4) select n from r) → 1:62 → can't read `t.a` of the outer query
 select a from t order by {'a': [a]} limit 1 → → can't order by list[int64?]
 select {'a': a} < {'a': 1} as x from t → → structs are compared by `=` and `<>` alone
 select {'a': null} as x from t → → column `x` has no type

@@ -1,8 +1,8 @@
 """A block: the relation of one `select` while it is built, and the subqueries that its expressions attach to it.
 
-A subquery is a function of the columns around it that it reads. It is lowered over the distinct rows of just these, as a relation that
-has them beside its own columns, and joined back on them, null being equal to null. All subqueries are lowered like this; if a
-condition of a `where` is `[not] exists` or `in` alone, that join is a semijoin or an antijoin.
+A subquery is a function of the outer columns that it reads. It is lowered over the distinct rows of just these columns, as a relation that
+has them beside its own, and joined back on them, null being equal to null. This serves subqueries everywhere; where a condition of a
+`where` is `[not] exists` or `in` alone, that join is a semijoin or an antijoin.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Block:
     node: Node
     groups: Groups | None = None
     known: dict[int, Expression] = field(default_factory=dict)
-    """The expressions of syntax nodes that are computed already: window calls, and entries of the list that others name."""
+    """The expressions of syntax nodes that are computed already, by `id`: window calls, and entries of the list that others name."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
-    """The entries of the list by their names, in small letters, for names that no column has."""
+    """The entries of the list by their names, in lower case, for names that no column has."""
 
     @property
     def schema(self) -> Schema:
@@ -61,7 +61,7 @@ class Block:
 
     @cached_property
     def reader(self) -> RowExpressions:
-        """Reads expressions over the relation."""
+        """The reader of expressions over the relation."""
         return (GroupExpressions if self.groups else RowExpressions)(self.statement.tree, self)
 
     def where(self, condition: exp.Expr) -> None:
@@ -74,7 +74,7 @@ class Block:
     # --- subqueries -------------------------------------------------------------------------------------------------
 
     def scalar(self, query: exp.Expr) -> Expression:
-        """Return the value of a subquery: null of no row, an error of two."""
+        """Return the value of a subquery: null if it has no row, an error if it has two."""
         result, pairs = self._lowered(query, value=True)
         if len(result.columns) != 1:
             span = self.statement.tree.place(query)
@@ -105,12 +105,12 @@ class Block:
         return Case(((several, wrong),), column(self.node, value), kind.or_null(), span=wrong.span)
 
     def exists(self, query: exp.Expr) -> Expression:
-        """Return for each record whether a subquery has rows."""
+        """Return a condition that is true for the records for which a subquery has rows."""
         result, pairs = self._lowered(query)
         return self._marked(result.node, pairs)
 
     def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
-        """Return for each record whether values are one of a subquery's rows: null where that is not known."""
+        """Return a condition that is true for the records whose `values` are a row of a subquery, and null where SQL's `in` is null."""
         result, pairs = self._members(values, query)
         found = result.node
         members = [column(found, name) for _, name in result.columns]
@@ -129,7 +129,7 @@ class Block:
         return Case(tuple(branches), Literal(False, BOOL), BOOL.or_null(some_null))
 
     def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
-        """Return for each record whether a comparison is true of some, or of every row of a subquery: null where that is not known."""
+        """Return a condition that a comparison is true of some row of a subquery, or of `every` row; null as for SQL's `any` and `all`."""
         result, pairs = self._members([left], query)
         right = column(result.node, result.columns[0][1])
         compared = self.reader.resolve(node, BINARY[type(node)], [left, right])
@@ -144,7 +144,10 @@ class Block:
         *,
         every: bool,
     ) -> Expression:
-        """Do so for a condition over the records' values and a subquery's rows, for the distinct values only."""
+        """Return the condition that `condition`, over the records' values and a subquery's rows, is true of some or of `every` row.
+
+        It is computed only for the distinct values.
+        """
         mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
         names = renamed([f"#value{at}" for at in range(len(values))], self.schema.keys() | result.node.schema.keys())
         given = dict(zip(names, values, strict=True))
@@ -181,7 +184,7 @@ class Block:
         return result, pairs
 
     def _lowered(self, query: exp.Expr, *, value: bool = False) -> tuple[QueryResult, list[Pair]]:
-        """Return a subquery's result under names that the relation has not, and the pairs on which it is joined."""
+        """Return a subquery's result under names that the relation lacks, and the pairs of columns on which it is joined."""
         result = self.statement.query(query, self._around(), value=value)
         if result.keys:
             alone = decorrelated(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
@@ -190,15 +193,15 @@ class Block:
         return result, nodes.same(keys, self.node, result.node)
 
     def _around(self) -> Environment:
-        """Return the environment that a subquery of an expression over the relation may refer to."""
+        """Return the environment of a subquery in an expression over the relation."""
         return Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
 
     def _join(self, found: Node, pairs: Sequence[Pair]) -> None:
-        """Join the found rows with each record, nulls for a record without one."""
+        """Add the columns of a subquery's result to the records, null for records without a row."""
         self.node = nodes.joined(self.node, found, pairs, "left")
 
     def _marked(self, found: Node, pairs: Sequence[Pair]) -> Expression:
-        """Return for each record whether it has a partner."""
+        """Return a condition that is true for the records that have a partner among the rows found."""
         right = [pair.right.name for pair in pairs if isinstance(pair.right, Column)]
         (mark,) = renamed(["#found"], self.schema.keys() | found.schema.keys()).values()
         given = renamed(right, self.schema.keys() | {mark})
@@ -217,7 +220,7 @@ class Block:
         return call("not", call("is null", column(self.node, mark)))
 
     def _semijoin(self, condition: exp.Expr) -> bool:
-        """Keep the records for which a condition that is just `[not] exists` or `in` is true; return whether it is one."""
+        """Keep the records for which a condition holds, by a semijoin, and return True; return False if it is not just `[not] exists` or `in`."""
         found = self.partners(condition)
         if found is None:
             return False
@@ -228,32 +231,32 @@ class Block:
     def _others(
         self, value: Expression, found: Node, member: Column, pairs: Sequence[Pair], place: Span
     ) -> tuple[Node, list[Pair]]:
-        """Return the values of the records that are `not in` a subquery's rows, beside the columns that tie these, and the pairs on which records are joined with them.
+        """Return the distinct values that are `not in` a subquery's rows, beside the outer columns that it reads, and the pairs to join records with them.
 
-        Any value, also null, is not in no rows; else it is unknown for a null, and if a row has null. That is decided for the distinct
-        values alone, which are fewer than the records.
+        Any value, also null, is not in an empty result; else the condition is null if the value is null or a row has null. That is decided for the
+        distinct values alone, which are fewer than the records.
         """
         mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
         names = renamed([*mine, "#value"], self.schema.keys() | found.schema.keys())
         given = {names[name]: column(self.node, name) for name in mine} | {names["#value"]: value}
         left = nodes.distinct(nodes.mapped(self.node, given))
-        asked = column(left, names["#value"])
+        tested = column(left, names["#value"])
         tied = [
             Pair(column(left, names[pair.left.name]), pair.right, null_safe=True)
             for pair in pairs
             if isinstance(pair.left, Column)
         ]
-        left = nodes.semijoined(left, found, [*tied, Pair(asked, member, span=place)], anti=True)
+        left = nodes.semijoined(left, found, [*tied, Pair(tested, member, span=place)], anti=True)
         if member.type.nullable:
             left = nodes.semijoined(left, nodes.filtered(found, call("is null", member)), tied, anti=True)
         if value.type.nullable:
-            left = nodes.semijoined(left, found, [*tied, Pair(call("is null", asked), TRUE)], anti=True)
+            left = nodes.semijoined(left, found, [*tied, Pair(call("is null", tested), TRUE)], anti=True)
         return left, [Pair(each, column(left, name), null_safe=True) for name, each in given.items()]
 
     def partners(self, condition: exp.Expr, *, apart: bool = False) -> tuple[Node, list[Pair], bool] | None:
-        """Return the query and the pairs of columns by which records need a partner, or with True none, if a condition is just `[not] exists` or `in`; else None.
+        """Return the query, the pairs to join it on, and True for an antijoin, if a condition is just `[not] exists` or `in`; else None.
 
-        With `apart`, only if it is a column `in` a query that reads no column of the records.
+        With `apart`, return them only for a column `in` a query that reads no outer column.
         """
         node, negated, parts = condition, False, []
         while isinstance(node, exp.Not | exp.Paren):
@@ -291,7 +294,7 @@ class Block:
 
 
 def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expression:
-    """Return an expression with parts replaced, by their text."""
+    """Return an expression whose parts are replaced by their text."""
     found = by_text.get(expression.text())
     if found is not None:
         return found
@@ -299,14 +302,14 @@ def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expr
 
 
 def is_semijoin(condition: exp.Expr) -> bool:
-    """Return whether a condition is just `[not] exists` or `in`, as syntax."""
+    """Return whether a condition, as syntax, is just `[not] exists` or `in`."""
     while isinstance(condition, exp.Not | exp.Paren):
         condition = condition.this
     return isinstance(condition, exp.Exists | exp.In)
 
 
 def split(condition: exp.Expr, statement: QueryLowering) -> list[exp.Expr]:
-    """Return the conditions that `and` connects, as syntax."""
+    """Return the conditions, as syntax, that `and` connects."""
     left, found = [condition], []
     while left:
         node = left.pop()

@@ -1,4 +1,4 @@
-"""Calls of aggregates, and of `grouping`, in expressions as syntax."""
+"""Calls of aggregates, of `grouping` and of `any` and `all` in expressions, as syntax."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 OWNED = "owned"
-"""The key in the metadata of an aggregate's syntax node that marks it as belonging to a query around its own."""
+"""The key in the `meta` of an aggregate's syntax node that marks it as one of an outer query."""
 
 
 def quantifier(node: object) -> str:
-    """Return `any` or `all` if a node is such a subquery or list; sqlglot takes some for calls of functions."""
+    """Return `any` or `all` if a node is a quantified subquery or list, else ''; sqlglot parses some as calls of functions."""
     if isinstance(node, exp.Any | exp.All):
         return "all" if isinstance(node, exp.All) else "any"
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("any", "some", "all"):
@@ -30,7 +30,7 @@ def quantifier(node: object) -> str:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Return whether a node is the call of an aggregate, of the query that it stands in."""
+    """Return whether a node is the call of an aggregate over the rows of its own query."""
     if not isinstance(node, exp.Anonymous) or quantifier(node) or OWNED in node.meta:
         return False
     name = str(node.this).lower()
@@ -43,7 +43,7 @@ def is_grouping(node: exp.Expr) -> bool:
 
 
 def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
-    """Return the aggregate calls in expressions, with their filters, but for those of subqueries and over windows."""
+    """Return the aggregate calls in expressions, with their filters, without those in subqueries and over windows."""
 
     def called(node: exp.Expr) -> exp.Expr:
         return called(node.this) if isinstance(node, exp.Filter | exp.WithinGroup) else node
@@ -52,7 +52,7 @@ def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
 
 
 def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
-    """Return the calls of `grouping` in expressions, but for those of subqueries."""
+    """Return the calls of `grouping` in expressions, without those in subqueries."""
     return outermost(nodes, is_grouping, _read_of_groups)
 
 
@@ -61,7 +61,7 @@ def outermost(
     wanted: Callable[[exp.Expr], bool],
     parts: Callable[[exp.Expr], Iterable[exp.Expr]] = lambda node: node.iter_expressions(),
 ) -> list[exp.Expr]:
-    """Return the outermost nodes in expressions that are wanted, but for those of subqueries; `parts` returns those of a node."""
+    """Return the outermost nodes in expressions for which `wanted` is true, without those in subqueries; `parts` returns the children of a node."""
     found, left = [], list(reversed(nodes))
     while left:
         node = left.pop()
@@ -73,7 +73,7 @@ def outermost(
 
 
 def _read_of_groups(node: exp.Expr) -> Iterable[exp.Expr]:
-    """Return the parts of a node. A window's own aggregate is over rows: its arguments may be aggregates of groups."""
+    """Return the parts of a node that may have aggregates of groups. A window's own aggregate is none, but its arguments may have some."""
     if not isinstance(node, exp.Window):
         return node.iter_expressions()
     called = node.this.this if isinstance(node.this, exp.Filter) else node.this

@@ -1,4 +1,4 @@
-"""The context that the parts of a statement share: the names around a query, the result of a query, and the demands of its reader."""
+"""The context that the parts of a statement share: the scope of a query, its result, and the protocols between the parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """The surroundings of a subquery: the names that it may use, and the node with the columns that these mean."""
+    """The outer query of a subquery: the names that the subquery may use, and the node with the columns that they mean."""
 
     scope: Names
     node: Node
@@ -37,10 +37,10 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class QueryResult:
-    """A query's relation: for each row of the `keys`, columns of the query around, its rows of `columns`, (name, column) in order.
+    """A query's relation: for each row of the `keys`, which are columns of the outer query, its rows of `columns`, (name, column) in order.
 
-    `single`: at most one row for each row of the keys. `value`: the expression of a query that is one value, over the columns of its row, or over
-    nulls if it has none.
+    `single`: at most one row for each row of the keys. `value`: the expression for the value that a scalar query returns, computed from its
+    columns, or from nulls for a row of the keys without a row.
     """
 
     node: Node
@@ -64,9 +64,9 @@ class QueryResult:
 
 @dataclass(frozen=True, eq=False)
 class CorrelatedTable:
-    """A table of a `with` that reads columns around the query which defines it: it is lowered wherever it is named.
+    """A table of a `with` that reads columns of a query outside the one that defines it: it is lowered wherever it is named.
 
-    `tables` are those that its query may refer to, `scope` the names around; `columns` are names for its first columns.
+    `tables` are those that its query may refer to, `scope` has the outer names; `columns` are names for its first columns.
     """
 
     name: exp.Expr
@@ -78,9 +78,9 @@ class CorrelatedTable:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """The names that a query may refer to: tables of a `with`, by name in small letters, and the query around it, None if it reads nothing of that.
+    """The names that a query may refer to: tables of a `with`, by name in lower case, and the outer query, None if it reads no column of that.
 
-    `taken` are the names of all columns around, which columns inside must not have.
+    `taken` are the names of all outer columns: columns inside get other names.
     """
 
     tables: Mapping[str, QueryResult | CorrelatedTable]
@@ -102,26 +102,26 @@ class QueryLowering(Protocol):
 
     @property
     def named(self) -> Callable[[str], Relation]:
-        """Returns the relation of an input or a collection by its name."""
+        """The function that returns the relation of an input or a collection by name."""
 
     @property
     def inputs(self) -> Callable[[], Sequence[Node]]:
-        """Returns the nodes of all inputs."""
+        """The function that returns the nodes of all inputs."""
 
     def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
-        """Return the relation of a query, for each row of the columns around that it reads."""
+        """Return the relation of a query, for each row of the outer columns that it reads."""
 
     def recursion_start(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
-        """Return the relation of a query without the sides of unions that name some tables."""
+        """Return the relation of a query without the sides of unions that name a table in `leaving`."""
 
-    def tried(self, node: exp.Expr, environment: Environment) -> None:
-        """Lower a query only for the notes that its expressions leave."""
+    def lower_on_trial(self, node: exp.Expr, environment: Environment) -> None:
+        """Lower a query only for the outer aggregates and columns that its expressions note, and drop the result."""
 
     def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
-        """Return the relation of a table that reads columns around the query which defines it, where it is named."""
+        """Return the relation of a correlated table at a place where it is named."""
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
-        """Return whether a query reads columns of the query around it."""
+        """Return whether a query reads columns of its outer query."""
 
     def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
         """Return the name, the columns' names and the query of a table of a `with`."""
@@ -129,26 +129,26 @@ class QueryLowering(Protocol):
     def columns_named(
         self, columns: Sequence[tuple[str, str]], names: Sequence[exp.Expr], table: str, place: exp.Expr
     ) -> tuple[tuple[str, str], ...]:
-        """Return columns under the names that a list behind a table's name has for them."""
+        """Return columns renamed by the list of names behind a table's name."""
 
     def identifier(self, node: exp.Expr) -> str:
-        """Return a name that stands alone."""
+        """Return the name that a node without a qualifier is."""
 
     def column_name(self, node: exp.Expr) -> str:
         """Return a name for a column."""
 
     def one(self, environment: Environment, span: Span) -> Node:
-        """Return a record for each row of the query around; without that, one."""
+        """Return a node with a record for each row of the outer query; without an outer query, one record."""
 
     def note(self, node: exp.Expr, text: str) -> None:
-        """Note something that is worth knowing."""
+        """Add a note at the place of a node."""
 
 
 @dataclass(eq=False)
 class Groups:
-    """The parts of expressions over groups: expressions that were grouped by, by their text, and aggregates, by their syntax nodes.
+    """The parts of expressions over groups: grouping expressions, by their text, and aggregates, by their syntax nodes.
 
-    `reader` reads expressions over the rows before they were grouped, of the columns `schema`, under the names `scope`.
+    `reader` reads expressions over the rows before they were grouped, which have the columns of `schema` and the names of `scope`.
     """
 
     reader: ExpressionReader
@@ -169,20 +169,20 @@ class SubqueryHost(Protocol):
 
     @property
     def statement(self) -> QueryLowering:
-        """The statement that it is a part of."""
+        """The statement that the block is a part of."""
 
     @property
     def schema(self) -> Schema:
-        """The columns."""
+        """The columns of the relation."""
 
     def scalar(self, query: exp.Expr) -> Expression:
         """Return the value of a subquery."""
 
     def exists(self, query: exp.Expr) -> Expression:
-        """Return for each record whether a subquery has rows."""
+        """Return a condition that is true for the records for which a subquery has rows."""
 
     def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
-        """Return for each record whether values are one of a subquery's rows."""
+        """Return a condition that is true for the records whose `values` are a row of a subquery."""
 
     def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
-        """Return for each record whether a comparison is true of some, or of every row of a subquery."""
+        """Return a condition that a comparison is true of some row of a subquery, or of `every` row."""

@@ -1,8 +1,8 @@
-"""A subquery without the rows around it: if equalities alone tie it to them, its own columns have the same values.
+"""Decorrelation: a subquery computed without its outer rows, where only equalities tie it to them: its own columns then have the outer values.
 
-A subquery is lowered over the distinct rows of the columns around it that it reads, joined with its tables. If a join by equality covers all of
-these columns, then the other side's columns have their values, and the rows around need not be read: it returns the same for them, and more for
-other values, which find no partner when it is joined back. So this is only done if no expression can fail on more rows.
+A subquery is lowered over the distinct rows of the outer columns that it reads, joined with its tables. If a join by equality covers all of
+these columns, then the other side's columns have their values, and the outer rows need not be read: the result for them is the same. It also has
+rows for values that no outer row has, which the join back drops. So this is only done where no expression can fail on these additional rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def decorrelated(found: Node, around: Node) -> Node | None:
-    """Return a subquery's rows made without those of `around`; None where that doesn't do."""
+    """Return a subquery's rows computed without those of `around`, or None if that is not possible."""
     steps: list[Node] = []
     node = found
     while not (isinstance(node, logical.Join) and node.how == "inner" and node.left == around):
@@ -48,7 +48,7 @@ def decorrelated(found: Node, around: Node) -> Node | None:
 
 
 def _joins_more(node: Node, around: Node) -> bool:
-    """Return whether a node joins the rows below with others that don't read those around."""
+    """Return whether a node joins its left input with rows that don't depend on `around`."""
     return isinstance(node, logical.Join) and node.how == "inner" and not _reads(node.right, around)
 
 
@@ -57,7 +57,7 @@ def _reads(node: Node, around: Node) -> bool:
 
 
 def _present(node: Node, names: Iterable[str]) -> Node:
-    """Return the records of a node that have values in these columns, which are so typed."""
+    """Return the records of a node that have no null in these columns, whose types are then not nullable."""
     missing = [name for name in dict.fromkeys(names) if node.schema[name].nullable]
     if not missing:
         return node

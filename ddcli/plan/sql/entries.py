@@ -1,4 +1,4 @@
-"""The list of a `select`: its entries with their names, and the columns that `*` stands for."""
+"""The list of a `select`: its entries with their names, and the expansion of `*`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """An entry of a `select` list: its name, and its expression as written, or the column that `*` stands for."""
+    """An entry of a `select` list: its name, and either its expression as written or a column that `*` stands for."""
 
     name: str
     written: exp.Expr | None
@@ -25,7 +25,7 @@ class Entry:
 
 
 def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> list[Entry]:
-    """Return the entries of a `select` list, with the columns that `*` stands for."""
+    """Return the entries of a `select` list, with `*` expanded."""
     found: list[Entry] = []
     for each in node.expressions:
         if isinstance(each, exp.Star):
@@ -51,7 +51,7 @@ def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> 
 
 
 def _star(statement: QueryLowering, scope: Names, star: exp.Star, table: str | None) -> list[Entry]:
-    """Return the columns that `*` stands for, without those it excludes, with others in the place of those it replaces."""
+    """Return the columns that `*` stands for, without those that it excludes, and with its replacements."""
     excluded, replaced = statement.tree.take(star, "except_", "replace")
     names = scope.of(table)
     span = statement.tree.place(star)

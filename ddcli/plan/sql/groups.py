@@ -1,4 +1,4 @@
-"""`group by` and aggregates: one reduction for each set of grouping expressions, and a row for an aggregate of no rows."""
+"""`group by` and aggregates: one reduction for each grouping set, and a row where there are no rows to aggregate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     """An aggregate, and the condition of the rows that it is of, None where it is of all."""
 
 MOST = 64
-"""Sets of expressions that a `cube` and its like may stand for."""
+"""The most grouping sets that a `group by` may expand to."""
 
 
 def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
@@ -45,7 +45,7 @@ def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
 
 
 def _clauses(node: exp.Select, *names: str) -> list[exp.Expr]:
-    """Return clauses of a `select`, those that are written."""
+    """Return those of the named clauses that a `select` has."""
     return [node.args[name] for name in names if node.args.get(name) is not None]
 
 
@@ -58,9 +58,9 @@ def grouped(
     *,
     deferred: bool,
 ) -> tuple[Block, bool]:
-    """Return the block of the groups, and whether there is exactly one for each row around; `owned` are aggregates in subqueries.
+    """Return the block of the groups, and whether each outer row has exactly one; `owned` are aggregates in subqueries over this query's rows.
 
-    With `deferred`, a group of no rows is missing, and a null aggregate is read as its value over no rows.
+    With `deferred`, a group of no rows is missing, and an aggregate that is null there is read as its value over no rows.
     """
     keys, sets = _sets(statement, block, node, entries)
     written = [entry.written for entry in entries if entry.written is not None]
@@ -124,7 +124,7 @@ def grouped(
 def _grouping(
     statement: QueryLowering, block: Block, node: exp.Expr, entries: Sequence[Entry], keys: Mapping[str, Expression]
 ) -> list[str]:
-    """Return the expressions that a `grouping(...)` is about, by their text."""
+    """Return the texts of the arguments of a `grouping(...)`."""
     _, written = statement.tree.take(node, "this", "expressions")
     found = [_key(statement, block, each, entries).text() for each in written or ()]
     if not found or any(text not in keys for text in found):
@@ -134,19 +134,19 @@ def _grouping(
 
 
 def _mask(texts: Sequence[str], members: Sequence[str]) -> int:
-    """Return a bit for each expression, the first the highest: 1 where it is not grouped by."""
+    """Return the bits of a `grouping(...)`, the first expression's the highest: 1 if an expression is not in the grouping set."""
     return sum((text not in members) << at for at, text in enumerate(reversed(texts)))
 
 
 def _or_nothing(call_: AggregateCall, found: Expression, *, deferred: bool) -> Expression:
-    """Return an aggregate's value, which may be missing where `deferred`: then a count is 0."""
+    """Return an aggregate's value; with `deferred` it may be missing, and a count is then 0."""
     if deferred and not call_.type.nullable and call_.function == "count":
         return call("coalesce", found, Literal(0, INT64))
     return found
 
 
 def _reduced(node: Node, by: Mapping[str, Expression], calls: Mapping[str, Call]) -> Node:
-    """Return one record a group: its key, and the values of aggregates by name, null for those that are of none of its rows."""
+    """Return one record a group: its key, and the values of aggregates by name, null for an aggregate whose filter keeps none of the rows."""
     apart = {condition.text(): condition for _, condition in calls.values() if condition is not None}
     own = {name: each for name, (each, condition) in calls.items() if condition is None}
     if apart and not own:
@@ -178,9 +178,9 @@ def _with_nothing(
     around: tuple[str, ...],
     counts: Container[str],
 ) -> Node:
-    """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null.
+    """Return the groups of `part` with a group for each outer row that has no rows: counts are 0 there, other aggregates null.
 
-    There is such a row for each row around, without those that have a group; each of these has one, so a difference is enough.
+    An empty group is added for each outer row and subtracted again for those that have a group: a difference suffices, since none has two.
     """
     every = statement.one(block.environment, statement.tree.place(node))
     nothing: dict[str, Expression] = {
@@ -196,7 +196,7 @@ def _with_nothing(
 
 
 def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: dict[str, Expression]) -> Node:
-    """Return the groups of one set with the columns of all, null for those that are not in it."""
+    """Return the groups of one grouping set with the columns of all sets, null for those that are not in it."""
     columns: dict[str, Expression] = {key: column(part, key) for key in around}
     for text, name in names.items():
         columns[name] = column(part, name) if name in part.schema else Literal(None, keys[text].type.or_null())
@@ -207,7 +207,7 @@ def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: di
 def _sets(
     statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry]
 ) -> tuple[dict[str, Expression], list[list[str]]]:
-    """Return the expressions that are grouped by, by their text, and the sets of these that make groups."""
+    """Return the grouping expressions by their text, and the grouping sets, as lists of texts."""
     keys: dict[str, Expression] = {}
     group = node.args.get("group")
     if group is None:
@@ -253,7 +253,7 @@ def _sets(
 
 
 def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
-    """Return the expression that is grouped by: an entry of the list by its position, an expression over the rows, or an entry by its name."""
+    """Return a grouping expression: an entry of the list by its position, an expression over the rows, or an entry by its name."""
     position = position_of(statement, written, len(entries))
     if position is not None:
         entry = entries[position]

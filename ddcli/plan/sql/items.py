@@ -1,4 +1,4 @@
-"""The items of a `from`: tables, derived tables, table functions, each under names of columns that no other has."""
+"""The items of a `from`: tables, derived tables and table functions, each with column names that no other item has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CROSSED = "this joins each row of one side with each of the other: no equality c
 
 @dataclass(eq=False)
 class FromItem:
-    """An entry of a `from`: a node, its names, and conditions that tie it to the query around it."""
+    """An entry of a `from`: a node, its names, and conditions that tie it to the outer query."""
 
     node: Node
     names: list[Name]
@@ -41,17 +41,17 @@ class FromItem:
 
 @dataclass(eq=False)
 class Chain:
-    """Items joined so far, with the conditions on them; `names` are those in scope."""
+    """The items joined so far, with the conditions on them and the `names` in scope."""
 
     items: list[Node] = field(default_factory=list)
     conditions: list[Expression] = field(default_factory=list)
     names: list[Name] = field(default_factory=list)
     later: list[exp.Expr] = field(default_factory=list)
-    """Conditions with subqueries: they are asked of the product."""
+    """Conditions with subqueries: they are applied to the product."""
 
 
 class Items:
-    """The joined entries of a `from` so far, and how another becomes an item of it."""
+    """The entries of a `from` joined so far, and the methods that make another entry an item."""
 
     def __init__(self, statement: QueryLowering, environment: Environment):
         self.statement, self.environment = statement, environment
@@ -65,7 +65,7 @@ class Items:
         return Names(list(chain.names), outer)
 
     def taken(self, chain: Chain) -> dict[str, object]:
-        """Return the column names that are taken, with those of the query around."""
+        """Return the column names that are taken, also by the outer query."""
         found: dict[str, object] = {}
         for each in (self.whole, chain):
             for item in each.items:
@@ -73,11 +73,11 @@ class Items:
         return found | dict.fromkeys(self.environment.taken)
 
     def reader(self, chain: Chain) -> RowExpressions:
-        """Return a reader of expressions over a chain's items and all before."""
+        """Return a reader of expressions over the items of a chain and of the whole."""
         return self.unjoined(chain).reader
 
     def unjoined(self, chain: Chain) -> Block:
-        """Return a block with the columns of a chain's items and all before."""
+        """Return a block with the columns of the items of a chain and of the whole, over a stand-in for their join."""
         schema = {
             name: kind for each in (self.whole, chain) for item in each.items for name, kind in item.schema.items()
         }
@@ -95,7 +95,7 @@ class Items:
         self.whole.later += chain.later
 
     def unique(self, names: Sequence[Name], others: Sequence[Name], at: exp.Expr) -> None:
-        """Refuse a table that is named twice."""
+        """Raise SpecError for a table that is named twice."""
         for table in {each.table for each in others if each.table}:
             if any(each.table and each.table.lower() == table.lower() for each in names):
                 raise SpecError(
@@ -104,7 +104,7 @@ class Items:
                     hint=f"name one of them: {table} as other",
                 )
 
-    def flushed(self, chain: Chain, at: exp.Expr) -> Node:
+    def product_of(self, chain: Chain, at: exp.Expr) -> Node:
         """Return the product of a chain's items under its conditions."""
 
         def crossed() -> None:
@@ -112,22 +112,22 @@ class Items:
 
         return product(chain.items, chain.conditions, crossed)
 
-    def everything(self, chain: Chain, at: exp.Expr) -> Chain:
-        """Return one chain of all that is joined so far."""
+    def joined_whole(self, chain: Chain, at: exp.Expr) -> Chain:
+        """Return one chain, of at most one item, of the whole and a chain; the whole is empty afterwards."""
         if chain is self.whole:
             return chain
         self.merge(chain, at)
         found, self.whole = self.whole, Chain()
         if found.items:
-            found.items = [self.flushed(found, at)]
+            found.items = [self.product_of(found, at)]
         found.conditions = []
         return found
 
     def over(self, chain: Chain, relation: Node) -> Block:
-        """Return a block of a chain's names over a relation that has their columns."""
+        """Return a block with a chain's names over a relation that has their columns."""
         return Block(self.statement, self.environment, self.scope(chain), relation)
 
-    def asked(self, node: Node, names: list[Name], conditions: Sequence[exp.Expr]) -> Node:
+    def where_all(self, node: Node, names: list[Name], conditions: Sequence[exp.Expr]) -> Node:
         """Return the records of a product for which conditions with subqueries are true."""
         block = self.over(Chain(names=names), node)
         for each in conditions:
@@ -167,7 +167,7 @@ class Items:
     def named(
         self, result: QueryResult, alias: exp.Expr | None, name: str | None, chain: Chain, at: exp.Expr
     ) -> FromItem:
-        """Return a result as an item: under names of columns that no other has, tied to the rows around."""
+        """Return a result as an item: with column names that no other item has, and tied to the outer query."""
         table, columns = name, result.columns
         if alias is not None:
             word, listed = self.take(alias, "this", "columns")
@@ -199,12 +199,12 @@ class Items:
         return FromItem(node, names, ties)
 
     def lateral(self, chain: Chain, node: exp.Expr, on: exp.Expr | None, *, left: bool = False) -> Chain:
-        """Return a chain with an entry that reads the columns of those before it."""
+        """Return a chain with an entry that reads columns of the entries before it."""
         alias: exp.Expr | None = node.args.get("alias")
         inner = node
         if isinstance(node, exp.Lateral):
             (inner,) = self.take(node, "this", "alias", "view", "outer")[:1]
-        before = self.everything(chain, node)
+        before = self.joined_whole(chain, node)
         if not before.items:
             before.items = [self.statement.one(self.environment, self.place(node))]
         relation = before.items[0]
@@ -242,7 +242,11 @@ class Items:
             self.take(on, "this")
         if left:
             joined = outer_joined(
-                relation, item.node, conditions, "left", lambda each: self.asked(each, names, later) if later else each
+                relation,
+                item.node,
+                conditions,
+                "left",
+                lambda each: self.where_all(each, names, later) if later else each,
             )
             return replace(before, items=[joined], names=names)
         joined = product([relation, item.node], conditions, lambda: None)
@@ -257,7 +261,7 @@ class Items:
         return Chain([found.node], [], found.names)
 
     def alias_names(self, alias: exp.Expr | None, name: str, column: str, at: exp.Expr) -> list[Name]:
-        """Return the name of the column of a table function."""
+        """Return the name of a table function's column, in a list; an alias may rename it."""
         table: str | None = None
         if alias is not None:
             word, listed = self.take(alias, "this", "columns")
@@ -267,7 +271,7 @@ class Items:
 
 
 def stem(name: str) -> str:
-    """Return the name that qualifies columns of a table: for a file, its name without folders and endings.
+    """Return the name that qualifies a table's columns: for a file, its name without folders and endings.
 
     >>> stem("orders"), stem("data/orders.csv.gz")
     ('orders', 'orders')
@@ -276,7 +280,7 @@ def stem(name: str) -> str:
 
 
 def is_lateral(node: exp.Expr) -> bool:
-    """Return whether an entry may read those before it."""
+    """Return whether an entry may read columns of the entries before it."""
     return isinstance(node, exp.Lateral | exp.Unnest) or (
         isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous)
     )

@@ -1,4 +1,4 @@
-"""The joins of a `from`: inner ones as conditions on a product, the others as nodes with which the chain begins anew."""
+"""The joins of a `from`: inner joins as conditions on a product, others as a node that becomes the chain's only item."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 COMPARED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
-"""The comparisons of an as-of join, and those with the sides exchanged."""
+"""The comparisons of an as-of join, each with the one for exchanged sides."""
 
 
 class Joins(Items):
-    """Joins entries to those before them."""
+    """The items of a `from` with the joins between them."""
 
     def chained(self, entry: exp.Expr, joins: Sequence[exp.Join]) -> Chain:
         """Return the chain of an entry and the joins behind it."""
@@ -46,24 +46,24 @@ class Joins(Items):
         return chain
 
     def dependent(self, entry: exp.Expr, joins: Sequence[exp.Join]) -> Chain:
-        """Return all so far with the chain of an entry and its joins, which is computed for the rows of the columns before that it reads.
+        """Return the whole joined with the chain of an entry and its joins, which is computed for each row of the earlier columns that it reads.
 
-        A right or full join has rows of its right side without a partner for each of these, and they are no part of its left side.
+        A right or full join in the chain returns rows without a partner for each of these rows; so the whole can't be part of its left side.
         """
-        before = self.everything(Chain(), entry)
+        before = self.joined_whole(Chain(), entry)
         (relation,) = before.items
         scope, taken = self.scope(before), frozenset(self.taken(before))
 
-        def made(outer: Outer | None) -> Chain:
+        def built(outer: Outer | None) -> Chain:
             inside = type(self)(self.statement, Environment(self.environment.tables, outer, taken))
-            found = inside.everything(inside.chained(entry, joins), entry)
-            node = inside.asked(found.items[0], found.names, found.later) if found.later else found.items[0]
+            found = inside.joined_whole(inside.chained(entry, joins), entry)
+            node = inside.where_all(found.items[0], found.names, found.later) if found.later else found.items[0]
             return Chain([node], [], found.names)
 
         read = Names([], scope)
-        made(Outer(read, logical.Source((), relation.schema, "#around")))
+        built(Outer(read, logical.Source((), relation.schema, "#around")))
         rows = nodes.distinct(nodes.projected(relation, read.used))
-        found = made(Outer(Names([], scope), rows) if read.used else None)
+        found = built(Outer(Names([], scope), rows) if read.used else None)
         self.unique(before.names, found.names, entry)
         (node,) = found.items
         keys = renamed(read.used, {*relation.schema, *node.schema})
@@ -72,21 +72,21 @@ class Joins(Items):
         joined = product([relation, node], ties, lambda: None)
         return replace(before, items=[joined], names=[*before.names, *found.names])
 
-    def brought(self, chain: Chain, at: exp.Expr) -> Chain:
-        """Return a chain that begins with the rows around, which it reads: it takes them from those before."""
+    def with_outer_rows(self, chain: Chain, at: exp.Expr) -> Chain:
+        """Return a chain with the outer query's rows, which it reads, as its first item; they are moved there from the whole."""
         outer = self.environment.outer
         assert outer is not None
         if any(outer.node.schema.keys() & item.schema.keys() for item in chain.items):
             return chain
         if not any(item is outer.node for item in self.whole.items):
-            problem = "a join whose condition or side reads the query around it is not supported here"
-            hint = "put what is read into the `from` by a `cross join` first"
+            problem = "a join whose condition or side reads columns of the outer query is not supported here"
+            hint = "bring these columns into the `from` by a `cross join` first"
             raise SpecError(problem, span=self.place(at), hint=hint)
         self.whole.items = [item for item in self.whole.items if item is not outer.node]
         return replace(chain, items=[outer.node, *chain.items])
 
     def around(self) -> frozenset[str]:
-        """Return the columns of the rows around."""
+        """Return the names of the outer query's columns."""
         return frozenset(self.environment.outer.node.schema if self.environment.outer is not None else ())
 
     def item_chain(self, node: exp.Expr) -> Chain:
@@ -184,15 +184,15 @@ class Joins(Items):
         depends = bool(around & read) or bool(asks and outer is not None)
         own = any(around & item.schema.keys() for item in chain.items)
         if depends:
-            chain = self.brought(chain, join)
-        left = self.flushed(chain, join)
-        if chain.later and side != "left":  # they apply to the joined rows, not to those that the join pads
-            left = self.asked(left, chain.names, chain.later)
+            chain = self.with_outer_rows(chain, join)
+        left = self.product_of(chain, join)
+        if chain.later and side != "left":  # they are conditions on the left side's rows, not on the padded ones
+            left = self.where_all(left, chain.names, chain.later)
             chain = replace(chain, later=[])
         tying = other.conditions if depends else []
         copies: dict[str, str] = {}
         if outer is not None and (depends or own) and side != "left":
-            # The right side has a row for each row around, too: one without a partner belongs to that.
+            # The right side has a copy of the outer rows, too: a row without a partner belongs to one of them.
             copies = renamed(outer.node.schema, [*self.taken(chain), *self.taken(other)])
             copy = nodes.mapped(outer.node, {new: nodes.column(outer.node, old) for old, new in copies.items()})
             bound = {old: nodes.column(copy, new) for old, new in copies.items()}
@@ -200,9 +200,9 @@ class Joins(Items):
             other, tying = replace(other, items=[copy, *other.items], conditions=own_ties), []
             conditions += [nodes.tie(nodes.column(outer.node, old), each) for old, each in bound.items()]
             depends = False
-        right = self.flushed(other if not depends else replace(other, conditions=[]), join)
+        right = self.product_of(other if not depends else replace(other, conditions=[]), join)
         found = outer_joined(
-            left, right, [*conditions, *tying], side, lambda node: self.asked(node, names, later) if later else node
+            left, right, [*conditions, *tying], side, lambda node: self.where_all(node, names, later) if later else node
         )
         if copies:
             found = _around(found, copies, side)
@@ -228,7 +228,7 @@ class Joins(Items):
         at: exp.Expr,
         how: str,
     ) -> Chain:
-        """Return the chain with the nearest row of its last entry: by one comparison, among rows that are equal in all else."""
+        """Return the as-of join of a chain with an entry: by one comparison the nearest row, among those for which all equalities hold."""
         equal, names = self.merged(chain, other, self.used(using), "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
         conditions = list(equal)
@@ -268,7 +268,7 @@ class Joins(Items):
         *,
         anti: bool,
     ) -> Chain:
-        """Return the chain whose rows have a partner, or with `anti` none, which is equal in `columns`."""
+        """Return the semijoin of a chain with an entry on a condition and equal `columns`; with `anti` the antijoin."""
         equal, _ = self.merged(chain, other, columns, "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
         if on is not None and contains_query(on):
@@ -288,10 +288,10 @@ class Joins(Items):
         return Chain([found], [], chain.names, chain.later)
 
     def _sides(self, chain: Chain, other: Chain, conditions: Sequence[Expression], at: exp.Expr) -> tuple[Node, Node]:
-        """Return both sides of a join by these conditions; the left one has the rows around, if they are read. The right one's own conditions are among them."""
+        """Return both sides of a join by these conditions, which include the right side's own; the left side has the outer rows, if they are read."""
         if self.around() & frozenset().union(*(each.columns() for each in (*conditions, *chain.conditions))):
-            chain = self.brought(chain, at)
-        return self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
+            chain = self.with_outer_rows(chain, at)
+        return self.product_of(chain, at), self.product_of(replace(other, conditions=[]), at)
 
     def common(self, chain: Chain, other: Chain, at: exp.Expr) -> list[str]:
         """Return the columns that a natural join compares."""
@@ -313,7 +313,7 @@ class Joins(Items):
     def merged(
         self, chain: Chain, other: Chain, columns: Sequence[str], side: str, at: exp.Expr
     ) -> tuple[list[Expression], list[Name]]:
-        """Return the equalities of columns that both sides have, and the names with one for each such pair."""
+        """Return the equalities between `columns` of both sides, and the names in scope, with one bare name for each such pair."""
         equal: list[Expression] = []
         names, others = list(chain.names), list(other.names)
         reader = self.reader(Chain(chain.items + other.items, [], []))
@@ -332,7 +332,7 @@ class Joins(Items):
 
 
 def _around(found: Node, copies: dict[str, str], side: str) -> Node:
-    """Return a right or full join with the columns of the rows around, of which the right side has copies, where the left has none."""
+    """Return a right or full join whose outer columns are taken from the right side's `copies` in rows without a left partner."""
     columns: dict[str, Expression] = {}
     for name in found.schema:
         if name in copies:
@@ -344,7 +344,7 @@ def _around(found: Node, copies: dict[str, str], side: str) -> Node:
 
 
 def _pads_lateral(entry: exp.Expr, joins: Sequence[exp.Join]) -> bool:
-    """Return whether there is a `lateral` among an entry and its joins, and a join that has rows of its right side alone."""
+    """Return whether an entry and its joins include a `lateral`, and a right or full join."""
     parts = [part for each in (entry, *joins) for part in each.walk()]
     pads = any(
         isinstance(part, exp.Join) and str(part.args.get("side") or "").lower() in ("right", "full") for part in parts
@@ -353,7 +353,7 @@ def _pads_lateral(entry: exp.Expr, joins: Sequence[exp.Join]) -> bool:
 
 
 def _nearer(condition: Expression, left: Node, right: Node) -> tuple[Pair, str] | None:
-    """Return the sides of a comparison of which one is computed of the left's columns and one of the right's, and its sign."""
+    """Return the sides and the sign of a comparison between an expression over the left's columns and one over the right's; else None."""
     if not isinstance(condition, Call) or condition.function not in COMPARED:
         return None
     one, other = condition.args

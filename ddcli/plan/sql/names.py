@@ -1,7 +1,7 @@
 """The names that a query's expressions may use, and the columns of its relation that they mean.
 
-Each item of a `from` brings its columns under names that no other column of the statement's part has, so that relations can be
-joined without a clash. A name is looked up from inside out: in a query's own `from`, then in the query around it.
+Each item of a `from` has its columns under names that no other item or outer query uses, so that relations can be
+joined without a clash. A name is looked up from inside out: in a query's own `from`, then in the outer query.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Name:
-    """A column as expressions call it: `table.name`, or only `name`; `bare`: it may stand without its table."""
+    """A column's name in expressions: `table.name`, or only `name`; `bare`: it may be written without its table."""
 
     table: str | None
     name: str
@@ -29,7 +29,7 @@ class Name:
 
 
 class UnknownName(SpecError):
-    """A name that no column in scope has, and its table where that is written; `meant` is one like it, None if there is none."""
+    """A name that no column in scope has, and its table if that is written; `meant` is a similar name in scope, or None."""
 
     def __init__(self, table: str | None, name: str, meant: str | None, *, span: Span, hint: str):
         self.written = f"{table}.{name}" if table else name
@@ -39,16 +39,16 @@ class UnknownName(SpecError):
 
 @dataclass(eq=False)
 class Names:
-    """The names of a query's `from`, in order, and the scope of the query around it. `used` collects the columns that are found there."""
+    """The names of a query's `from`, in order, and the scope of the outer query. `used` collects the outer columns that are read."""
 
     names: list[Name] = field(default_factory=list)
     outer: Names | None = None
     used: dict[str, None] = field(default_factory=dict)
     hint: str = ""
-    """The hint for a name that is out of scope after the query was grouped."""
+    """The hint for an unknown name, in place of the list of names in scope."""
 
     def find(self, table: str | None, name: str, span: Span) -> str:
-        """Return the column that a name means, SpecError if it means none, or several."""
+        """Return the column that a name means. Raises SpecError if it means none, or several."""
         found = self._found(table, name)
         if len(found) > 1:
             listed = ", ".join(f"`{each.table}.{each.name}`" for each in found)
@@ -68,23 +68,23 @@ class Names:
         raise self._unknown(table, name, span)
 
     def has(self, table: str | None, name: str) -> bool:
-        """Return whether a column has this name here, or around."""
+        """Return whether a column has this name here, or in an outer query."""
         return bool(self._found(table, name)) or (self.outer is not None and self.outer.has(table, name))
 
     def shadows(self, table: str, name: str) -> bool:
-        """Return whether a column that is called like a table is nearer than the table's column: `table.name` is a struct's field then."""
+        """Return whether `table.name` is a struct's field: a column named `table` is in a nearer scope than that table's column `name`."""
         if self._found(table, name):
             return False
         return bool(self._found(None, table)) or (self.outer is not None and self.outer.shadows(table, name))
 
     def note(self, column: str) -> None:
-        """Note that a column is read, where it is of a query around."""
+        """Record that a column is read, if it is one of an outer query."""
         if self.outer is not None and not self.owns(column):
             self.used[column] = None
             self.outer.note(column)
 
     def owns(self, column: str) -> bool:
-        """Return whether a column is of the query's own `from`."""
+        """Return whether a column is one of the query's own `from`."""
         return any(each.column == column for each in self.names)
 
     def of(self, table: str | None) -> list[Name]:
@@ -102,7 +102,7 @@ class Names:
             yield from self.outer.visible()
 
     def _found(self, table: str | None, name: str) -> list[Name]:
-        """Return the names that are spelt so, else those that are if case is ignored."""
+        """Return the names that are spelt exactly so, or if none is, those that differ only in case."""
         known = [each for each in self.names if each.name.lower() == name.lower()]
         if table is None:
             known = [each for each in known if each.bare]
@@ -129,7 +129,7 @@ class Names:
 
 
 def fresh(name: str, taken: Container[str]) -> str:
-    """Return a name like this one that is not taken."""
+    """Return the name, with a number after it if it is taken."""
     at, found = 2, name
     while found in taken:
         found, at = f"{name}#{at}", at + 1
@@ -137,7 +137,7 @@ def fresh(name: str, taken: Container[str]) -> str:
 
 
 def renamed(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """Return a name that is not taken for each of these, all different."""
+    """Return a new name for each of these names: all different, and none of them taken."""
     given: dict[str, str] = {}
     used = set(taken)
     for name in names:

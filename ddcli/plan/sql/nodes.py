@@ -1,4 +1,4 @@
-"""Logical nodes as SQL needs them: joins on expressions, null-safe ones, products, and missing rows padded with nulls."""
+"""Constructors of logical nodes for SQL: joins on expressions, null-safe joins, products, and padding with nulls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE = Literal(1, INT64)
 
 
 def tie(one: Column, other: Column) -> Expression:
-    """Return the condition that two columns are equal, null being equal to null; of lists, and structs that hold some, it can only be the key of a join."""
+    """Return the condition that two columns are equal, null being equal to null; for types with lists it can only be the key of a join."""
     if not has_equality(one.type):
         return Call("is not distinct from", (one, other), BOOL)
     return call("is not distinct from", one, other)
@@ -43,7 +43,7 @@ def column(node: Node, name: str) -> Column:
 
 
 def every(node: Node, names: Iterable[str] | None = None) -> dict[str, Expression]:
-    """Return columns of a node under their names."""
+    """Return columns of a node, by default all, by their names."""
     return {name: column(node, name) for name in (node.schema if names is None else names)}
 
 
@@ -63,9 +63,9 @@ def mapped(node: Node, columns: Mapping[str, Expression]) -> Node:
 
 
 def renaming(node: Node) -> dict[str, str] | None:
-    """Return the columns below a node that only drops, reorders and renames them, by their names there; None for others.
+    """Return the input's column names by a node's own, if the node only drops, reorders and renames columns; else None.
 
-    Readers of such a node read the node below it, so that a table under several names has one arrangement.
+    A reader of such a node reads the node's input instead: so a table under several names is kept in one arrangement.
     """
     if not isinstance(node, logical.Apply) or not isinstance(node.step, MapStep):
         return None
@@ -78,13 +78,13 @@ def renaming(node: Node) -> dict[str, str] | None:
 
 
 def over_renamed(expression: Expression, renamed: Mapping[str, str]) -> Expression:
-    """Return an expression over a node that renames columns as one over the node below it."""
+    """Return an expression over a node that renames columns as an expression over the node's input."""
     types = {each.name: each.type for each in expression.walk() if isinstance(each, Column)}
     return expression.substitute({name: Column(renamed[name], kind) for name, kind in types.items()})
 
 
 def _below(node: Node, expressions: Sequence[Expression]) -> tuple[Node, dict[str, str], list[Expression]]:
-    """Return the input of a node that only renames columns, else the node; its columns by the node's names, and expressions over it."""
+    """Return the input of a node that only renames columns, else the node itself; its columns by the node's names, and the expressions over it."""
     renamed = renaming(node)
     if renamed is None:
         return node, {name: name for name in node.schema}, list(expressions)
@@ -110,17 +110,17 @@ def filtered(node: Node, condition: Expression) -> Node:
 
 
 def distinct(node: Node) -> Node:
-    """Return each record once."""
+    """Return the distinct records of a node."""
     return groupings.Threshold((node,), node.schema, None)
 
 
 def top(node: Node, by: Sequence[str], k: int, order_by: Sequence[tuple[str, bool]]) -> Node:
-    """Return the first `k` records of each group in an order of columns, each with whether it descends."""
+    """Return the first `k` records of each group in an order of columns, given as (column, descending)."""
     return groupings.TopK((node,), node.schema, tuple(by), k, tuple(order_by))
 
 
 def concat(nodes: Sequence[Node]) -> Node:
-    """Return the sum of nodes with columns of the same names; their types may differ in nulls."""
+    """Return the sum of nodes with columns of the same names, whose types may differ in nullability."""
     if len(nodes) == 1:
         return nodes[0]
     schema: Schema = {}
@@ -149,7 +149,7 @@ class Pair:
 
 
 def zero(kind: Type) -> Expression | None:
-    """Return some value of a type, to stand beside the statement that there is none; None where there is no constant of it."""
+    """Return a value of a type as the placeholder for null, beside a column that marks the nulls; None if the type has no constant."""
     required = kind.required()
     values: dict[str, object] = {
         "bool": False,
@@ -176,10 +176,10 @@ def zero(kind: Type) -> Expression | None:
 
 
 class _Sides:
-    """The two sides of a join with the columns that it compares: existing ones, and computed ones beside them.
+    """The two sides of a join with the columns that it compares, some of them computed and added.
 
-    A side that only renames columns is replaced by the node below: `lefts` and `rights` are the columns there by the sides' names.
-    Equal pairs are compared once, but for the `first` ones, which are all kept.
+    A side that only renames columns is replaced by its input: `lefts` and `rights` are the input's columns by the side's names.
+    Equal pairs are dropped, but the `first` pairs stay as they are.
     """
 
     def __init__(self, left: Node, right: Node, pairs: Sequence[Pair], first: int = 0):
@@ -211,7 +211,7 @@ class _Sides:
 
 
 def _compared(pair: Pair) -> list[tuple[Expression, Expression]]:
-    """Return the expressions of comparable types whose values the join compares: null equals no value there."""
+    """Return pairs of expressions of comparable types; the join compares their values, and null equals nothing there."""
     left, right = pair.left, pair.right
     if not comparable(left.type, right.type):
         try:
@@ -237,7 +237,7 @@ def same(names: Mapping[str, str], left: Node, right: Node) -> list[Pair]:
 
 
 def joined(left: Node, right: Node, pairs: Sequence[Pair], how: str = "inner") -> Node:
-    """Return pairs of records that have equal values, all columns of both; names must differ. `how` is `inner` or `left`."""
+    """Return the pairs of records with equal values, with all columns of both sides, whose names must differ; `how` is `inner`, `left` or `full`."""
     assert not left.schema.keys() & right.schema.keys(), "columns of joined relations have different names"
     sides = _Sides(left, right, pairs)
     one, other = sides.nodes
@@ -258,7 +258,7 @@ def joined(left: Node, right: Node, pairs: Sequence[Pair], how: str = "inner") -
             columns.append((name, "right", source))
         elif inner and one.schema[partners[source]].required() == kind.required():
             columns.append((name, "left", partners[source]))
-        else:  # of a key, the joined record has the left side's value
+        else:  # for a key, the joined record has the left side's value
             copy = fresh(f"#{name}", [*other.schema, *copies])
             copies[copy] = column(other, source)
             columns.append((name, "right", copy))
@@ -266,7 +266,7 @@ def joined(left: Node, right: Node, pairs: Sequence[Pair], how: str = "inner") -
 
 
 def asof_joined(left: Node, right: Node, pairs: Sequence[Pair], nearest: Pair, sign: str, how: str) -> Node:
-    """Return left records, each with the nearest right one that it compares with by `sign`, of those with equal values."""
+    """Return the left records, each with the nearest right record with equal values, to which it compares by `sign`."""
     sides = _Sides(left, right, [nearest, *pairs], first=1)
     at, *on = sides.on
     schema = left.schema | {name: kind.or_null(how == "left") for name, kind in right.schema.items()}
@@ -285,7 +285,7 @@ def semijoined(left: Node, right: Node, pairs: Sequence[Pair], *, anti: bool = F
 
 
 def without(left: Node, found: Node) -> Node:
-    """Return the left records of which none is among those found, which have all columns of the left."""
+    """Return the left records that are not among those `found`, which have all columns of the left."""
     right = distinct(projected(found, left.schema))
     return semijoined(left, right, same({name: name for name in left.schema}, left, right), anti=True)
 
@@ -299,7 +299,7 @@ def padded(node: Node, schema: Schema) -> Node:
 
 
 def reduced(node: Node, by: Mapping[str, Expression], calls: Sequence[AggregateCall], names: Sequence[str]) -> Node:
-    """Return one record a group: its key, and the values of aggregates under these names."""
+    """Return one record a group: its key, and the values of `calls` under `names`."""
     results = tuple(
         (name, Column(f"${at}", each.type)) for at, (name, each) in enumerate(zip(names, calls, strict=True))
     )

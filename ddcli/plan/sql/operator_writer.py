@@ -1,7 +1,7 @@
 """A query's nodes written as operators of a pipeline file, for `dd explain -o yaml`.
 
-A chain of operators over one input is a collection; the other sides of joins and sums, and nodes with several readers, are collections beside it. The
-written operators have the same records at each time. Their types may be wider: a column that is never null may become nullable.
+A chain of operators over one input is a collection. The other sides of joins and sums, and nodes with several readers, are further collections. The
+written operators return the same records at each time. Their types may be wider: a column that is never null may become nullable.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 Operators = list[Any]
 WORDS = ("by", "function")
-"""Columns that a `reduce` can't compute under their own names, which are words of its own."""
+"""The names that a `reduce` can't give to columns, since they are its own words."""
 
 DISTANCE = re.compile(r"^range between (?!unbounded preceding and (current row|unbounded following)$)")
-"""The text of a frame by values."""
+"""The text of a frame whose bounds are distances in values."""
 NO_COLUMN = {"#row": "1"}
-"""The column of records without one, which a pipeline file can't write."""
+"""The column for records without columns, which a pipeline file can't state."""
 
 
 class Unwritten(Exception):
@@ -41,9 +41,9 @@ class Unwritten(Exception):
 
 
 def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) -> dict[str, Any]:
-    """Return the collections, by name, that replace a query under `name`; the last has that name.
+    """Return the collections, by name, that compute a query's collection `name`; the last is this collection.
 
-    `known` has the names of collections by their nodes' fingerprints, `taken` the names that are not free. Raises Unwritten.
+    `known` has the names of existing collections by their nodes' fingerprints, `taken` the names that are not free. Raises Unwritten.
     """
     writer = _QueryWriter(name, dict(known), taken, _readers(node))
     source, operators = writer.chain(node, alone=True)
@@ -67,7 +67,7 @@ def _collection(source: str | dict[str, Any], operators: Operators) -> dict[str,
 
 @dataclass(eq=False)
 class _QueryWriter:
-    """Writes nodes; `made` are the collections so far."""
+    """The writer of nodes as collections; `made` has those written so far."""
 
     name: str
     known: dict[str, str]
@@ -80,7 +80,7 @@ class _QueryWriter:
     """The names of the collections that leave each loop."""
 
     def chain(self, node: Node, *, alone: bool = False) -> tuple[str | dict[str, Any], Operators]:
-        """Return a source and the operators that make a node's records of it; `alone` does so though others read the node."""
+        """Return a source and the operators that compute a node's records from it, also with `alone` for a node that several read."""
         if (name := self.known.get(node.fingerprint)) is not None:
             return name, []
         if not alone and self.readers.get(node.fingerprint, 0) > 1:
@@ -88,7 +88,7 @@ class _QueryWriter:
         return self.operator(node)
 
     def named(self, node: Node) -> str:
-        """Return the name of a collection with a node's records."""
+        """Return the name of a collection with a node's records, written if there is none."""
         source, operators = self.chain(node, alone=True)
         if isinstance(source, str) and not operators:
             return source
@@ -98,11 +98,11 @@ class _QueryWriter:
         return name
 
     def section(self, node: Node) -> dict[str, Any]:
-        """Return the section for a node's collection: that of the innermost loop whose round it depends on, or the file's."""
+        """Return the collections to which a node's is added: those of the innermost loop on whose round it depends, or the file's."""
         return self.bodies[loops.level(node)] if loops.level(node) else self.made
 
     def free(self, stem: str) -> str:
-        """Return a name that is not taken, and take it."""
+        """Return a name that is not taken, and record it as taken."""
         stem = re.sub(r"[^\w-]", "_", stem)
         name = next(each for at in count(2) if (each := f"{stem}_{at}") not in self.taken)
         self.taken.add(name)
@@ -115,7 +115,7 @@ class _QueryWriter:
 
     @singledispatchmethod
     def operator(self, node: Node) -> tuple[str | dict[str, Any], Operators]:
-        """Return the source and the operators that make a node's records."""
+        """Return the source and the operators that compute a node's records."""
         raise Unwritten(node.operator)
 
     @operator.register
@@ -172,12 +172,12 @@ class _QueryWriter:
     def _(self, node: groupings.TopK) -> tuple[str | dict[str, Any], Operators]:
         order = _order(node.order_by)
         by = {"by": list(node.by)} if node.by else {}
-        # Without an order the columns decide, in theirs.
+        # Without an order, records are ordered by all columns in turn.
         return self.after(node, {"top_k": by | {"k": node.k, "order_by": order or [quoted(next(iter(node.schema)))]}})
 
     @operator.register(logical.Join | logical.AsofJoin)
     def _(self, node: logical.Join | logical.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
-        # A join returns one of two equal columns, and compares each with one: other wanted columns are copies beside it.
+        # A join returns one of two equal columns, and compares each with one other: further uses of a column get a copy of it.
         left, right = node.inputs
         source, operators = self.chain(left)
         name = self.named(right)
@@ -220,7 +220,7 @@ class _QueryWriter:
     @operator.register
     def _(self, node: groupings.Window) -> tuple[str | dict[str, Any], Operators]:
         frames = {call.frame.text() for _, call in node.calls if call.frame is not None}
-        if len(frames) > 1:  # one after the other they might order equal rows otherwise
+        if len(frames) > 1:  # separate operators might order equal rows differently
             raise Unwritten("a window with several frames")
         if len(node.order_by) > 1 and any(DISTANCE.search(frame) for frame in frames):
             raise Unwritten("a frame by a distance of values, of keys that may be null")
@@ -277,7 +277,7 @@ class _QueryWriter:
 
 @dataclass(eq=False)
 class _JoinSide:
-    """A side of a join: the names of its columns in it, and copies of some, each under a name of its own."""
+    """A side of a join: the names of its columns in the join, and the columns that are copied, by the copies' names."""
 
     word: str
     schema: Schema
@@ -289,7 +289,7 @@ class _JoinSide:
         return {new: quoted(old) for new, old in self.copies.items()}
 
     def copy(self, column: str, others: Iterable[str] = ()) -> str:
-        """Return the name of a copy of a column, which no column of the other side has."""
+        """Add a copy of a column, and return its name, which neither this side nor `others` have."""
         taken = [*self.schema, *self.given.values(), *self.copies, *others]
         (name,) = renamed([f"{self.word} {column}"], taken).values()
         self.copies[name] = column
@@ -302,14 +302,14 @@ def _order(keys: Sequence[tuple[str, bool]]) -> list[str]:
 
 def _called(call: WindowCall) -> str:
     """Return a call over a window without its frame."""
-    if call.function in ("lag", "lead"):  # none is one row away
+    if call.function in ("lag", "lead"):  # without a number they mean one row away
         value, *default = (each.text() for each in call.args)
         return f"{call.function}({', '.join([value, str(call.number), *default])})"
     return replace(call, frame=None).text()
 
 
 def _mapping(columns: Sequence[tuple[str, Expression]], below: Schema) -> Operators:
-    """Return the operators that compute columns of those below."""
+    """Return the operators that compute columns from those of the input, `below`."""
     same = [name for name, each in columns if isinstance(each, Column) and each.name == name]
     if not columns:
         return [{"map": NO_COLUMN}]
@@ -325,7 +325,7 @@ def _texts(columns: Sequence[tuple[str, Expression]]) -> dict[str, str]:
 
 
 def _with_calls(result: Expression, calls: Mapping[str, str]) -> str:
-    """Return an expression over aggregates, which are columns in it, with these in their places."""
+    """Return an expression as text, with its columns `$0`, `$1` and so on replaced by the texts of aggregate calls."""
     text = str(result)
     for name, call in calls.items():
         text = text.replace(name, call)

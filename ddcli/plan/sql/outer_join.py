@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def outer_joined(
-    left: Node, right: Node, conditions: Sequence[Expression], side: str, asked: Callable[[Node], Node]
+    left: Node, right: Node, conditions: Sequence[Expression], side: str, filter_matches: Callable[[Node], Node]
 ) -> Node:
-    """Return the outer join of two nodes; `asked` keeps the matches for which further conditions are true.
+    """Return the outer join of two nodes; `filter_matches` keeps the matches for which further conditions are true.
 
-    In a `left join`, a condition on the right side alone is applied there before: a row that it drops matches nothing. A condition that is neither that
-    nor an equality selects the matches among the pairs of equal keys; a record whose pairs are all dropped has no match.
+    A condition on the padding side alone filters that side before the join: a row that it drops matches nothing. A condition that is neither
+    that nor an equality filters the pairs with equal keys; a record whose pairs are all dropped has no match.
     """
     parts = [part for condition in conditions for part in conjuncts(condition)]
     pairs, rest = [], []
@@ -37,7 +37,7 @@ def outer_joined(
         else:
             rest.append(part)
     matches = nodes.joined(left, right, pairs)
-    inner = asked(nodes.filtered(matches, all_of(rest)) if rest else matches)
+    inner = filter_matches(nodes.filtered(matches, all_of(rest)) if rest else matches)
     if inner is matches and pairs:
         if side == "right":
             swapped = [nodes.Pair(pair.right, pair.left, pair.null_safe, pair.span) for pair in pairs]

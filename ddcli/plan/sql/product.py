@@ -1,4 +1,4 @@
-"""The join of the items of a `from` by the conditions on them: equal parts become keys, the rest filters."""
+"""The join of the items of a `from` by the conditions on them: equalities become keys, the other conditions filters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Callable[[], None]) -> Node:
-    """Return the records of all combinations of the items' for which all conditions are true; `crossed` notes a join without a key.
+    """Return the combinations of the items' records for which all conditions are true; `crossed` is called for a join without a key.
 
-    A condition that could fail is asked last, in its place among its like: of no more records than where it is written.
+    Conditions that could fail are applied last, in the written order: to no more records than as written.
     """
     parts = [part for condition in conditions for part in conjuncts(condition)]
     early = [part for part in parts if is_certain(part)]
@@ -52,7 +52,7 @@ def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Ca
 
 
 def equal(condition: Expression) -> Pair | None:
-    """Return the two sides of a condition that is an equality."""
+    """Return the two sides of a condition that is an equality, else None."""
     if isinstance(condition, Call) and condition.function in ("=", "is not distinct from"):
         left, right = (_bare(arg) for arg in condition.args)
         if not comparable(left.type, right.type):
@@ -62,7 +62,7 @@ def equal(condition: Expression) -> Pair | None:
 
 
 def between(condition: Expression, left: Node, right: Node) -> Pair | None:
-    """Return the sides of an equality of which one is computed of the left's columns and one of the right's."""
+    """Return the sides of an equality between an expression over the left's columns and one over the right's; else None."""
     pair = equal(condition)
     if pair is None or not pair.left.columns() or not pair.right.columns():
         return None
@@ -76,7 +76,7 @@ def between(condition: Expression, left: Node, right: Node) -> Pair | None:
 def _next(
     node: Node, items: Sequence[Node], conditions: Sequence[Expression]
 ) -> tuple[int, list[tuple[Expression, Pair]]]:
-    """Return the first item that an equality connects with a node, and all that do; the first item if there is none."""
+    """Return the index of the first item that equalities connect with a node, and these equalities; 0 and none if there is no such item."""
     for at, item in enumerate(items):
         pairs = [(part, pair) for part in conditions if (pair := between(part, node, item)) is not None]
         if pairs:
@@ -85,13 +85,13 @@ def _next(
 
 
 def _kept(item: Node, conditions: Sequence[Expression]) -> Node:
-    """Return an item with the conditions asked that concern it alone."""
+    """Return an item filtered by the conditions that read only its columns."""
     own = [part for part in conditions if part.columns() and part.columns() <= item.schema.keys()]
     return nodes.filtered(item, all_of(own)) if own else item
 
 
 def _bare(expression: Expression) -> Expression:
-    """Return the expression without a widening that keeps the value's lanes."""
+    """Return the expression without a widening cast that keeps the value's lanes."""
     if isinstance(expression, Cast) and not expression.try_:
         inner, kind = expression.argument.type, expression.type
         if (inner.is_integer and kind.kind == "int64" and inner.kind != "uint64") or (inner.is_float and kind.is_float):

@@ -1,4 +1,4 @@
-"""Expressions of a query: columns by the names in scope, aggregates by their groups' columns, subqueries by the columns that they attach."""
+"""The reader of a query's expressions: columns by the names in scope, aggregates as columns of groups, subqueries as joined columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ABSORBING = {
     "greatest": "DuckDB and Spark pass over it: `coalesce` it",
     "least": "DuckDB and Spark pass over it: `coalesce` it",
 }
-"""Functions that are null for a null only here, each with a replacement."""
+"""The functions that return null for a null argument only here, not in other databases, and the text to write instead."""
 QUERIES = (exp.Query, exp.Values, exp.Exists)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ)
 QUANTIFIED = "`any` and `all` take a subquery or a list, `any([1, 2])`, behind `=`, `<>`, `<`, `<=`, `>` or `>=`"
@@ -49,11 +49,11 @@ FROM_LIST = (
     "case when l is null then null when cardinality(l) = 0 then false when {} then true "
     "when x is null or list_count(l) < cardinality(l) then null else false end"
 )
-"""The test whether it is true for some: null where a null hides that."""
+"""The test with SQL's nulls whether `{}` is true for some element: null if only a null could make it true."""
 
 
 class RowExpressions(ExpressionReader):
-    """Reads expressions over the rows of a block's relation."""
+    """The reader of expressions over the rows of a block's relation."""
 
     def __init__(self, tree: Tree, block: SubqueryHost):
         super().__init__(tree, ColumnScope({}))
@@ -67,7 +67,7 @@ class RowExpressions(ExpressionReader):
         return found
 
     def condition(self, node: exp.Expr, what: str) -> Expression:
-        """Return the typed tree of a condition."""
+        """Return the typed tree of a condition. Raises SpecError, with `what` in the message, if it is not a bool."""
         found = self.expression(node)
         if found.type.kind not in ("bool", "null"):
             hint = "compare it, for example with `= 1` or `is not null`"
@@ -106,7 +106,7 @@ class RowExpressions(ExpressionReader):
         return super().read(node)
 
     def quantified(self, node: exp.Expr, word: str) -> Expression:
-        """Return whether a comparison is true of some, or of every row of a subquery, or element of a list as it is written."""
+        """Return the condition that a comparison is true of some, or of every, row of a subquery or element of a list."""
         written, found = self.take(node, "this", "expression")
         query = self.take(found, "this", "expressions")[0 if isinstance(found, exp.Any | exp.All) else 1]
         (query,) = query if isinstance(query, list) and len(query) == 1 else (query,)
@@ -125,7 +125,7 @@ class RowExpressions(ExpressionReader):
         return all_of(parts) if word == "all" else any_of(parts)
 
     def of_list(self, node: exp.Expr, value: Expression, listed: exp.Expr, word: str) -> Expression:
-        """Return whether a comparison is true of some, or of every element of a list: it is not false of some where it is true of every one."""
+        """Return the condition that a comparison is true of some, or of every, element of a list; `all` is read as no element for which the opposite is true."""
         sign = BINARY[type(node)]
         if sign not in ANY or not isinstance(listed, exp.Expr):
             self.fail(node, QUANTIFIED)
@@ -141,7 +141,7 @@ class RowExpressions(ExpressionReader):
         return self.negated(node, found, every)
 
     def same_row(self, node: exp.Expr, parts: Sequence[exp.Expr], other: exp.Expr) -> Expression:
-        """Return whether values are those of another row, one by one."""
+        """Return the condition that the values of two rows are equal, one by one."""
         others = self.take(other, "expressions")[0] if isinstance(other, exp.Tuple) else [other]
         if len(others) != len(parts):
             self.fail(other, f"a row of {len(others)} values is compared with one of {len(parts)}")
@@ -149,10 +149,10 @@ class RowExpressions(ExpressionReader):
         return all_of([self.resolve(node, "=", [self.read(one), self.read(two)]) for one, two in pairs])
 
     def of_query_around(self, node: exp.Expr) -> Expression | None:
-        """Return the value of an aggregate that belongs to a query around; before that is known, something of its type; None of another node."""
+        """Return the value of an aggregate that belongs to an outer query, on trial a null of its type; None for any other node."""
         called = node.this if isinstance(node, exp.Filter) else node
         outer = self.block.statement.outer
-        if OWNED not in node.meta and (outer.asking is None or not is_aggregate(called)):
+        if OWNED not in node.meta and (outer.trial is None or not is_aggregate(called)):
             return None
         if (found := outer.values.get(id(node))) is not None:
             self.block.scope.note(found.name)
@@ -161,7 +161,7 @@ class RowExpressions(ExpressionReader):
         return Literal(None, call.type.or_null())
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
-        """Return the call of a function; note one that means something else in other databases."""
+        """Return the call of a function, with a note on one that differs from other databases."""
         found = super().resolve(node, name, args)
         if not isinstance(found, Call):
             return found
@@ -205,7 +205,7 @@ class RowExpressions(ExpressionReader):
         return Column(found, self.block.schema[found], span=span)
 
     def of_alias(self, name: str, alias: exp.Expr) -> Expression:
-        """Return the entry of the list that has a name which no column has; within it the name is unknown."""
+        """Return the expression of a list's entry by its name, which no column has; within the entry the name is unknown."""
         try:
             found = self.block.known[id(alias)] = self.expression(alias)
         finally:
@@ -234,7 +234,7 @@ class RowExpressions(ExpressionReader):
 
 
 class AggregateCalls(ReductionReader):
-    """Reads the aggregate calls of a block: their arguments are expressions over its rows."""
+    """The reader of a block's aggregate calls, whose arguments are expressions over its rows."""
 
     def __init__(self, tree: Tree, block: SubqueryHost):
         super().__init__(tree, ColumnScope({}))
@@ -242,9 +242,9 @@ class AggregateCalls(ReductionReader):
         self.block = block
 
     def called(self, node: exp.Expr, *, own: bool = True) -> tuple[AggregateCall, Expression | None]:
-        """Return the aggregate that a call describes, and which rows it is of where nulls in the place of the others' values won't do.
+        """Return the aggregate that a call describes, and the condition on its rows, or None if its arguments are null for the other rows.
 
-        Without `own`, it must not be of the query's own rows, which have no groups where it stands.
+        Without `own`, an aggregate over the query's own rows raises SpecError: the rows are not grouped at this place.
         """
         condition, whole = None, node
         if isinstance(node, exp.Filter):
@@ -258,7 +258,7 @@ class AggregateCalls(ReductionReader):
             found = self.aggregate(node, AGGREGATES[AGGREGATE_SYNONYMS.get(written, written)], written)
         read = found.columns()
         scope = self.block.scope
-        # The value of a subquery is a column of none; without a query around, it can be of no other's rows.
+        # No scope owns the value of a subquery; without an outer query, the aggregate is over the query's own rows.
         around = scope.outer is not None and bool(read) and not any(scope.owns(name) for name in read)
         if condition is not None and any(scope.owns(name) for name in condition.columns()):
             around = False if not around else self.refuse_around(node, written)
@@ -266,12 +266,12 @@ class AggregateCalls(ReductionReader):
             self.refuse_around(node, written)
         if not around and not own:
             self.inner.unknown_function(node, written)
-        if condition is None or found.function == "array_agg":  # which has nulls
+        if condition is None or found.function == "array_agg":  # `array_agg` keeps nulls
             return found, condition
         return self.kept(found, condition, node, written), None
 
     def aggregate(self, node: exp.Anonymous, aggregate: Aggregate, written: str) -> AggregateCall:
-        """Read one aggregate call; note one that means something else in other databases."""
+        """Return one aggregate call, with a note on one that differs from other databases."""
         found = super().aggregate(node, aggregate, written)
         parts = (*found.args, *(key for key, _ in found.order_by))
         if written in BY_PAIR and any(part.type.nullable for part in parts) and not isinstance(node.parent, exp.Filter):
@@ -283,7 +283,7 @@ class AggregateCalls(ReductionReader):
         self.fail(node, f"{written} aggregates only columns of the query around this one", hint)
 
     def kept(self, call: AggregateCall, condition: Expression, node: exp.Expr, written: str) -> AggregateCall:
-        """Return an aggregate over the rows for which a condition is true: over nulls instead of the others' values."""
+        """Return an aggregate over the rows for which a condition is true: its arguments are null for the others."""
         from dataclasses import replace
 
         if call.function == "array_agg":
@@ -297,14 +297,14 @@ class AggregateCalls(ReductionReader):
         aggregate = AGGREGATES[call.function]
         kind = aggregate.result(value.type)
         order = call.order_by
-        if call.function in ("first", "last"):  # the other rows come where they are not taken
+        if call.function in ("first", "last"):  # the other rows are ordered away from the end that is taken
             kept = self.resolve(node, "coalesce", [condition, Literal(False, BOOL)])
             order = ((kept, call.function == "first"), *order)
         return replace(call, args=(value, *call.args[1:]), order_by=order, type=kind)
 
 
 class GroupExpressions(RowExpressions):
-    """The reader of expressions over groups: the grouping expressions, aggregates, and columns of the query around."""
+    """The reader of expressions over groups: grouping expressions, aggregates, and columns of the outer query."""
 
     def read(self, node: exp.Expr) -> Expression:
         groups = self.block.groups
@@ -340,7 +340,7 @@ class GroupExpressions(RowExpressions):
         return super().column(node)
 
     def over_keys(self, found: Expression, node: exp.Expr) -> Expression | None:
-        """Return a column or a field that was grouped by, or a field of one."""
+        """Return the key for a column or field that is a grouping expression, or a field of such a key; else None."""
         groups = self.block.groups
         assert groups is not None
         key = groups.keys.get(found.text())
@@ -351,7 +351,7 @@ class GroupExpressions(RowExpressions):
         return key
 
     def key(self, node: exp.Expr) -> Expression | None:
-        """Return the column of an expression that was grouped by."""
+        """Return the column of the groups for a grouping expression; else None."""
         groups = self.block.groups
         assert groups is not None
         try:
@@ -380,5 +380,5 @@ class GroupExpressions(RowExpressions):
 
 
 def contains_query(node: exp.Expr) -> bool:
-    """Return whether there is a subquery in an expression."""
+    """Return whether an expression contains a subquery."""
     return node.find(*QUERIES) is not None

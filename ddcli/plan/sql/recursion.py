@@ -1,8 +1,8 @@
-"""`with recursive` as a loop: tables that refer to themselves, or to each other, are its variables, and their queries its body.
+"""`with recursive` as a loop: tables that refer to themselves, or to each other, are its variables, and their queries are its body.
 
-A table is the result of its query once that returns the same again: the least fixed point if rows only lead to more rows. With `union` that is SQL's
-meaning. With `union all` each row counts as often as it is reached, which the rounds add up as long as rows lead to rows one by one, so no other query
-is accepted there.
+A table is a fixed point of its query, and the least one if more rows only lead to more rows. With `union` that is SQL's definition. With `union all`
+a row's multiplicity is the number of ways to reach it. The rounds add these up if each row leads to further rows by itself, so no other query
+is accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Recursive:
-    """A table of a `with recursive`: its name, the names of its columns, its query, and the tables of the `with` that this names."""
+    """A table of a `with recursive`: its name, the names of its columns, its query, and the tables of the `with` that the query names."""
 
     name: str
     columns: list[exp.Expr]
@@ -42,7 +42,7 @@ class Recursive:
 
 
 def recursive(statement: QueryLowering, tables: Sequence[exp.CTE], environment: Environment) -> Environment:
-    """Return the environment with the tables of a `with recursive`, those that refer to each other as one loop."""
+    """Return the environment with the tables of a `with recursive`; tables that refer to each other become one loop."""
     defined: dict[str, Recursive] = {}
     words = {each.alias.lower() for each in tables}
     for each in tables:
@@ -72,7 +72,7 @@ def recursive(statement: QueryLowering, tables: Sequence[exp.CTE], environment: 
 
 
 def _groups(defined: dict[str, Recursive]) -> list[list[Recursive]]:
-    """Return tables that refer to each other together, each group after those that it names."""
+    """Return the tables in groups that refer to each other, each group after the groups that it names."""
     reached = {name: set(each.names) for name, each in defined.items()}
     for middle in defined:
         for found in reached.values():
@@ -91,7 +91,7 @@ def _groups(defined: dict[str, Recursive]) -> list[list[Recursive]]:
 
 
 def _loop(statement: QueryLowering, group: Sequence[Recursive], known: Environment) -> list[QueryResult]:
-    """Return the tables of a group as the results of a loop."""
+    """Return the tables of a group, as the results of a loop."""
     members = frozenset(each.name.lower() for each in group)
     for each in group:
         _check_counts(statement, each, members)
@@ -136,7 +136,7 @@ def _table(relation: Relation) -> QueryResult:
 def _initials(
     statement: QueryLowering, group: Sequence[Recursive], members: frozenset[str], known: Environment
 ) -> list[QueryResult]:
-    """Return the initial values of tables: empty, with the columns of the parts that they begin with."""
+    """Return the initial values of tables: empty, with the columns of their first parts that name no table of the group."""
     found: dict[str, QueryResult] = {}
     left = list(group)
     while left:
@@ -153,7 +153,7 @@ def _initials(
             left.remove(each)
             progress = True
         if not progress:
-            problem = f"`{left[0].name}` refers to itself, and nothing says what it begins with"
+            problem = f"`{left[0].name}` refers to itself, and has no part to begin with"
             hint = "write `select ... union select ... from` it: the first part names no table that refers to it"
             raise SpecError(problem, span=statement.tree.place(left[0].place), hint=hint)
     return [found[each.name.lower()] for each in group]
@@ -183,7 +183,7 @@ def _begins(query: exp.Expr, members: frozenset[str]) -> bool:
 
 
 def _around(node: exp.Expr, query: exp.Expr) -> list[exp.Expr]:
-    """Return the nodes around a node, innermost first, up to a query, which is left out."""
+    """Return a node's ancestors, innermost first, up to `query`, which is left out."""
     found: list[exp.Expr] = []
     while node is not query and node.parent is not None:
         node = node.parent
@@ -192,7 +192,7 @@ def _around(node: exp.Expr, query: exp.Expr) -> list[exp.Expr]:
 
 
 def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset[str]) -> None:
-    """Refuse a `union all` that adds up other than row by row."""
+    """Raise SpecError for a `union all` whose recursive part does not map each row by itself."""
     query = table.query
     while isinstance(query, exp.Subquery):
         query = query.this
@@ -204,7 +204,9 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
     hint = "write `union`, with which each row counts once"
     if not isinstance(query, exp.Union):
         raise SpecError(
-            "`intersect` and `except` don't go with `with recursive`", span=statement.tree.place(table.place), hint=hint
+            "`with recursive` does not support `intersect` and `except`",
+            span=statement.tree.place(table.place),
+            hint=hint,
         )
     parts: list[exp.Expr] = []
     left: list[exp.Expr] = [query]
@@ -225,7 +227,7 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
 
 
 def _is_linear(query: exp.Expr, found: Sequence[exp.Table], name: str) -> bool:
-    """Return whether a query's rows are those that it makes of each row of a table by itself."""
+    """Return whether a query maps each row of a table by itself, so that its result for a sum of rows is the sum of its results."""
     if not isinstance(query, exp.Select) or len(found) != 1 or table_name(found[0]).lower() != name.lower():
         return False
     if any(query.args.get(clause) for clause in ("group", "having", "distinct", "limit", "offset")):

@@ -1,4 +1,4 @@
-"""A `select`: its list over the rows or groups that `from`, `where` and `group by` leave, then `distinct`, order and limit."""
+"""A `select`: its list over the rows or groups of `from`, `where` and `group by`, then `distinct`, order and limit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLAUSES = (
 
 
 LISTED = "\0"
-"""Begins the name of a column of the list where columns of the rows stand, too."""
+"""The prefix of a list column's name where columns of the rows are in scope, too."""
 
 
 def select(statement: QueryLowering, node: exp.Select, environment: Environment, *, value: bool) -> QueryResult:
@@ -61,7 +61,9 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
     )
     clauses = [node.args[name] for name in ("having", "order", "qualify") if node.args.get(name) is not None]
     around = Environment(environment.tables, Outer(block.scope, block.node), environment.taken)
-    owned = statement.outer.of(node, [*listed, *clauses], block.scope, lambda each: statement.tried(each, around))
+    owned = statement.outer.of(
+        node, [*listed, *clauses], block.scope, lambda each: statement.lower_on_trial(each, around)
+    )
     if owned or is_grouped(node, listed):
         plain = having is None and distinct is None and limit is None and not offset and len(entries) == 1
         plain = plain and not is_windowed and not owned
@@ -98,7 +100,7 @@ def _listed(
     statement: QueryLowering, node: exp.Select, block: Block, entries: list[Entry], expressions: list[Expression],
     keys: tuple[str, ...], limit: int | None, offset: int, *, single: bool,
 ) -> QueryResult:  # fmt: skip
-    """Return the columns of the list, and the rows that `distinct`, `limit` and `offset` leave."""
+    """Return the result: the columns of the list, of the rows that `distinct`, `limit` and `offset` keep."""
     distinct, order = node.args.get("distinct"), node.args.get("order")
     names = _apart([each.name for each in entries], keys)
     columns = tuple((each.name, name) for each, name in zip(entries, names, strict=True))
@@ -118,7 +120,7 @@ def _listed(
         (written,) = statement.tree.take(on, "expressions")
         by = [_order_key(statement, block, each, columns, listed, whole=False) for each in written]
     elif limit is None and not offset and statement.shown is not node:
-        block.node = before  # the order keeps all rows: its columns are not in the way
+        block.node = before  # this order drops no row: the columns that compute it are not needed
     rows: dict[str, Expression] = {key: nodes.column(block.node, key) for key in keys} | listed
     if distinct is not None and on is None:
         found = nodes.distinct(nodes.mapped(block.node, rows))
@@ -153,14 +155,14 @@ def _listed(
 
 
 def _replaced_names(expression: Expression, columns: dict[str, Column]) -> Expression:
-    """Return an expression over the list's columns under their own names."""
+    """Return an expression with its columns replaced by name."""
     if isinstance(expression, Column):
         return columns.get(expression.name, expression)
     return expression.with_children(tuple(_replaced_names(child, columns) for child in expression.children))
 
 
 def _inlined(expression: Expression, listed: dict[str, Expression]) -> Expression:
-    """Return an expression over the rows in which columns of the list are replaced by their expressions."""
+    """Return an expression over the rows: columns of the list are replaced by their expressions."""
     if isinstance(expression, Column) and expression.name.startswith(LISTED):
         return listed[expression.name.removeprefix(LISTED)]
     return expression.with_children(tuple(_inlined(child, listed) for child in expression.children))
@@ -175,9 +177,9 @@ def _order_key(
     *,
     whole: bool,
 ) -> Expression:
-    """Return the expression of an entry of an `order by`: a column of the list by position or name, else an expression over the rows.
+    """Return the expression of an `order by` entry: a column of the list by position or name, else an expression over the rows.
 
-    A column of the list comes under its own name there; with `whole`, only these are to be had.
+    The name of a list's column has the prefix `LISTED`; with `whole`, only such columns are allowed.
     """
     position = position_of(statement, written, len(columns))
     if position is not None:

@@ -1,4 +1,4 @@
-"""`union`, `intersect` and `except`, with and without `all`: sums, and counts of a row on each side."""
+"""`union`, `intersect` and `except`, with and without `all`, as sums and as counts of each row's multiplicity on each side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEFT, RIGHT = "#left", "#right"
 
 
 def set_operation(statement: QueryLowering, node: exp.SetOperation, environment: Environment) -> QueryResult:
-    """Return the rows of both sides as a set operation combines them, under the left side's names."""
+    """Return the result of a set operation, with the left side's column names."""
     union = ("by_name",) if isinstance(node, exp.Union) else ()
     left, right, distinct = statement.tree.take(
         node, "this", "expression", "distinct", "with_", "order", "limit", "offset", *union
@@ -50,7 +50,7 @@ def set_operation(statement: QueryLowering, node: exp.SetOperation, environment:
 
 
 def padded(side: QueryResult, other: QueryResult) -> QueryResult:
-    """Return a side of a `union by name` with the columns more that the other has, null in all rows."""
+    """Return a side of a `union by name` with the columns that only the other side has added, null in all rows."""
     own = {name.lower() for name, _ in side.columns}
     missing = {name: each for name, each in other.columns if name.lower() not in own}
     names = dict(zip(missing, renamed(missing, side.node.schema).values(), strict=True))
@@ -59,7 +59,7 @@ def padded(side: QueryResult, other: QueryResult) -> QueryResult:
 
 
 def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, distinct: bool) -> QueryResult:
-    """Return the rows of two results with equal columns as a set operation combines them."""
+    """Return the set operation on two results with equal columns."""
     if isinstance(node, exp.Union):
         both = nodes.concat([one.node, other.node])
         return replace(one, node=nodes.distinct(both) if distinct else both)
@@ -90,7 +90,7 @@ def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, di
 def aligned(
     statement: QueryLowering, node: exp.Expr, sides: list[QueryResult], environment: Environment
 ) -> list[QueryResult]:
-    """Return results with the same columns, in the same order, of common types, for each row of the same keys around."""
+    """Return results with the same columns, in the same order, of common types, and with all outer columns as keys."""
     from ddcli.plan.sql.context import QueryResult
 
     counts = [len(side.columns) for side in sides]
@@ -99,7 +99,7 @@ def aligned(
         raise SpecError(problem, span=statement.tree.place(node), hint="list as many columns on both sides")
     keys = tuple(environment.outer.node.schema) if environment.outer is not None else ()
     names: list[str] = []
-    for name, _ in sides[0].columns:  # a list may have one name twice
+    for name, _ in sides[0].columns:  # a list may have the same name twice
         names.append(fresh(name, {*keys, *names}))
     expressions: list[list[Expression]] = [[column(side.node, each) for _, each in side.columns] for side in sides]
     for at, (name, _) in enumerate(sides[0].columns):
@@ -126,7 +126,7 @@ def aligned(
 
 
 def converted(expression: Expression, kind: object) -> Expression:
-    """Return an expression as a common type that holds its values."""
+    """Return an expression converted to the common type `kind`, which holds all its values."""
     from ddcli.expressions.types import Type
 
     assert isinstance(kind, Type)
@@ -139,7 +139,7 @@ def converted(expression: Expression, kind: object) -> Expression:
 
 
 def spread(side: QueryResult, environment: Environment) -> tuple[Node, dict[str, str]]:
-    """Return a result for each row of all queries around, and the names of its columns there."""
+    """Return a result's node with all outer columns, one copy for each outer row, and the new names of its columns."""
     if environment.outer is None or len(side.keys) == len(environment.outer.node.schema):
         return side.node, {name: name for name in side.node.schema}
     around = environment.outer.node

@@ -1,11 +1,11 @@
-"""Sums over a join, computed of the sums that another part of the statement keeps of one of its sides.
+"""Sums over a join, computed from the sums over one of its sides that another part of the statement keeps.
 
 `select ..., sum(l_quantity) from orders join lineitem on ... group by o_orderkey, ...` beside `o_orderkey in (select l_orderkey from lineitem
 group by l_orderkey having sum(l_quantity) > 300)` needs no join with the rows of `lineitem`: the reduction by the join's key has their sum.
 
-It is exact for any multiplicities. Where the groups have the join's key, a group's rows are those of the other side, of total multiplicity M,
-each with all rows of one key, of which the kept record has the sum; so the sum over the pairs is M times that, and so are all counts that a reduction
-keeps to know whether a group exists. That needs the same sums on both sides, of numbers that are summed exactly.
+It is exact for any multiplicities. If the groups include the join's key, a group consists of the other side's rows, of total multiplicity M,
+each joined with all rows of one key, whose sum the kept record has. So the sum over the pairs is M times that, and so are the counts by which a
+reduction decides whether a group exists. That needs the same calls in both reductions, over numbers that are summed exactly.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     Kept = dict[tuple[str, frozenset[str], frozenset[str]], groupings.Reduce]
-    """Reductions by the rows that they are of, the columns that they group by, and their calls, over these columns."""
+    """Reductions by the fingerprint of their rows, by the columns that they group by, and by the texts of their calls over the rows' columns."""
 
 
 def shared(node: Node, leaves: Sequence[Node]) -> Node:
-    """Return a statement's node with sums over joins made of sums that it has; nodes at or below the leaves belong to others, and stay."""
-    leaves = [*leaves, *(_rows(leaf)[0] for leaf in leaves)]  # a node that only renames may be gone
+    """Return a statement's node with sums over joins computed from other sums in it. The leaves, which belong to other collections, stay as they are."""
+    leaves = [
+        *leaves,
+        *(_rows(leaf)[0] for leaf in leaves),
+    ]  # readers may have skipped a leaf that only renames columns
     made = {leaf.fingerprint: leaf for leaf in leaves}
     order: list[Node] = []
     seen = set(made)
@@ -58,7 +61,7 @@ def shared(node: Node, leaves: Sequence[Node]) -> Node:
 
 
 def _kept(order: Iterable[Node]) -> Kept:
-    """Return the reductions to sums by columns."""
+    """Return the nodes that group by columns and compute sums and counts alone."""
     found: Kept = {}
     for node in order:
         if isinstance(node, groupings.Reduce) and _sums(node) and not node.free:
@@ -72,7 +75,7 @@ def _kept(order: Iterable[Node]) -> Kept:
 
 
 def _over_sums(node: groupings.Reduce, kept: Kept) -> groupings.Reduce | None:
-    """Return sums over a join as sums over the join with a kept reduction of one of its sides; None where there is none that does."""
+    """Return sums over a join as sums over the join with a kept reduction in place of one side; None if no kept one fits."""
     join, names = _rows(node.inputs[0])
     if not isinstance(join, logical.Join) or join.how != "inner" or node.free or not _sums(node):
         return None
@@ -116,15 +119,15 @@ def _over_sums(node: groupings.Reduce, kept: Kept) -> groupings.Reduce | None:
         if any(AGGREGATES["sum"].result(call.args[0].type) != call.type for call in totals):
             continue
         on = tuple((key_of[own[one]], other) if at == 0 else (one, key_of[own[other]]) for one, other in join.on)
-        # If the other side has few keys, the sums of these are enough.
-        some = _asked_of(join.inputs[1 - at], join.on[0][1 - at], sums) if len(join.on) == 1 else sums
+        # If the other side is restricted to few keys, the sums of these keys suffice.
+        some = _restricted(join.inputs[1 - at], join.on[0][1 - at], sums) if len(join.on) == 1 else sums
         inputs = (some, join.right) if at == 0 else (join.left, some)
         return replace(node, inputs=(logical.Join(inputs, schema, on, "inner", tuple(columns)),), calls=tuple(totals))
     return None
 
 
-def _asked_of(node: Node, column: str, sums: groupings.Reduce) -> Node:
-    """Return sums by one column under the condition that a semijoin asks of them where a column comes from; the sums if none does."""
+def _restricted(node: Node, column: str, sums: groupings.Reduce) -> Node:
+    """Return the filtered sums to which a semijoin below `node` restricts its `column`, or `sums` if there is no such semijoin."""
     while True:
         if isinstance(node, logical.Join) and node.how == "inner":
             at, column = next((int(side == "right"), source) for name, side, source in node.columns if name == column)
@@ -146,7 +149,7 @@ def _asked_of(node: Node, column: str, sums: groupings.Reduce) -> Node:
 
 
 def _sums(node: groupings.Reduce) -> bool:
-    """Return whether a reduction keeps sums and counts alone, and returns them as they are."""
+    """Return whether a reduction computes only sums and counts, and returns them unchanged."""
     plain = all(isinstance(result, Column) for _, result in node.results)
     return plain and all(is_accumulable(call) and call.function != "avg" for call in node.calls)
 

@@ -1,4 +1,4 @@
-"""A statement bound to the columns of the relations that it names: from its syntax tree to a relation."""
+"""A statement bound to the relations that it names: from its syntax tree to a relation."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def bind(
     *,
     shown: bool = False,
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
-    """Return the relation of a query, and remarks on it, each with its place.
+    """Return the relation of a query, and notes on it with their places.
 
-    `named` returns the relation of a name, `inputs` the nodes of all inputs, for rows that depend on no table. `loop` is the loop in whose body the
-    statement is, `coordinates` the number of a time's. With `shown`, the relation has the order of the statement, if that is by columns of it.
+    `named` returns the relation of a name, `inputs` the nodes of all inputs, for rows that depend on no input. `loop` is the loop in whose body the
+    statement is, `coordinates` the number of a time's coordinates. With `shown`, the relation has the order of the statement's rows, if its columns determine it.
     """
     statement = Statement(read_statement(text), named, inputs, loop, coordinates)
     statement.collected = statement.tree.root if shown else None
@@ -56,9 +56,9 @@ def bind(
 def bind_in_order(
     text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]]
 ) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
-    """Return the relation of a query whose rows are to be shown, in its order, and notes, as `bind`.
+    """Return the relation of a query whose rows are shown in its order, and notes on it.
 
-    Columns of the order that the query has not listed are added behind the listed ones, under names that begin with `ORDER`.
+    Columns of the order that the query does not list are added behind the others, under names that begin with `ORDER`.
     """
     statement = Statement(read_statement(text), named, inputs)
     statement.shown = statement.tree.root
@@ -81,7 +81,7 @@ def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span
             result = statement.query(statement.tree.root, Environment({}))
     except RecursionError:
         hint = "name parts of it by `with`, or make them collections of their own"
-        raise SpecError("queries stand too deep inside each other", span=text.span, hint=hint) from None
+        raise SpecError("queries are nested too deeply", span=text.span, hint=hint) from None
     finally:
         statement.outer.forget()
     statement.tree.finish()
@@ -103,7 +103,7 @@ def _bound(statement: Statement, text: Text) -> tuple[Relation, tuple[tuple[Span
 
 
 def _beyond(scope: Names, around: Names) -> Names:
-    """Return a scope without the names up to those of one around it; names that are found there count as read in all between."""
+    """Return the scope of `around` as seen from a scope inside it, without the names between; columns found are marked as read in all scopes between."""
     if scope is around:
         return scope
     assert scope.outer is not None, "a table is named within the query that defines it"
@@ -111,7 +111,7 @@ def _beyond(scope: Names, around: Names) -> Names:
 
 
 def _is_read(node: Node, name: str) -> bool:
-    """Return whether a column is one of an input, or of rows, not a null that the query writes."""
+    """Return whether a column is read from an input or computed by an operator, and is not an expression of the query's list."""
     while isinstance(node, logical.Apply):
         if isinstance(node.step, MapStep):
             found = dict(node.step.columns)[name]
@@ -124,12 +124,12 @@ def _is_read(node: Node, name: str) -> bool:
 
 ANOTHER = "give one of them another name"
 ORDER = "\0order"
-"""The prefix of columns that only hold the order of rows."""
+"""The prefix of the names of columns that are only the keys of an order."""
 
 
 @dataclass(eq=False)
 class Statement:
-    """A query while it is lowered."""
+    """A statement while it is lowered: its syntax tree, the relations that it may name, and the notes so far."""
 
     tree: Tree
     named: Callable[[str], Relation]
@@ -138,25 +138,25 @@ class Statement:
     coordinates: int = 1
     notes: list[tuple[Span, str]] = field(default_factory=list)
     leaving: frozenset[str] = frozenset()
-    """Recursive tables whose columns are not known yet: sides of unions that name one are left out."""
+    """The recursive tables whose columns are not known yet: sides of unions that name one are left out."""
     shown: exp.Expr | None = None
-    """The query whose rows are to be shown in its order: the columns of the order stay in its relation."""
+    """The query whose rows are shown in its order: the keys of the order stay in its relation."""
     collected: exp.Expr | None = None
-    """The query that is a collection, whose rows are shown in its order if that is by its columns."""
+    """The query that is a collection, whose rows are shown in its order if its columns determine it."""
     order: RowOrder = ()
     """The columns of the relation of `shown` or `collected` by which its rows are ordered."""
     outer: OuterAggregates = field(default_factory=OuterAggregates)
     _free: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
-        """Return the relation of a query, for each row of the columns around that it reads.
+        """Return the relation of a query, for each row of the outer columns that it reads.
 
-        With `value`, a query that is one value may be returned as how to compute that.
+        With `value`, the result of a scalar query may have the expression for its value.
         """
         return self._query(node, self._inside(node, environment), value=value)
 
-    def tried(self, node: exp.Expr, environment: Environment) -> None:
-        """Lower a query only for the notes that its expressions leave."""
+    def lower_on_trial(self, node: exp.Expr, environment: Environment) -> None:
+        """Lower a query only for the outer aggregates and columns that its expressions note, and drop the result."""
         noted = len(self.notes)
         try:
             self.query(node, environment)
@@ -165,11 +165,11 @@ class Statement:
             self._free.clear()  # over groups a query may read other columns
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
-        """Return whether a query reads columns of the query around it."""
+        """Return whether a query reads columns of its outer query."""
         return self._inside(node, environment).outer is not None
 
     def _inside(self, node: exp.Expr, environment: Environment) -> Environment:
-        """Return the environment of a query: of the query around it no more than it reads."""
+        """Return the environment of a query, with only the outer columns that it reads."""
         outer = environment.outer
         if outer is None:
             return environment
@@ -178,19 +178,19 @@ class Statement:
         return replace(environment, outer=self._needed(node, outer, environment))
 
     def recursion_start(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
-        """Return the relation of a query without the sides of unions that name some tables."""
+        """Return the relation of a query without the sides of unions that name a table in `leaving`."""
         self.leaving = leaving
         try:
             return self.query(node, environment)
         finally:
             self.leaving = frozenset()
-            self._free.clear()  # a part that is left out may read more columns around
+            self._free.clear()  # the sides left out may read more outer columns
 
     def _needed(self, node: exp.Expr, outer: Outer, environment: Environment) -> Outer | None:
-        """Return the surroundings of a query, with no more than the columns that it reads, each of their rows once."""
+        """Return the outer query of a query, with only the columns that it reads, and their rows distinct; None if it reads none."""
         if id(node) not in self._free:
             scope = Names([], outer.scope)
-            # Just the columns that can be named: others would change the names that columns inside get.
+            # Only columns that can be named: others would change the names of the columns inside.
             known = {name.column for name in outer.scope.visible()}
             schema = {name: kind for name, kind in outer.node.schema.items() if name in known}
             stand_in = logical.Source((), schema, "#around")
@@ -201,7 +201,7 @@ class Statement:
         used = self._free[id(node)]
         if not used:
             return None
-        for name in used:  # the recorder of reads around must see it each time
+        for name in used:  # each scope outside records the column, also if the query was lowered before
             outer.scope.note(name)
         rows = nodes.distinct(nodes.projected(outer.node, used))
         return Outer(Names([], outer.scope), rows)
@@ -237,8 +237,10 @@ class Statement:
             except UnknownName as error:
                 if environment.outer is None or not environment.outer.scope.has(error.table, error.name):
                     raise
-                problem = f"a table of `with recursive` can't read `{error.written}` of the query around it"
-                hint = "give the table a column more, of the values that it begins with, and compare that outside"
+                problem = f"a table of `with recursive` can't read `{error.written}` of the outer query"
+                hint = (
+                    "add a column with the value that a row starts from to the table, and compare it in the outer query"
+                )
                 raise SpecError(problem, span=error.span, hint=hint) from None
         words: set[str] = set()
         for table in tables:
@@ -250,15 +252,15 @@ class Statement:
                 table_ = CorrelatedTable(name, columns, query, environment.tables, environment.outer.scope)
                 environment = replace(environment, tables={**environment.tables, word.lower(): table_})
                 continue
-            for each in query.walk():  # its columns may have had other names beside those around
+            for each in query.walk():  # beside outer columns its columns may have had other names
                 self._free.pop(id(each), None)
             result = self._query(query, Environment(environment.tables), value=False)
             environment = self.defined(environment, name, columns, result)
         return environment
 
     def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
-        """Return the relation of a table that reads columns around the query which defines it, where it is named."""
-        assert environment.outer is not None, "a query that names it reads the columns that it reads"
+        """Return the relation of a correlated table at a place where it is named."""
+        assert environment.outer is not None, "a query that names it reads what it reads"
         outer = Outer(_beyond(environment.outer.scope, table.scope), environment.outer.node)
         result = self.query(table.query, Environment(table.tables, outer, environment.taken))
         word = self.identifier(table.name)
@@ -273,7 +275,7 @@ class Statement:
     def defined(
         self, environment: Environment, name: exp.Expr, columns: Sequence[exp.Expr], result: QueryResult
     ) -> Environment:
-        """Return the environment with one table more."""
+        """Return the environment with one more table."""
         word = self.identifier(name)
         named = replace(result, columns=self.columns_named(result.columns, columns, word, name))
         return replace(environment, tables={**environment.tables, word.lower(): named})
@@ -281,7 +283,7 @@ class Statement:
     def columns_named(
         self, columns: Sequence[tuple[str, str]], names: Sequence[exp.Expr], table: str, place: exp.Expr
     ) -> tuple[tuple[str, str], ...]:
-        """Return columns under the names in a list behind a table's name, the first ones if it is shorter."""
+        """Return columns renamed by the list of names behind a table's name; columns beyond the list keep their names."""
         if len(names) > len(columns):
             problem = f"`{table}` has {len(columns)} columns, and {len(names)} names for them"
             raise SpecError(problem, span=self.tree.place(place))
@@ -293,26 +295,26 @@ class Statement:
         return tuple((given[at] if at < len(given) else name, column) for at, (name, column) in enumerate(columns))
 
     def identifier(self, node: exp.Expr) -> str:
-        """Return a name that stands alone."""
+        """Return the name that a node without a qualifier is. Raises SpecError for any other node."""
         while isinstance(node, exp.ColumnDef | exp.Column):
             (node,) = self.tree.take(node, "this")
         if not isinstance(node, exp.Identifier):
-            raise SpecError(f"`{self.tree.written(node)}` is no name", span=self.tree.place(node))
+            raise SpecError(f"`{self.tree.written(node)}` is not a name", span=self.tree.place(node))
         return str(self.tree.take(node, "this", "quoted")[0])
 
     def column_name(self, node: exp.Expr) -> str:
-        """Return a name for a column. Raises SpecError for one that no column can have."""
+        """Return the name that a node gives a column. Raises SpecError for one that no column may have."""
         name = self.identifier(node)
         if hint := no_column(name):
             raise SpecError(f"`{name}` can't be a column's name", span=self.tree.place(node), hint=hint)
         return name
 
     def one(self, environment: Environment, span: Span) -> Node:
-        """Return a record for each row of the query around; without that, one that exists from the first row of any input on."""
+        """Return a node with a record for each outer row; without an outer query, one record that exists from the first row of any input on."""
         if environment.outer is not None:
             return environment.outer.node
         return one_row(self, span)
 
     def note(self, node: exp.Expr, text: str) -> None:
-        """Note something that is worth knowing."""
+        """Add a note at the place of a node."""
         self.notes.append((self.tree.place(node), text))

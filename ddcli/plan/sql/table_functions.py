@@ -1,6 +1,6 @@
-"""Functions that return rows: each row beside each element of a list, or each number or timestamp of a series.
+"""Functions that return rows: the elements of a list, or the numbers or moments of a series, each beside the row that it was called for.
 
-They are allowed in a `from`, and `unnest` also in the list of a `select`, where it means the same as in a `lateral` behind the tables.
+They are called in a `from`, and `unnest` also in the list of a `select`, where it means the same as in a `lateral` behind the tables.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ DAY = 86_400_000_000
 
 
 def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node, str, str]:
-    """Return a block's rows, each with each row of a table function: the node, the new column there, and the function's name.
+    """Return a block's rows, each with each row of a table function: the node, its new column, and the function's name.
 
-    The column's name is not one of those `taken`.
+    The column's name is not in `taken`.
     """
     statement = block.statement
     take, place = statement.tree.take, statement.tree.place
@@ -112,11 +112,11 @@ def _moments(block: Block, name: str, args: Sequence[Expression], column: str) -
 
 
 def find_unnested(written: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Return the calls of `unnest` in expressions, but for those of subqueries."""
+    """Return the calls of `unnest` in expressions, without those in subqueries."""
     return outermost(written, lambda node: isinstance(node, exp.Anonymous) and str(node.this).lower() == "unnest")
 
 
 def spread_list(block: Block, call: exp.Expr) -> None:
-    """Let a block have its rows with each element of a list, which a call of `unnest` means from then on."""
+    """Replace a block's rows by one row for each element of a list; from then on the call of `unnest` is read as that element."""
     block.node, column, _ = with_rows(block, call, ())
     block.known[id(call)] = Column(column, block.schema[column], block.statement.tree.place(call))

@@ -1,4 +1,4 @@
-"""The `from` of a query with its `where`, as a block: the product of its chains under the conditions on them."""
+"""The `from` of a query with its `where`, as a block: the product of its entries, filtered by the conditions on them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class From(Joins):
-    """Builds the relation of a `from` with the plain conditions of a `where`."""
+    """The `from` of a `select`, which becomes a relation with the conditions of the `where`."""
 
     def block(self, node: exp.Select) -> Block:
-        """Return the block of a `select`: the rows of its `from` and `where`."""
+        """Return the block of a `select`: the rows of its `from` that its `where` keeps."""
         source, joins, where = (node.args.get(name) for name in ("from_", "joins", "where"))
         if source is not None:
             groups: list[tuple[exp.Expr, list[exp.Join]]] = [(self.take(source, "this")[0], [])]
@@ -37,17 +37,17 @@ class From(Joins):
                     later.append(part)
                 else:
                     self.whole.conditions.append(self.reader(self.whole).condition(part, "a condition"))
-        later = [part for part in later if not self.asked_early(part)]
-        found = Block(self.statement, self.environment, self.scope(self.whole), self.flushed(self.whole, node))
-        # A semijoin only takes records away: a value is then looked up for fewer.
+        later = [part for part in later if not self.filter_item(part)]
+        found = Block(self.statement, self.environment, self.scope(self.whole), self.product_of(self.whole, node))
+        # Semijoins first: they only remove records, so the other subqueries are computed for fewer.
         for part in sorted(later, key=lambda part: not is_semijoin(part)):
             found.where(part)
         return found
 
-    def asked_early(self, condition: exp.Expr) -> bool:
-        """Apply a condition that is just a column `in` an independent query to the item that has the column; return whether it was applied.
+    def filter_item(self, condition: exp.Expr) -> bool:
+        """Filter an item before the product by a condition that is just its column `in` an uncorrelated query; return whether the condition is one.
 
-        The fewer records an item has, the fewer are joined.
+        The product then joins fewer records.
         """
         items = self.whole.items
         if len(items) < 2:  # the product is the item
@@ -63,5 +63,5 @@ class From(Joins):
 
 
 def is_comma(join: exp.Join) -> bool:
-    """Return whether an entry follows a comma, or a plain `join`."""
+    """Return whether an entry follows a comma, or a `join` without a condition."""
     return not any(join.args.get(name) for name in ("on", "using", "side", "kind", "method"))

@@ -1,4 +1,4 @@
-"""`order by`, `limit` and `offset`: with a limit the first rows in an order; without one at most the order in which rows are shown, for a collection has no order."""
+"""`order by`, `limit` and `offset`: with a limit the first rows of an order. Without one the order only affects how rows are shown, for a collection has none."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _whole(statement: QueryLowering, node: exp.Expr | None) -> int:
 
 
 def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int) -> QueryResult:
-    """Return the rows of each group of the keys around from `offset` on, as many as `limit`, in an order; ties by the other columns."""
+    """Return, for each row of the outer columns, the first `limit` rows after `offset` in an order; the other columns break ties."""
     node = result.node
     names = renamed([f"#order{at}" for at in range(len(keys))], node.schema)
     hidden = {name: key for name, (key, _) in zip(names, keys, strict=True) if not isinstance(key, Column)}
@@ -109,7 +109,7 @@ def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: i
 
 
 def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> QueryResult:
-    """Return the rows that a query other than a `select` keeps by its `order by`, `limit` and `offset`."""
+    """Return the rows of a query that is not a `select` under its `order by`, `limit` and `offset`."""
     limit, offset = bounds(statement, node)
     by_name: dict[str, str] = {}
     for name, each in result.columns:
@@ -135,7 +135,7 @@ def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> Qu
 def limited(
     statement: QueryLowering, node: exp.Expr, result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int
 ) -> QueryResult:
-    """Return the rows that are kept; note an order that keeps all, unless it is that in which rows are shown."""
+    """Return the rows that limit and offset keep; add a note on an order without a limit that does not affect how rows are shown."""
     if statement.shown is node:
         names = renamed([f"#order{at}" for at in range(len(keys))], result.node.schema)
         by = dict(zip(names, (key for key, _ in keys), strict=True))
@@ -152,9 +152,9 @@ def limited(
 
 
 def listed_order(keys: Sequence[Key], listed: Mapping[str, str]) -> RowOrder:
-    """Return an order whose keys are columns, by the names of those that are `listed`; empty if a key is another expression.
+    """Return an order by the names of its columns in `listed`; an empty one if a key is not such a column.
 
-    If nulls are not at the large end, `is null` of a column is a key before it (see `keys_of`).
+    If nulls are not at the large end, the condition that the column is null is a key before it (see `keys_of`).
     """
     found: dict[str, tuple[str, bool, bool]] = {}
     nulls: tuple[str, bool] | None = None
@@ -171,7 +171,7 @@ def listed_order(keys: Sequence[Key], listed: Mapping[str, str]) -> RowOrder:
 
 
 def position_of(statement: QueryLowering, node: exp.Expr, count: int) -> int | None:
-    """Return the column, from 0, that a whole number stands for in `group by` and `order by`."""
+    """Return the index of the column that a whole number in `group by` and `order by` means; None for another node."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     text, _ = statement.tree.take(node, "this", "is_string")
@@ -182,7 +182,7 @@ def position_of(statement: QueryLowering, node: exp.Expr, count: int) -> int | N
 
 
 def places(columns: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """Return columns by their names in small letters, the first of several."""
+    """Return columns by their names in lower case, the first of several with one name."""
     found: dict[str, str] = {}
     for name, each in columns:
         found.setdefault(name.lower(), each)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import Environment, QueryLowering, QueryResult
 
 MOST = 1000
-"""Rows of a `values`."""
+"""The most rows that a `values` may have."""
 
 
 def values(statement: QueryLowering, node: exp.Values, environment: Environment) -> QueryResult:
@@ -75,7 +75,7 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
 
 
 def one_row(statement: QueryLowering, span: Span) -> Node:
-    """Return a node of one record that exists from the first row of any input on."""
+    """Return a node with one record, which exists from the first row of any input on."""
     from ddcli.plan.presence import once
 
     if statement.coordinates > 1:

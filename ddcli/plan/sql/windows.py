@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def find_windows(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Return the window calls in expressions, but for those of subqueries and those inside of others."""
+    """Return the window calls in expressions, without those in subqueries and in other window calls."""
     return outermost(nodes, lambda node: isinstance(node, exp.Window))
 
 
 def window_clauses(node: exp.Select) -> list[exp.Expr]:
-    """Return the clauses of a `select` beside its list in which window calls stand, or are described."""
+    """Return the clauses of a `select` beside its list that may have window calls."""
     clauses = [node.args.get(name) for name in ("order", "qualify", "distinct")]
     return [clause for clause in clauses if clause is not None]
 
@@ -39,7 +39,7 @@ def window_clauses(node: exp.Select) -> list[exp.Expr]:
 def attach(
     statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry], keys: Sequence[str]
 ) -> None:
-    """Compute the window calls of a `select` in columns more, for each row of the `keys` around; then keep the rows for which `qualify` is true."""
+    """Add columns with the values of a `select`'s window calls, by row of the outer `keys`; then keep the rows for which `qualify` is true."""
     definitions = _definitions(statement, node)
     written = [entry.written for entry in entries if entry.written is not None]
     calls = find_windows([*written, *window_clauses(node)])
@@ -47,7 +47,7 @@ def attach(
     reader.inner = block.reader  # type: ignore[assignment]
     inner = CallReader(block.reader, reader)
     around: list[Expression] = [column(block.node, key) for key in keys]
-    # All are read before any is computed: a subquery in one of them adds to the rows that all are over.
+    # All calls are read before any is computed: a subquery in one of them adds columns to the rows of all.
     groups: dict[tuple[str, ...], tuple[list[Expression], OrderedBy, dict[str, WindowCall]]] = {}
     places: dict[int, tuple[tuple[str, ...], str]] = {}
     for each in calls:
@@ -68,7 +68,7 @@ def attach(
     for name, definition in definitions.items():
         if name not in used:
             span = statement.tree.place(definition)
-            raise SpecError(f"no call is over the window `{name}`", span=span, hint="leave it out")
+            raise SpecError(f"no function uses the window `{name}`", span=span, hint="leave it out")
     for text, (by, order, wanted) in groups.items():
         names = list(renamed([f"#window{at}" for at in range(len(wanted))], block.schema).values())
         block.node = windowed(block.node, by, order, dict(zip(names, wanted.values(), strict=True)), "#")
@@ -88,7 +88,7 @@ def attach(
 
 
 def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Window]:
-    """Return the windows that a `select` names, by name in small letters."""
+    """Return the named windows of a `select`, by name in lower case."""
     found: dict[str, exp.Window] = {}
     for each in node.args.get("windows") or ():
         name = statement.identifier(each.this)
@@ -101,7 +101,7 @@ def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Wi
 def _resolved(
     statement: QueryLowering, node: exp.Expr, definitions: Mapping[str, exp.Window], depth: int = 0
 ) -> tuple[exp.Expr, list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
-    """Return a window's call, or its name, with its partition, order and frame, those of a named window that it begins with among them."""
+    """Return a window's call, or its name, with its partition, order and frame, including those of the named window that it extends."""
     tree = statement.tree
     called, partition, order, spec, alias = tree.take(node, "this", "partition_by", "order", "spec", "alias", "over")[
         :5
