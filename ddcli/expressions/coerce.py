@@ -205,7 +205,7 @@ def has_nanoseconds(literal: Literal, type_: Type) -> bool:
 
 
 def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.time:
-    """Return the date, time or timestamp that a constant text names; raises Mismatch."""
+    """Return the date, time or timestamp that a constant text names; raises Mismatch, also for digits of a second that the type can't hold."""
     form = {"date": "2013-01-31", "time": "23:59:59", "datetime": "2013-01-31 23:59:59"}[type_.kind]
     try:
         if type_.kind == "date":
@@ -219,6 +219,10 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
     except ValueError:
         name = "timestamp" if type_.kind == "datetime" else type_.kind
         raise Mismatch(f"'{text}' is no {name}", literal, f"write it as '{form}'") from None
+    if fraction_of(text)[type_.second_digits :].strip("0"):
+        finer = f"; cast('{text}' as {replace(type_, unit='ns')}) keeps nine" if type_.unit in {"us", "ms"} else ""
+        hint = f"write at most {type_.second_digits}{finer}"
+        raise Mismatch(f"'{text}' has more digits of a second than {type_} holds", literal, hint)
     if bool(moment.tzinfo) != bool(type_.zone):
         raise Mismatch(f"'{text}' {'has' if moment.tzinfo else 'lacks'} an offset from UTC", literal)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import numpy as np
 import polars as pl
@@ -143,6 +144,25 @@ def test_constants_have_nanoseconds(kind: str) -> None:
     comma = text.replace(".", ",")  # casts read none, so the constant is refused where it would lose digits
     with pytest.raises(InputError, match="a value is no"):
         values(f"{column} = '{comma}'", {"x": "string"}, x=[text])
+
+
+@pytest.mark.parametrize(("kind", "digits"), [("datetime[us]", 6), ("datetime[ms]", 3)])
+def test_a_constant_with_more_digits_than_its_type_is_refused(kind: str, digits: int) -> None:
+    """A cut constant would be equal to values that it is not equal to."""
+    text = f"2024-01-01 10:00:00.{'123456789'[:digits]}"
+    for constant in (f"{text}000", text):
+        assert values(f"cast(x as {kind}) = '{constant}'", {"x": "string"}, x=[text]) == [True]
+    for form in ("= '{}'", "in ('{}', null)"):
+        with pytest.raises(SpecError, match=f"has more digits of a second than {re.escape(kind)} holds"):
+            values(f"cast(x as {kind}) {form.format(text + '001')}", {"x": "string"}, x=[text])
+
+
+def test_a_timestamp_with_nanoseconds_is_refused() -> None:
+    with pytest.raises(SpecError, match="has more digits of a second") as caught:
+        value("timestamp '2024-01-01 10:00:00.123456789'")
+    cast = "cast('2024-01-01 10:00:00.123456789' as datetime[ns])"
+    assert caught.value.hint == f"write at most 6; {cast} keeps nine"
+    assert value(f"{cast} = {cast}") is True
 
 
 def test_an_offset_of_a_time_of_day_is_refused() -> None:

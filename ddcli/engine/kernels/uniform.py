@@ -166,9 +166,9 @@ def parted(rows: Sequence[Rows]) -> tuple[list[np.ndarray], np.ndarray]:
     if count == 1 and isinstance(oldest := found[0], Uniform):  # mostly it is that one
         found[0] = oldest.data
         return found, oldest.tails  # type: ignore[return-value]
-    shared = {at: each for at, each in enumerate(rows) if isinstance(each, Uniform)}
-    tails = np.zeros((len(found), max(each.tails.size for each in shared.values())), np.int64)
-    for at, each in shared.items():
+    uniform = {at: each for at, each in enumerate(rows) if isinstance(each, Uniform)}
+    tails = np.zeros((len(found), max(each.tails.size for each in uniform.values())), np.int64)
+    for at, each in uniform.items():
         found[at], tails[at] = each.data, each.tails
     return found, tails  # type: ignore[return-value]
 
