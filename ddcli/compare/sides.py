@@ -24,6 +24,8 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_progress
 from ddcli.store.log.scan import find_damaged, not_after
 from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind, refuse_patterns
+from ddcli.store.tables.compression import NotWholeError
+from ddcli.store.tables.csv_records import DamagedError
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
 from ddcli.store.tables.input_path import NOT_THERE
 from ddcli.store.tables.json_kind import names_in_objects
@@ -309,7 +311,7 @@ def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
         try:
             found = names_in_objects(path) if kind == NDJSON else untyped.footer(path)
             names += [name for name in found if name not in names]
-        except (OSError, *READ_ERRORS) as error:
+        except (OSError, DamagedError, NotWholeError, *READ_ERRORS) as error:
             raise damaged(untyped.kind(path), path, error) from None
     tables = Tables(dict.fromkeys(names, TEXT), dialect=dialect)
     as_first: list[Path] = []

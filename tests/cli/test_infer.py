@@ -10,10 +10,12 @@ import yaml
 
 from ddcli.commands.check import check
 from ddcli.commands.plan import preview
+from ddcli.compare.diff import diff
 from ddcli.driver.run import run
 from ddcli.errors import DdError, InputError, StateError
 from ddcli.pipeline_tests.run import run_tests
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.tables.compression import packed
 from tests.draws import chance, many
 from tests.formats.test_damaged_text import BAD, as_csv, as_json, damaged, some_rows
 
@@ -243,3 +245,22 @@ def test_a_column_without_a_name_is_left_out_with_a_note(tmp_path):
     assert sorted(held(tmp_path)) == [[(1, 5)], [(1, 6), (1, 7)], [(1, 8)]]
     assert """{x: "int64?"}, without one that has no name; later files""" in notes[0]
     assert check(path).errors == ()
+
+
+@pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("rows", [2, 2000])
+def test_cut_packed_json_is_refused_in_every_command(packing, rows, tmp_path):
+    """A small file is seen to be cut where its first bytes are read, a large one further on."""
+    text = "".join(f'{{"id": {at}}}\n' for at in range(rows))
+    place = pipeline(tmp_path)
+    cut, whole = tmp_path / "in" / f"a.ndjson{packing}", tmp_path / "whole.ndjson"
+    cut.write_bytes(packed(text.encode(), cut.name)[:-6])
+    whole.write_text(text)
+    for command in (
+        lambda: preview(place),
+        lambda: run(place),
+        lambda: diff(cut, whole, key=["id"]),
+        lambda: diff(whole, cut, key=["id"]),
+    ):
+        with pytest.raises(InputError, match="the file is not whole"):
+            command()

@@ -10,7 +10,7 @@ import re
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING
 
-from ddcli.store.tables.compression import bare, unpacked
+from ddcli.store.tables.compression import NotWholeError, bare, unpacked
 from ddcli.store.tables.csv_records import Damage, DamagedError, not_text, opened
 from ddcli.store.tables.encodings import UTF_8
 
@@ -38,15 +38,18 @@ def has_mark(path: Path) -> bool:
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins. A byte order mark before them is no part of them.
 
-    Raises DamagedError where the objects of a `.json` file can't be separated, and NotWholeError.
+    Raises DamagedError where a file is not whole, and where the objects of a `.json` file can't be separated.
     """
-    if not is_values(path):
-        with opened(path) as file:
-            for line, text in enumerate(file, start=1):
-                yield line, text.removeprefix("\ufeff") if line == 1 else text
-        return
-    with unpacked(path) as raw:
-        data = raw.read()
+    try:
+        if not is_values(path):
+            with opened(path) as file:
+                for line, text in enumerate(file, start=1):
+                    yield line, text.removeprefix("\ufeff") if line == 1 else text
+            return
+        with unpacked(path) as raw:
+            data = raw.read()
+    except NotWholeError as error:
+        raise DamagedError(Damage(str(error), str(path))) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

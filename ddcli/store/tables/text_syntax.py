@@ -85,8 +85,6 @@ def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarra
                 return damage
     except DamagedError as error:
         return error.damage
-    except NotWholeError as error:
-        return Damage(str(error), str(path))
     return None
 
 
