@@ -86,7 +86,9 @@ class KeptPlan:
             return
         with suppress(OSError):
             parts = (_origin(self.path, self.text), document, [conditions, plan])
-            _write(_place(self.path), b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts))
+            body = b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts)
+            if len(body) < LARGEST:  # else nobody would read it
+                _write(_place(self.path), body)
 
 
 def conditions_of(bound: BoundPipeline, generations: object) -> str:

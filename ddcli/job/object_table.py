@@ -1,6 +1,7 @@
 """Immutable objects as a table of JSON: each once, after its parts, so that no depth is too great.
 
-A value is a scalar as JSON has it, or `[n]`, the n-th entry of the table. An entry is a list: its kind, then its parts. The kind is one of the plain
+A value is a scalar as JSON has it, or `[n]`, the n-th entry of the table. A long text is an entry, too: each place in a file has its whole line.
+An entry is a list: its kind, then its parts. The kind is one of the plain
 ones in `PLAIN`, or a dataclass that the caller lists: `read` makes nothing else, and a table names no code.
 An object that two others share remains one, and equal objects become one where no reader could distinguish them.
 """
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Table = list[list[Any]]
 SCALARS = frozenset({str, int, float, bool, type(None)})
+LONG = 100
+"""Characters of a text above which it is in a table but once."""
 
 
 @cache
@@ -46,6 +49,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "datetime": dt.datetime.fromisoformat,
     "interval": dt.timedelta,
     "path": Path,
+    "text": str,
 }
 """The kinds that need no permission, each with the function that makes it of its parts."""
 _KINDS: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict", frozenset: "set"}
@@ -91,6 +95,7 @@ def write(root: Any, listed: Listed) -> Table:
     table: Table = []
     known: dict[int, list[int]] = {}
     equal: dict[str, list[int]] = {}
+    texts: dict[str, list[int]] = {}
     left = [root]
     while left:
         value = left[-1]
@@ -101,7 +106,12 @@ def write(root: Any, listed: Listed) -> Table:
         entry: list[Any] = [kind]
         unknown = []
         for part in parts:
-            if type(part) in SCALARS:
+            if type(part) is str and len(part) > LONG:
+                if part not in texts:
+                    texts[part] = [len(table)]
+                    table.append(["text", part])
+                entry.append(texts[part])
+            elif type(part) in SCALARS:
                 entry.append(part)
             elif id(part) in known:
                 entry.append(known[id(part)])

@@ -69,6 +69,14 @@ def test_what_is_one_stays_one_and_what_may_change_stays_two():
     assert found.other[0] is not found.other[2]
 
 
+def test_a_long_text_is_written_once():
+    """A pipeline file in one line has this line at each of its places."""
+    line, short = "x" * 50_000, "y" * 20
+    found = through_json(given_ := [Pair(at, f"{line}"[:50_000]) for at in range(1000)] + [short, line])
+    assert found == given_
+    assert len(json.dumps(object_table.write(given_, LISTED))) < 2 * len(line)
+
+
 def test_no_depth_is_too_great():
     deep = Pair(0, 0)
     for at in range(50_000):
