@@ -113,6 +113,15 @@ def test_a_file_that_is_not_whole_is_refused_still(tmp_path):
         run(path)
 
 
+@pytest.mark.parametrize("other", ["1", '"x"'])
+def test_json_that_is_not_utf_8_is_refused_still(tmp_path, other):
+    """Whether or not another value is to be put aside."""
+    path = pipeline(tmp_path, format="append", time="id", columns={"id": "int64", "s": "string"})
+    (tmp_path / "in/1.ndjson").write_bytes(b'{"id": 1, "s": "a\x80"}\n{"id": ' + other.encode() + b', "s": "b"}\n')
+    with pytest.raises(InputError, match="the line is not UTF-8"):
+        run(path)
+
+
 def test_a_late_deletion_has_nulls_where_its_row_has(tmp_path):
     columns = {"id": "int64", "op": "string", "name": "string", "v": "int64"}
     path = pipeline(tmp_path, format="upsert", key=["id"], delete_when="op = 'D'", late="quarantine", columns=columns)

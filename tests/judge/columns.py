@@ -138,7 +138,7 @@ FORMS = {
         lambda part: f"coalesce({part()}, {part()})",
     ),
     "struct": (
-        lambda part: f"named_struct('a', {part('int')}, 's', {part('string')})",
+        lambda part: f"named_struct('a', cast({part('int')} as int64), 's', {part('string')})",  # as wide as an input's
         lambda part: f"coalesce({part()}, {part()})",
     ),
 }

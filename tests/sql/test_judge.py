@@ -184,7 +184,7 @@ STATEMENTS = [
     """select "#value0", "#key0" + 1 as l, sum("#key0") + count("#value0") as n from (select a as "#value0", b as "#key0" from t) group by "#value0", "#key0" + 1""",
     "select t.a, t.b, u.c from t asof join (select a, c, max(d) as d from u group by a, c) u on t.a = u.a and t.b >= u.c",
     "select t.a, t.b, c from t asof left join (select a, c from u group by a, c) u on u.c <= t.b + 1",
-    "select * from t asof join (select a, max(k) as b, x from (select k as a, k, x from v) q group by a, x) w using (a, b)",
+    "select * from t asof join (select a, max(k) as b, max(x) as x from (select k as a, k, x from v) q group by a) w using (a, b)",
     "select * from t asof left join (select k as a, x as b, count(*) as n from v group by k, x) w using (a, b)",
     "select t.a, i, u.c from t, unnest([t.a, t.b]) l(i) full join u on u.a = l.i",
     "select t.a, w.m, l.n, u.c from t, w join lateral (select v.x as n from v where v.k = t.a) l on l.n = w.a right join u on u.a = l.n",

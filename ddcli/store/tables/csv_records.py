@@ -164,7 +164,7 @@ def _worded(problem: str, dialect: Dialect, place: str) -> Damage:
 
 def not_text(path: Path, line: int, encoding: str) -> Damage:
     """Return the damage of a line whose bytes are invalid in the encoding."""
-    hint = f"{SAVED}, or name its encoding: `csv: {{encoding: windows-1252}}`"
+    hint = f"{SAVED}, or of CSV name its encoding: `csv: {{encoding: windows-1252}}`"
     return Damage(
         f"the line is not {encoding.upper()}",
         f"{path}:{line}",

@@ -103,12 +103,18 @@ class Ndjson(TextKind):
             first += len(objects)
 
     def misshapen(self, path: Path) -> dict[int, tuple[str, str]]:
-        """Return column and text of values that would have to be objects and are none, by row; from now on they are read as null."""
+        """Return column and text of values that would have to be objects and are none, by row; from now on they are read as null.
+
+        None of a file that is not UTF-8, which is refused as a whole.
+        """
         if path not in self._misshapen:
             found: dict[int, tuple[str, str]] = {}
             for first, objects in self._objects(path):
                 for row, line in enumerate(objects, start=first):
-                    tree = _tree(line)
+                    try:
+                        tree = _tree(line)
+                    except UnicodeDecodeError:
+                        return {}
                     if name := next((one for one, value in tree.items() if self._is_misshapen(one, value)), None):
                         found[row] = name, written(tree[name])
             self._misshapen[path] = found
