@@ -7,7 +7,6 @@ quicker. So links, later directories, and file systems without such reports are 
 from __future__ import annotations
 
 import glob
-import os
 import signal
 import threading
 import time
@@ -29,6 +28,7 @@ from ddcli.store.files.wholeness import QUIET, Wholeness, has_end
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.manifest import manifest_numbers, read_newest
+from ddcli.store.tables.input_path import places_of
 from ddcli.store.tables.listing import glimpse
 
 if TYPE_CHECKING:
@@ -201,9 +201,13 @@ def roots(request: Request) -> list[Path]:
     """Return the paths of the inputs that have files."""
     return [
         _log_of(request, given) if given.table else locate(request.base, given.path.value)
-        for given in request.spec.inputs.values()
-        if given.arrangement is None and given.in_files
+        for given in _with_files(request)
     ]
+
+
+def _with_files(request: Request) -> Iterator[InputSpec]:
+    """Yield the inputs that have files."""
+    return (given for given in request.spec.inputs.values() if given.arrangement is None and given.in_files)
 
 
 def _log_of(request: Request, given: InputSpec) -> Path:
@@ -224,7 +228,9 @@ def _tip_of(request: Request, given: InputSpec) -> str:
 def watched(request: Request) -> list[Path]:
     """Return the directories in which a change matters."""
     states = [state / "manifest" for state, _ in imports(request).values()]
-    return [*(path if path.is_dir() else path.parent for path in map(_fixed, roots(request))), *states]
+    tables = [_log_of(request, given) for given in _with_files(request) if given.table]
+    files = [places_of(given.path.value, request.base)[0] for given in _with_files(request) if not given.table]
+    return [*(path if path.is_dir() else path.parent for path in (*tables, *files)), *states]
 
 
 def look(pipeline: Path, request: Request, glimpses: dict[tuple[str, Path], Glimpse] | None = None) -> Look:
@@ -313,10 +319,3 @@ def _stamp(path: Path) -> tuple[Any, ...]:
     except OSError:
         return (str(path),)
     return str(path), stat.st_size, stat.st_mtime_ns
-
-
-def _fixed(path: Path) -> Path:
-    """Return the part of a path that is no pattern."""
-    while glob.has_magic(os.fspath(path)):
-        path = path.parent
-    return path

@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from ddcli.driver.run import run
 from ddcli.errors import InputError
+from ddcli.sources.change_log import read_log
+from ddcli.store.tables.input_path import find_files, places_of
 from ddcli.store.tables.listing import list_input
 from tests.draws import chance
 
@@ -161,3 +164,28 @@ def test_what_a_run_with_nothing_new_needs_imports_no_third_party_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", ["in/*.csv", "../[[]ab]/in/*.csv", "./in/1.*", "in/**"])
+def test_the_directory_of_a_pipeline_is_no_pattern(tmp_path, path):
+    """A pipeline in a directory called `[ab]` reads none of the files of `a` beside it."""
+    for folder in ("[ab]", "a"):
+        (tmp_path / folder / "in").mkdir(parents=True)
+        (tmp_path / folder / "in" / "1.csv").write_text(f"k\n{folder}\n")
+    base = tmp_path / "[ab]"
+    root, files = find_files(path, base, [])
+    assert [root / file.path for file in files] == [base / "in" / "1.csv"]
+    assert places_of(path, base)[0] == root
+
+
+def test_a_file_in_a_directory_with_the_name_of_a_pattern_is_withdrawn(tmp_path):
+    (base := tmp_path / "x [1]*" / "in{a}").mkdir(parents=True)
+    for name in ("a[0]*.csv", "b.csv"):
+        (base / name).write_text("k\n1\n")
+    pipeline = base.parent / "p.yaml"
+    pipeline.write_text(
+        "inputs: {a: {path: 'in{a}/', format: append, columns: {k: int64}}}\noutputs: {a: out/}\n", encoding="utf-8"
+    )
+    run(pipeline)
+    run(pipeline, withdraw=[base / "a[0]*.csv"])
+    assert read_log(base.parent / "out", as_of="latest").rows() == [(1, 1)]

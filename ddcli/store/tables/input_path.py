@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from ddcli.store.tables.lakes import refusal, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """Endings of names under which other tools write files that they have not finished."""
@@ -63,10 +63,28 @@ class NothingFound(InputError):
 def places_of(path: str, base: Path) -> tuple[Path, ...]:
     """Return the directories that an input's files may be relative to, whether or not they exist."""
     whole = locate(base, path)
-    fixed = whole
-    while glob.has_magic(str(fixed)):
-        fixed = fixed.parent
+    if isinstance(whole, ObjectPath):
+        fixed: Path = whole
+        while glob.has_magic(fixed.key):
+            fixed = fixed.parent
+    else:
+        fixed, _ = pattern_of(path, base)
     return tuple(dict.fromkeys((fixed, whole.parent) if fixed == whole else (fixed,)))
+
+
+def pattern_of(path: str, base: Path) -> tuple[Path, str]:
+    """Return the directory in which a path's first pattern is looked for, the path itself if it has none, and the path as `glob` takes it.
+
+    Only a part of what a person wrote is a pattern, none of `base`: a pipeline in a directory called `[ab]` reads none of `a`.
+
+    >>> pattern_of("../in/*/a.csv", Path("/data/[ab]/shop"))
+    (PosixPath('/data/[ab]/in'), '/data/[[]ab]/in/*/a.csv')
+    """
+    above = [part for part in Path(os.path.normpath(path)).parts if part == ".."]
+    literal = Path("/") if path.startswith("/") else Path(os.path.normpath(base.joinpath(*above)))
+    parts = locate(base, path).relative_to(literal).parts
+    plain = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return literal.joinpath(*parts[:plain]), str(Path(glob.escape(str(literal)), *parts))
 
 
 def find_files(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, Iterator[InputFile]]:
@@ -80,10 +98,8 @@ def find_files(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, I
         return whole.parent, iter([_entry(whole.name, whole.stat(), whole.parent)])
     if not glob.has_magic(path):
         raise _nothing(f"there is no file or directory '{path}'", whole)
-    fixed = whole
-    while glob.has_magic(str(fixed)):
-        fixed = fixed.parent
-    found = list(_matching(str(whole), f"{fixed}".rstrip("/") + "/", passed))
+    fixed, pattern = pattern_of(path, base)
+    found = list(_matching(pattern, f"{fixed}".rstrip("/") + "/", passed))
     if not found:
         raise _nothing(f"the glob '{path}' matches no file", whole)
     return fixed, iter(found)
