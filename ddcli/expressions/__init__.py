@@ -43,6 +43,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * python_values: Python values as columns of a type
 * reductions: expressions over aggregate calls
 * replacements: replacements for functions of other databases
+* revisions: calls that an earlier version computed otherwise
 * row_order: rows in the order in which they are shown
 * scope: the names an expression may use
 * signatures: signatures of functions, as text in the table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.expressions.lower_number import HIGH, LOW, checked, scaled, too_long, wide
+from ddcli.expressions.lower_number import HIGH, LOW, checked, quotient, scaled, too_long, wide
 from ddcli.expressions.types import MAX_PRECISION
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     near = values.list.eval(whole.cast(pl.Float64).sum()).list.first()
     if call.function == "list_avg":
         exact = pl.when(near.abs() > MOST).then(near).otherwise(total.cast(pl.Float64))
-        return pl.when(some).then(exact / 10.0**kind.scale / values.list.drop_nulls().list.len())
+        return pl.when(some).then(quotient(exact, 10.0**kind.scale) / values.list.drop_nulls().list.len())
     if kind.kind == "decimal":
         failing = some & (too_long(total, MAX_PRECISION) | (near.abs() > MOST))
         fits = checked(low, call, total, failing, "the sum has more than 38 digits")

@@ -16,6 +16,8 @@ from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
+    from polars.datatypes import DataType, DataTypeClass
+
     from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
 
@@ -53,6 +55,15 @@ def minus(value: pl.Expr) -> pl.Expr:
 def grown(value: pl.Expr, digits: int) -> pl.Expr:
     """Return a 128-bit integer times a power of ten."""
     return value * wide(10**digits) if digits else value
+
+
+def quotient(a: pl.Expr, b: pl.Expr | float, dtype: DataType | DataTypeClass = pl.Float64) -> pl.Expr:
+    """Return a quotient of floats of a type, rounded once.
+
+    By one number for all rows polars multiplies with its reciprocal, where there is more than one row: a record would have another
+    quotient in the run that inserts it than in the one that retracts it. So the divisor gets a value for each row.
+    """
+    return a / (b + a.is_null().cast(dtype))
 
 
 def divided(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
@@ -109,7 +120,8 @@ def arithmetic(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl
     if call.type.is_float:
         if sign == "/":
             _check_zero(low, call, a, b)
-        return {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign]
+            return quotient(a, b, call.type.to_polars())
+        return {"+": a + b, "-": a - b, "*": a * b}[sign]
     if call.type.kind == "decimal":
         return _decimal(low, call, sign, a, b)
     return integer(low, call, sign, a, b)
@@ -216,7 +228,7 @@ def _places(call: Call) -> int:
 def _rounding(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     places, source, value = _places(call), call.args[0].type, args[0]
     if call.type.is_float:
-        return _round_float(call.function, value, places)
+        return _round_float(call.function, value, places, call.type.to_polars())
     if call.type.is_integer:
         if places >= 0 or call.function in ("floor", "ceil"):
             return value
@@ -248,16 +260,16 @@ def _round_wide(function: str, value: pl.Expr, digits: int) -> pl.Expr:
     return pl.when(value < 0).then(minus(cut)).otherwise(cut)
 
 
-def _round_float(function: str, value: pl.Expr, places: int) -> pl.Expr:
+def _round_float(function: str, value: pl.Expr, places: int, dtype: DataType | DataTypeClass) -> pl.Expr:
     if function in ("floor", "ceil"):
         return value.floor() if function == "floor" else value.ceil()
     power = float(10 ** abs(places))
-    moved = value * power if places > 0 else value / power if places < 0 else value
+    moved = value * power if places > 0 else quotient(value, power, dtype) if places < 0 else value
     if function == "round":
         moved_back = _half_away(moved)
     else:
         moved_back = pl.when(moved < 0).then(moved.ceil()).otherwise(moved.floor())
-    result = moved_back / power if places > 0 else moved_back * power if places < 0 else moved_back
+    result = quotient(moved_back, power, dtype) if places > 0 else moved_back * power if places < 0 else moved_back
     # Scaling may leave the range of floats; a number that large has no digits to round.
     return pl.when(moved.is_finite()).then(result).otherwise(value) if places > 0 else result
 
@@ -279,7 +291,7 @@ def _ln(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def exact_log(base: pl.Expr, value: pl.Expr) -> pl.Expr:
     """Return a logarithm that is whole for whole powers: a quotient of logarithms misses log(10, 1000) = 3 by a bit."""
-    near = value.log() / base.log()
+    near = quotient(value.log(), base.log())
     whole = near.round(0, mode="half_away_from_zero")
     return pl.when(base.pow(whole) == value).then(whole).otherwise(near)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions.casts import like_pattern
+from ddcli.expressions.lower_time import on_clock
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _hex(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _strftime(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Fractions of seconds are nanoseconds in polars.
     written = re.sub(r"%(.)", lambda match: "%6f" if match[1] == "f" else match[0], constant(call, 1))
-    return args[0].cast(pl.Datetime("us")).dt.to_string(written)
+    return on_clock(call, args[0]).cast(pl.Datetime("us")).dt.to_string(written)
 
 
 LONGEST = 1 << 20

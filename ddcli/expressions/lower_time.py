@@ -11,7 +11,7 @@ from ddcli.expressions.arithmetic import MOST_DAYS
 from ddcli.expressions.casts import DIFF_UNITS, MONTH_UNITS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import moment_in
-from ddcli.expressions.lower_number import arithmetic, integer
+from ddcli.expressions.lower_number import arithmetic, integer, quotient
 from ddcli.expressions.moment_format import iso
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.years import RANGE, outside
@@ -114,7 +114,10 @@ def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
-    """Return the most months (or quarters, years) that can be added to the first moment without passing the second."""
+    """Return the most months (or quarters, years) that can be added to the first moment without passing the second: by the clocks of their zone, of two zones by UTC."""
+    zones = [arg.type.zone for arg in call.args[1:]]
+    if len(set(zones)) > 1:
+        args = [arg.dt.convert_time_zone("UTC") if zone else arg for arg, zone in zip(args, zones, strict=True)]
     a, b = args
     months = (b.dt.year().cast(pl.Int64) - a.dt.year()) * 12 + b.dt.month() - a.dt.month()
     # So many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is that of `a`.
@@ -161,6 +164,11 @@ def _make_date(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(real).then(date)
 
 
+def on_clock(call: Call, value: pl.Expr) -> pl.Expr:
+    """Return a function's first argument as the clocks of its zone show it: polars converts to UTC what it casts."""
+    return value.dt.replace_time_zone(None) if call.args[0].type.zone else value
+
+
 def _part(name: str) -> Lower:
     methods = {"doy": "ordinal_day", "isodow": "weekday", "isoyear": "iso_year"}
 
@@ -180,7 +188,11 @@ def _of_second(name: str, per: int) -> Lower:
 
 
 def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    return args[0].to_physical() / call.args[0].type.per_second
+    physical, per = args[0].to_physical(), call.args[0].type.per_second
+    # As a float a larger number has been rounded before it is divided: nanoseconds since 1970 all are.
+    whole = physical // per
+    near, far = quotient(physical, per), whole + quotient(physical - whole * per, per)
+    return pl.when(physical.abs() < 1 << 53).then(near).otherwise(far)
 
 
 PARTS = (
@@ -224,7 +236,7 @@ LOWER: dict[str, Lower] = {
     "date_diff": _date_diff,
     "make_date": _make_date,
     "add_days": _add_days,
-    "last_day": lambda _, __, args: args[0].cast(pl.Date).dt.month_end(),
+    "last_day": lambda _, call, args: on_clock(call, args[0]).cast(pl.Date).dt.month_end(),
     "time_bucket": _time_bucket,
     "strptime": _strptime,
     "try_strptime": _strptime,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, overl
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
+from ddcli.expressions.revisions import REVISION, is_revised
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -136,7 +137,10 @@ class Node:
     def fingerprint(self) -> str:
         """Identity: equal fingerprints mean equal collections."""
         columns = [(name, str(kind)) for name, kind in self.schema.items()]
-        return digest(self.operator, self.says, columns, [node.fingerprint for node in self.inputs])
+        parts = (self.operator, self.says, columns, [node.fingerprint for node in self.inputs])
+        kind: Any = type(self)
+        revised = any(is_revised(getattr(self, name)) for name in _own_fields(kind))
+        return digest(*parts, REVISION) if revised else digest(*parts)
 
     @inherited
     def free(self) -> frozenset[LoopName]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from contextlib import suppress
 from decimal import Decimal
 
+import polars as pl
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -14,9 +16,9 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute, lower
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
-from tests.draws import many
+from tests.draws import chance, many
 from tests.expressions.generate import COLUMNS, any_expression, rows
-from tests.expressions.support import frame_of, scalar, schema
+from tests.expressions.support import frame_of, scalar, schema, values
 from tests.reference.expressions import Fails, evaluate
 
 SCHEMA = schema(COLUMNS)
@@ -66,6 +68,52 @@ def test_values_and_failures_agree(way: str, written: str, records: list[dict[st
         for value, (record, expected) in zip(found.to_list(), fine, strict=True):
             assert agree(value, expected), (written, str(expression), record, value, expected)
             assert expression.type.nullable or value is not None
+
+
+@settings(max_examples=many(300))
+@given(written=any_expression(), records=st.lists(rows(), min_size=2, max_size=5))
+def test_a_value_does_not_depend_on_the_rows_beside_it(written: str, records: list[dict[str, object]]) -> None:
+    """To the last bit: what one run inserts among others another run retracts alone."""
+    try:
+        expression = scalar(written, COLUMNS)
+    except SpecError:
+        assume(False)
+    stage = FusedSteps(SCHEMA, (MapStep((("value", expression),)),))
+    alone: list[tuple[dict[str, object], str]] = []
+    for record in records:
+        with suppress(InputError):
+            alone.append((record, repr(stage.run(frame_of(SCHEMA, [record])).frame["value"].to_list())))
+    together = stage.run(frame_of(SCHEMA, [record for record, _ in alone] * 2)).frame["value"]
+    for at, (record, found) in enumerate(alone * 2):
+        assert repr([together[at] if not isinstance(together[at], pl.Series) else together[at].to_list()]) == found, (
+            written,
+            record,
+        )
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "int64"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("x / 10e0", "x / 3e0", "try_divide(x, 7e0)", "x / cast(0.1 as float32)", "1e0 / cast(x as float64)", "x / y"),
+        *("round(cast(x as float64), 2)", "round(x / 1e3, 3)", "round(cast(x as float64), -2)", "trunc(x / 7e0, 1)"),
+        *("log10(abs(x) + 1)", "log(7, abs(x) + 1)", "radians(x)", "degrees(x)", "avg"),
+    ],
+)
+def test_quotients_are_rounded_once_whatever_the_rows(kind: str, form: str) -> None:
+    rng = chance("quotients", kind, form)
+    kinds = {"x": kind, "y": "float64"}
+    draw = (lambda: rng.randrange(-(10**12), 10**12)) if kind == "int64" else (lambda: rng.uniform(-1e9, 1e9))
+    given_ = [draw() for _ in range(many(500))]
+    if form == "avg":
+        form = "list_avg([cast(x as decimal(20, 3)), 1.5])"
+    # A column of one value is a number for all rows to polars, too.
+    several = values(form, kinds, x=given_, y=[7.3] * len(given_))
+    for given_one, found in zip(given_, several, strict=True):
+        assert values(form, kinds, x=[given_one], y=[7.3]) == [found], given_one
+    if kind != "float32" and form in ("x / 10e0", "x / 3e0", "x / y"):
+        by = {"x / 10e0": 10.0, "x / 3e0": 3.0, "x / y": 7.3}[form]
+        assert several == [one / by for one in given_]
 
 
 def test_moments_are_compared_by_type() -> None:

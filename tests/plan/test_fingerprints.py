@@ -101,3 +101,19 @@ def test_the_head_names_the_inputs():
 def test_fingerprints_are_those_of_states_that_exist(written, found):
     """Another fingerprint builds what it names anew in every state."""
     assert fingerprint(written) == found
+
+
+@pytest.mark.parametrize(
+    ("expression", "revised"),
+    [
+        *((text, True) for text in ("f / 10e0", "2e0 + f / cast(3 as float64)", "round(f, 2)", "trunc(f, -1)")),
+        *((text, True) for text in ("log10(f)", "epoch(timestamp '2024-01-01 00:00:00' + interval '1' second * v)")),
+        *((text, False) for text in ("f / f", "10e0 / f", "v / 2", "round(f)", "f * 0.5e0", "ln(f)", "v + 1")),
+    ],
+)
+def test_what_an_earlier_version_computed_otherwise_has_another_fingerprint(monkeypatch, expression, revised):
+    """So a state that holds it is computed anew, and no other."""
+    told = fingerprint(chain(f'extend: {{x: "{expression}"}}', "distinct"))
+    monkeypatch.setattr("ddcli.plan.node.is_revised", lambda _: False)
+    before = fingerprint(chain(f'extend: {{x: "{expression}"}}', "distinct"))
+    assert [one != other for one, other in zip(told, before, strict=True)] == [revised, revised]

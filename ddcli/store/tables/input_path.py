@@ -63,13 +63,15 @@ class NothingFound(InputError):
 def places_of(path: str, base: Path) -> tuple[Path, ...]:
     """Return the directories that an input's files may be relative to, whether or not they exist."""
     whole = locate(base, path)
-    if isinstance(whole, ObjectPath):
-        fixed: Path = whole
-        while glob.has_magic(fixed.key):
-            fixed = fixed.parent
-    else:
-        fixed, _ = pattern_of(path, base)
+    fixed = _fixed(whole) if isinstance(whole, ObjectPath) else pattern_of(path, base)[0]
     return tuple(dict.fromkeys((fixed, whole.parent) if fixed == whole else (fixed,)))
+
+
+def _fixed(whole: ObjectPath) -> ObjectPath:
+    """Return the part of a path in an object store that is no pattern."""
+    while glob.has_magic(whole.key):
+        whole = whole.parent
+    return whole
 
 
 def pattern_of(path: str, base: Path) -> tuple[Path, str]:
@@ -124,9 +126,7 @@ def _nothing(problem: str, whole: Path) -> InputError:
 def _find_objects(path: str, whole: ObjectPath, passed: list[PassedOver]) -> tuple[ObjectPath, Iterator[InputFile]]:
     """Return the root of an input in an object store and its files, by the same rules."""
     pattern = glob.has_magic(whole.key)
-    root = whole
-    while glob.has_magic(root.key):
-        root = root.parent
+    root = _fixed(whole)
     found = []
     for object_path, entry in root.below():
         name = os.path.relpath(object_path.inner, root.inner)

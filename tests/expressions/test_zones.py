@@ -1,0 +1,87 @@
+"""Functions of timestamps with a zone: what its clocks and calendars show, as Python's `zoneinfo` has them."""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import polars as pl
+import pytest
+
+from ddcli.expressions.types import parse_type
+from tests.draws import chance, many
+from tests.expressions.support import values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland"]
+FORM = "%Y-%m-%d %H:%M:%S %j %A %B %I %p"
+SHOWN: dict[str, Callable[[dt.datetime], Any]] = {
+    "year(x)": lambda x: x.year,
+    "quarter(x)": lambda x: (x.month + 2) // 3,
+    "month(x)": lambda x: x.month,
+    "week(x)": lambda x: x.isocalendar().week,
+    "day(x)": lambda x: x.day,
+    "doy(x)": lambda x: x.timetuple().tm_yday,
+    "dow(x)": lambda x: x.isoweekday() % 7,
+    "isodow(x)": lambda x: x.isoweekday(),
+    "isoyear(x)": lambda x: x.isocalendar().year,
+    "hour(x)": lambda x: x.hour,
+    "minute(x)": lambda x: x.minute,
+    "last_day(x)": lambda x: x.date().replace(day=calendar.monthrange(x.year, x.month)[1]),
+    "dayname(x)": lambda x: f"{x:%A}",
+    "monthname(x)": lambda x: f"{x:%B}",
+    f"strftime(x, '{FORM}')": lambda x: f"{x:{FORM}}",
+    "date_trunc('day', x)": lambda x: dt.datetime(x.year, x.month, x.day, tzinfo=x.tzinfo),
+    "date_trunc('month', x)": lambda x: dt.datetime(x.year, x.month, 1, tzinfo=x.tzinfo),
+    "epoch(x)": lambda x: x.timestamp(),
+    "epoch_ms(x)": lambda x: int(x.timestamp()) * 1000,
+}
+HALF = dt.timedelta(minutes=30)
+CHANGES = [dt.datetime(2024, month, day, tzinfo=dt.UTC) for month, day in ((3, 10), (3, 31), (10, 27), (4, 7))]
+
+
+def moments(zone: str) -> list[dt.datetime]:
+    """Return moments around changes of clocks and the ends of months, and some others."""
+    rng, own = chance("zones", zone), ZoneInfo(zone)
+    ends = [dt.datetime(2024, month, 1, tzinfo=own) - n * HALF for month in (1, 2, 3, 7) for n in (-1, 0, 1)]
+    near = [change + n * HALF for change in CHANGES for n in range(48)]
+    some = [dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + rng.randrange(1 << 22) * 16 * HALF / 100 for _ in range(many(200))]
+    return [each.astimezone(own).replace(microsecond=0) for each in (*ends, *near, *some)]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_function_has_what_the_clocks_of_the_zone_show(zone: str, unit: str) -> None:
+    given = moments(zone)
+    for text, shown in SHOWN.items():
+        assert values(text, {"x": f"datetime[{unit}, {zone}]"}, x=given) == [shown(each) for each in given], text
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"), [("datetime[ns]", "epoch"), ("duration[ns]", "seconds"), ("datetime[us]", "epoch")]
+)
+def test_seconds_are_those_of_all_digits(kind: str, function: str) -> None:
+    """Where more digits are behind them than a float has, they are rounded once."""
+    rng = chance("seconds", kind)
+    far = 1 << 62 if kind.endswith("[ns]") else 250_000_000_000_000_000
+    per = 10**9 if kind.endswith("[ns]") else 10**6
+    given = [
+        rng.randrange(-far // 10, far) // (1, 1000, per)[at % 3] * (1, 1000, per)[at % 3] for at in range(many(999))
+    ]
+    given += [per * 1_018_523_520, 0, -per, -1, 1, -per * 1_018_523_520 - 1]
+    column = pl.Series(given, dtype=pl.Int64).cast(parse_type(kind).to_polars())
+    assert values(f"{function}(x)", {"x": kind}, x=column) == [float(Fraction(each, per)) for each in given]
+
+
+def test_months_between_two_zones_are_counted_by_utc() -> None:
+    """As days and hours are, and a timestamp without a zone is taken for one in UTC."""
+    first, last = dt.datetime(2024, 1, 1, 0, 30, tzinfo=dt.UTC), dt.datetime(2024, 1, 31, 23, 30, tzinfo=dt.UTC)
+    for one, given in (("datetime[us]", first.replace(tzinfo=None)), ("datetime[us, UTC]", first)):
+        columns = {"a": one, "b": "datetime[us, Europe/Berlin]"}
+        for later, months in ((last, 0), (last + dt.timedelta(hours=1), 1)):
+            assert values("date_diff('month', a, b)", columns, a=[given], b=[later]) == [months]
