@@ -1,4 +1,4 @@
-"""What of the documentation is generated: the commands from their help, the functions from their table, the README's picture.
+"""The generated parts of the documentation: the commands from their help, the functions from their table, and the pictures.
 
     python -m tests.generated       # writes it
 
@@ -19,6 +19,7 @@ from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
 from ddcli.expressions.catalogue import AGGREGATE, GROUPS, WINDOW, catalogue
 from ddcli.expressions.differences import DIFFERENCES, ERROR
+from tests.diagram import diagram
 from tests.harness import copy_root, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -114,7 +115,6 @@ def cell(text):
 
 
 SECTIONS = {"commands": commands, "functions": function_tables, "differences": differences}
-PICTURE = "airborne.svg"
 PAGES = {"commands.md": "commands", "expressions.md": "functions", "sql.md": "differences"}
 """Which page has which section."""
 
@@ -126,16 +126,20 @@ def written(text, name):
     return parts.sub(lambda found: f"{found[1]}\n{SECTIONS[name]()}\n\n{found[2]}", text)
 
 
-def picture():
+def pipeline():
     """Return the README's picture: what `dd explain` draws of a pipeline that has not run yet."""
     with tempfile.TemporaryDirectory() as place:
         folder = copy_root(Path(place) / "root")
-        result = run(f"dd explain pipelines/airborne.yaml --out {PICTURE}", folder)
+        result = run("dd explain pipelines/airborne.yaml --out airborne.svg", folder)
         assert result.code == 0, result.said
-        return (folder / PICTURE).read_text()
+        return (folder / "airborne.svg").read_text()
+
+
+PICTURES = {"airborne.svg": pipeline, "times.svg": diagram}
 
 
 if __name__ == "__main__":
-    (DOCS / PICTURE).write_text(picture())
+    for picture, draw in PICTURES.items():
+        (DOCS / picture).write_text(draw())
     for page, section in PAGES.items():
         (DOCS / page).write_text(written((DOCS / page).read_text(), section))

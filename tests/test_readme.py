@@ -55,8 +55,9 @@ def test_generated_parts_are_up_to_date(page, section):
     assert generated.written(text, section) == text, "run `make reference`"
 
 
-def test_the_picture_is_up_to_date():
-    assert (ROOT / "docs" / generated.PICTURE).read_text() == generated.picture(), "run `make reference`"
+@pytest.mark.parametrize("picture", generated.PICTURES)
+def test_pictures_are_up_to_date(picture):
+    assert (ROOT / "docs" / picture).read_text() == generated.PICTURES[picture](), "run `make reference`"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
