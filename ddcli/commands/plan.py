@@ -206,10 +206,10 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
 
 def _worsened(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> tuple[str, ...]:
     """Return which collections are in a worse class of work than the state was made with, a line each."""
-    from ddcli.plan.places import worsened
+    from ddcli.plan.places import work_regressions
 
     known = manifest.cache["plan"].get("work") if manifest else None
-    found = worsened(known or {}, bound, wanted)  # an earlier version has not kept it
+    found = work_regressions(known or {}, bound, wanted)  # an earlier version has not kept it
     return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
 
 

@@ -153,10 +153,10 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
 def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
     """Return a line for each collection of B whose operators may do more work for a change than those of A."""
     from ddcli.driver.prepare import bind_remembered
-    from ddcli.plan.places import worsened
+    from ddcli.plan.places import work_regressions
 
     bound = bind_remembered(request, b)
-    found = worsened(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
+    found = work_regressions(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
     return tuple(f"{place.span}: {place.words}: work: {own}, in A {before}" for place, before, own in found)
 
 

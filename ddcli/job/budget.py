@@ -90,7 +90,7 @@ class RunBudget:
 
     def check_work(self, graph: PhysicalGraph, places: Callable[[], Mapping[str, OperatorPlace]]) -> list[BudgetError]:
         """Return an error for each operator of a plan whose work is of a worse class than the file allows, at its place."""
-        from ddcli.plan.descriptions import says
+        from ddcli.plan.descriptions import details
         from ddcli.plan.work import work
 
         if not self.work:
@@ -101,7 +101,7 @@ class RunBudget:
             most, span = self.work.get(place.collection if place else None) or self.work.get(None) or (None, None)
             if found is None or most is None or WORK_CLASSES.index(found) <= WORK_CLASSES.index(most):
                 continue
-            how = f" ({'; '.join(says(node))})" if says(node) else ""
+            how = f" ({'; '.join(details(node))})" if details(node) else ""
             errors.append(
                 BudgetError(
                     f"{place.path if place else 'the pipeline'}: work: {found}, but the budget is {most}: "

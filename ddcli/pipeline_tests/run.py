@@ -22,7 +22,7 @@ from ddcli.pipeline_tests.rows import Material
 from ddcli.pipeline_tests.sources import Subject
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
-from ddcli.plan.test_steps import meant
+from ddcli.plan.test_steps import collection_named
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables.listing import Listing, list_input
@@ -233,7 +233,7 @@ class _Standing:
     def _output(self, each: Expectation) -> str | None:
         """Return the output that has a collection, if the state knows one."""
         spec, manifest = self.subject.spec, self.manifest
-        of = meant(spec, each.collection)
+        of = collection_named(spec, each.collection)
         known = manifest.outputs if manifest is not None else {}
         return next((name for name, one in spec.outputs.items() if one.source.value == of and name in known), None)
 

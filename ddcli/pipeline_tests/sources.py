@@ -13,7 +13,7 @@ from ddcli.errors import InputError
 from ddcli.job.consumed_files import list_here
 from ddcli.job.functions import load_functions
 from ddcli.plan.bound import BoundPipeline
-from ddcli.plan.test_steps import meant, tested_collections, typed_tests
+from ddcli.plan.test_steps import collection_named, tested_collections, typed_tests
 from ddcli.sources.arrangement_input import SharedReader
 from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of
@@ -74,7 +74,7 @@ class Subject:
 
     def relation(self, name: str) -> Relation:
         """Return the collection, input or output of a name."""
-        return self.relations[meant(self.spec, name)]
+        return self.relations[collection_named(self.spec, name)]
 
     @cached_property
     def tests(self) -> tuple[Test, ...]:

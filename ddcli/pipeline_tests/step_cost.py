@@ -19,7 +19,7 @@ from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.lower import GraphLowering
 from ddcli.plan.physical import WAITING
 from ddcli.plan.places import OperatorPlace, places_of
-from ddcli.plan.test_steps import meant
+from ddcli.plan.test_steps import collection_named
 from ddcli.store.batch.compaction import Fresh, compact
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.log.writer import output_bytes
@@ -106,8 +106,8 @@ class StepMeter:
     def _outputs(self) -> dict[str, str]:
         """The outputs that have collections of the test, each with the name that the test has for it."""
         spec = self.subject.spec
-        named = {meant(spec, name): name for name in self.graph.outputs}
-        return {name: named[of] for name in spec.outputs if (of := meant(spec, name)) in named}
+        named = {collection_named(spec, name): name for name in self.graph.outputs}
+        return {name: named[of] for name in spec.outputs if (of := collection_named(spec, name)) in named}
 
     @cached_property
     def _places(self) -> dict[str, OperatorPlace]:

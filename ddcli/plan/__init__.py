@@ -1,4 +1,4 @@
-"""Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. No data here.
+"""Plans: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. Plans read no data.
 
 * asof: as-of joins as nodes, and their lowering
 * bound: a pipeline file with the columns of its inputs
@@ -6,15 +6,15 @@
 * changes: the consequences of a changed pipeline for its state
 * choices: the choices of a plan with their reasons, for people
 * conditions: the parts of a condition that `and` connects, and those that fail on no record
-* delta: joins of a collection with itself that keep no intermediate results
+* delta: delta joins: joins of a collection with itself that keep no intermediate results
 * descriptions: names and short descriptions of physical nodes
 * node: nodes, and graphs of them
-* engines: the engine that the file asks for, by node
+* engines: the engines that the file chooses, by node
 * error_path: errors with the path of their subject
 * estimates: the rows that operators are expected to emit
 * generation: the choices by which outputs were lowered together, as a state remembers them
 * generations: lowering that keeps the nodes of a state
-* groupings: the operators that look at groups of records
+* groupings: the operators over groups of records
 * iteration: closing a loop: types, body, identity
 * join: the columns that a join pairs and returns
 * kept_sides: filters moved above joins whose sides are then one collection, which is kept once
@@ -22,7 +22,7 @@
 * logical: the operators of a logical graph: the columns that each reads, and those that identify its records
 * loops: loop variables and the node that binds them
 * lower: from the logical to the physical graph
-* presence: a record that stays, from the first of some inputs
+* presence: a record that exists from the first row of some inputs on
 * named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
 * outline: a graph in words, for people

@@ -1,4 +1,4 @@
-"""As-of joins: the operator as a logical node, and both sides' rows brought into one arrangement, in the order that is compared."""
+"""As-of joins: the operator as a logical node, and its lowering to one arrangement of both sides' rows, in the order of the compared columns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
         on[one if one not in on else f"{one}${len(on)}"] = (one, other)
     keys: Schema = {name: _common(left.schema[one], right.schema[other]) for name, (one, other) in on.items()}
     keys = keys or {ALL: INT64}
-    given: dict[str, tuple[int, str, Type]] = {}  # the values of rows by their names in the result
+    given: dict[str, tuple[int, str, Type]] = {}  # the value columns of rows, by their names in the result
     for name, side, source in node.columns:
         if side == "right":
             given[name] = (1, source, right.schema[source])
@@ -72,7 +72,7 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
     ordered = physical.lane_columns(physical.lane_column(0), left.schema[node.at[0]].required())
 
     def rows(child: Node, side: int) -> Node:
-        """Return one side's rows: the key, the side, the lanes of the order, and the columns of both sides."""
+        """Return one side's rows: the key, the side, the lanes of the order, and the columns of both sides, null for the other side's."""
         sources = [(name, pair[side]) for name, pair in on.items()]
         columns: dict[str, Expression] = {
             name: column_as(source, child.schema[source].required(), keys[name]) for name, source in sources
@@ -90,7 +90,7 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
         return physical.OrderLanes((prepared,), shown, ((physical.lane_column(0), physical.AT, node.forward),))
 
     def compared(child: Node, side: int) -> list[Expression]:
-        """Return the columns of a side that are compared and may be null."""
+        """Return the compared columns of a side that may be null."""
         names = dict.fromkeys([*(pair[side] for pair in on.values()), node.at[side]])
         return [Column(name, child.schema[name]) for name in names if child.schema[name].nullable]
 
@@ -125,7 +125,7 @@ def _either(one: Call, other: Call) -> Call:
 
 
 def _common(one: Type, other: Type) -> Type:
-    """Return the type of two comparable ones whose lanes are those of both."""
+    """Return the type in whose lanes values of two comparable types are compared."""
     found = meet(one.required(), other.required())
     assert found is not None, "comparable types have one"
     return found

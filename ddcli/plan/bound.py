@@ -31,7 +31,7 @@ class BoundPipeline:
     time: Schema
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: Callable[[], Mapping[str, int]] = dict
-    """Returns the bytes of inputs, as far as they are known: a new plan is chosen by them."""
+    """Returns the known sizes of inputs in bytes, on which the choices of a new plan depend."""
 
     @property
     def kinds(self) -> list[Type]:
@@ -40,20 +40,20 @@ class BoundPipeline:
 
     @cached_property
     def graph(self) -> Graph:
-        """The logical graph of the outputs and exports; SpecErrors with everything that is wrong."""
+        """The logical graph of the outputs and exports. Raises SpecErrors with all errors of the file."""
         from ddcli.plan.build import build
 
         return build(self.spec, self.schemas, self.kinds, self.keys)
 
     @cached_property
     def relations(self) -> dict[str, Relation]:
-        """Every input and collection by name; SpecErrors with everything that is wrong."""
+        """Every input and collection by name. Raises SpecErrors with all errors of the file."""
         from ddcli.plan.build import build_collections
 
         return build_collections(self.spec, self.schemas, self.kinds, self.keys)
 
     def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan; `cached` is a state's memory of its own (`Plan.to_json`), whose fitting parts stay as they are."""
+        """Return the plan; `cached` is the plan of a state (`Plan.to_json`), whose choices are kept for the nodes that it has."""
         from ddcli.plan.generation import by_sizes
         from ddcli.plan.generations import known_generations, plan
 

@@ -39,7 +39,7 @@ def build(
     """Return the logical graph of the outputs and exports of `spec`; `schemas` has each input's columns, `time` the
     types of the coordinates of their times, `keys` the keys of those that are imported.
 
-    Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
+    Raises SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
     """
     section = _built(spec, schemas, time, keys or {})
     errors, around, outputs, orders = section.errors, section.around, {}, {}
@@ -80,7 +80,7 @@ def _built(
 ) -> _Section:
     """Return the file's section, in which every collection is built, with all errors.
 
-    The time column of an input is a data column too if something in the file names it: if there are more errors without it.
+    The time column of an input is also a data column if the file names it: that is, if the file has fewer errors with it.
     """
     section = _built_with(spec, schemas, time, keys)
     for name, schema in named_times(spec, schemas, time, section.errors).items():
@@ -98,7 +98,7 @@ def _built_with(
 
     @cache
     def source(name: str) -> Relation | None:
-        if name not in schemas:  # its reader can't be compared, and is left out
+        if name not in schemas:  # its reader can't be compared with a state's, and is left out
             return None
         try:
             found = _input(spec.inputs[name], schemas[name], keys.get(name, ()))
@@ -120,7 +120,7 @@ def _built_with(
 
 @dataclass
 class _Section:
-    """Collections that refer to each other by name: the file's, or those of a loop's body. Each is built once.
+    """A section of collections that refer to each other by name: the file's, or a loop body's. Each is built once.
 
     `outer` returns the relation of any other name. In a body, `variables` are the loop's, and their names come first. `engines` collects
     the nodes for which the file names an engine.
@@ -133,7 +133,7 @@ class _Section:
     engines: Engines
     variables: Mapping[str, Relation] = field(default_factory=dict)
     _read: list[set[str]] = field(default_factory=list)
-    """The nodes to which the collections in the making refer."""
+    """The fingerprints of the nodes to which each of the collections under construction refers."""
     _built: dict[str, dict[str, Relation]] = field(init=False, default_factory=dict)
     _owners: dict[str, str] = field(init=False)
 
@@ -141,7 +141,7 @@ class _Section:
         self._owners = {name: key for key, collection in self.collections.items() for name in collection.names}
 
     def named(self, name: str) -> Relation | None:
-        """Return a name's relation; None if it could not be built."""
+        """Return the relation of a name; None if it could not be built."""
         if name in self.variables:
             return self.variables[name]
         owner = self._owners.get(name)
@@ -151,7 +151,7 @@ class _Section:
         return found
 
     def collection(self, key: str) -> dict[str, Relation]:
-        """Return a collection's relations by name; none if it has errors, which are noted."""
+        """Return a collection's relations by name; none if it has errors, which are added to `errors`."""
         for each in self._unbuilt(key):
             self._read.append(set())
             try:
@@ -165,7 +165,7 @@ class _Section:
         return self._built[key]
 
     def _unbuilt(self, key: str) -> Iterator[str]:
-        """Yield a collection and those that it refers to, each after these, as far as they are not built: no chain is too long."""
+        """Yield a collection and those that it refers to, if they are not built yet, each after the ones that it refers to. A loop, so that no chain is too deep."""
         left, met = [key], set[str]()
         while left:
             if (last := left[-1]) in met or last in self._built:
@@ -179,7 +179,7 @@ class _Section:
             left += [owner for owner in reversed(owners) if owner is not None and owner not in met]
 
     def _note_engine(self, collection: model.CollectionSpec, others: set[str]) -> None:
-        """Note where a collection is to be computed, which refers to `others`."""
+        """Record the engine that the file chooses for a collection, which refers to the nodes `others`."""
         if collection.on:
             results = [relation.node for relation in self._built[collection.name.value].values()]
             for fingerprint in own_nodes(results, others):
@@ -204,7 +204,10 @@ class _Section:
         return dict(zip(collection.names, left, strict=True))
 
     def _query(self, query: model.Query, *, shown: bool) -> Relation:
-        """Return the result of a query, which may be `shown` as it is. The collections that it names are built first, so that a mistake in one is reported once."""
+        """Return the result of a query; if it may be `shown` unchanged, with the order of its rows.
+
+        The collections that it names are built first, so that an error in one is reported once.
+        """
         self._all(query.tables)
         from ddcli.plan.sql.statement import bind
 
@@ -302,7 +305,7 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
 
 
 def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) -> Relation:
-    """Return an input's collection: its rows as they are, the records of their keys, or the whole table."""
+    """Return an input's collection: its rows as they are, or the current records that upserts or snapshots describe."""
     key = tuple(text.value for text in given.key)
     for text in given.key:
         if text.value not in schema:
@@ -327,7 +330,7 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
 
 
 def _meaning(given: model.InputSpec) -> str:
-    """Return the options that the results of reading an input depend on, beside its columns, as text for its fingerprint."""
+    """Return the options of an input that affect the rows read, beside its columns, as text for its fingerprint."""
     texts = [given.diff, given.delete_when, given.order_by]
     parts = [given.format, *(text.value if text else "" for text in texts), "flattened" if given.flattened else ""]
     if given.csv is not None:
@@ -338,7 +341,7 @@ def _meaning(given: model.InputSpec) -> str:
 
 
 def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relation) -> list[DdError]:
-    """Return an error for each column of an output that has the name of one of the log's own: time or diff."""
+    """Return an error for each column of an output with the name of one of the log's own columns, time or diff."""
     errors: list[DdError] = []
     for name in _own_columns(spec):
         if name in relation.schema:
@@ -356,6 +359,6 @@ def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relati
 
 
 def _own_columns(spec: model.Spec) -> tuple[str, ...]:
-    """Return the columns that the outputs' logs have beside their data: coordinates of a product are called as in the inputs."""
+    """Return the names of the columns that the outputs' logs have beside their data; coordinates of a product time keep the inputs' names."""
     time = next((given.time for given in spec.inputs.values()), ())
     return (*(text.value for text in time), "diff") if len(time) > 1 else ("time", "diff")

@@ -39,7 +39,7 @@ Change = Literal["same", "changed", "new"]
 
 @dataclass(frozen=True)
 class Known:
-    """The facts by which a plan is compared with the state: its arrangements' identities, its outputs' meanings, its inputs, and its nodes for people."""
+    """The facts of a state with which a plan is compared: its arrangements' identities, its outputs' meanings, its inputs, and its nodes for people."""
 
     arrangements: frozenset[str]
     meanings: Mapping[str, str]
@@ -61,7 +61,7 @@ class PlanChanges:
 
     @cached_property
     def touched(self) -> frozenset[str]:
-        """The nodes in which there may be something of rows that are taken back, by fingerprint."""
+        """The nodes that may depend on rows that are taken back, by fingerprint."""
         found: set[str] = set()
         for node in self.plan.graph.nodes if self.withdrawn else ():  # inputs come before readers
             own = isinstance(node, physical.Scan) and node.name in self.withdrawn
@@ -74,7 +74,7 @@ class PlanChanges:
 
     @cached_property
     def outputs(self) -> dict[str, Change]:
-        """Return the change of each output of the plan."""
+        """The change of each output of the plan."""
         found: dict[str, Change] = {}
         for name, meaning in self.plan.meanings.items():
             if name.startswith(EXPORT):
@@ -93,7 +93,7 @@ class PlanChanges:
 
     @cached_property
     def stateful(self) -> list[Node]:
-        """The nodes that keep something in the state."""
+        """The nodes that keep state."""
         return [node for node in self.plan.graph.nodes if keeps_state(node, self.times)]
 
     @cached_property
@@ -117,13 +117,13 @@ class PlanChanges:
 
     @cached_property
     def dropped(self) -> list[str]:
-        """The identities in the state that the plan has no node for."""
+        """The identities in the state that no node of the plan has."""
         wanted = {node.fingerprint for node in self.stateful}
         return sorted(name for name in self.known.arrangements if name.removesuffix(WAITING) not in wanted)
 
     @property
     def rewritten(self) -> list[str]:
-        """The outputs that have a log and may change."""
+        """The outputs that have a log whose contents may change."""
         return [name for name, change in self.outputs.items() if change == "changed"]
 
     def cut(self) -> PhysicalGraph:
@@ -184,7 +184,7 @@ class PlanChanges:
 
 
 def keeps_state(node: Node, times: int) -> bool:
-    """Return whether a node keeps something in the state, where times have so many coordinates."""
+    """Return whether a node keeps state, for times with so many coordinates."""
     if isinstance(node, physical.Filtered) or physical.is_imported(node):
         return False
     always = (
@@ -197,7 +197,7 @@ def keeps_state(node: Node, times: int) -> bool:
     )
     if isinstance(node, always | physical.Delay | RECORDS):
         return True
-    # In totally ordered time a count is read off its arrangement, so are a row's neighbours, and no join returns updates at future times.
+    # In totally ordered time, counts and a row's neighbours are read from the arrangement, and no join returns updates at future times.
     near = isinstance(node, physical.WindowedGroup) and node.reach is not None
     if near or isinstance(node, physical.Multiplicity | physical.AsofGroup):
         return times > 1 or level(node) > 0
@@ -207,7 +207,7 @@ def keeps_state(node: Node, times: int) -> bool:
 
 
 def as_source(node: Node, times: int) -> Node:
-    """Return the source that replaces a node whose collection the state holds: a kept arrangement, or an input of its records."""
+    """Return the source that replaces a node whose collection the state holds: a kept arrangement, or the state's records of an input."""
     name = CONTENTS + node.fingerprint
     if not isinstance(node, physical.Arrangement):
         return physical.StateContents((), node.schema, name, times, identity=node.fingerprint)
@@ -216,7 +216,7 @@ def as_source(node: Node, times: int) -> Node:
 
 
 def describe(node: Node) -> str:
-    """Return words for the collection that a node's state holds: `orders by customer`, `sums by region of orders`."""
+    """Return a description of the collection that a node's state holds: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
     of = ", ".join(inputs)
     by: Iterable[str] = node.key if isinstance(node, physical.Arrangement) else getattr(node, "by", ())

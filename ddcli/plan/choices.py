@@ -42,7 +42,7 @@ class PlanChoice:
 def plan_choices(
     bound: BoundPipeline, plan: Plan, expected: Mapping[str, float] = MappingProxyType({})
 ) -> list[PlanChoice]:
-    """Return the choices of a plan, by kind; `expected` has the rows that nodes are expected to put out in a first run, by fingerprint."""
+    """Return the choices of a plan, by kind; `expected` has the rows that nodes are expected to emit in a first run, by fingerprint."""
     found = [*_columns(bound, plan), *_shared(plan), *_apart(plan, expected)]
     for generation, part in zip(plan.generations, plan.parts, strict=True):
         found += [
@@ -82,7 +82,7 @@ def _kept_once(generation: Generation, part: Graph, expected: Mapping[str, float
         whole, key = sides[0].whole, sides[0].key
         words = (
             f"keeps {_listed(inputs_of(whole))} by {', '.join(key)} once in the place of what {len(filters)} filters leave of it, "
-            "which are asked of what the joins return"
+            "which are applied to the joins' results"
         )
         times = kept_rows(sides, by_conditions)
         rows = expected.get(generation.lowered_whole(part, whole).fingerprint)
@@ -121,7 +121,7 @@ def _is_filtered(node: Node) -> bool:
 
 
 def _unfiltered(node: physical.Arrangement) -> Node | None:
-    """Return the collection of which an arrangement has some columns, and the rows that pass filters; None if it is made otherwise."""
+    """Return the collection that an arrangement only filters and projects; None if it computes anything else."""
     (below,) = node.inputs
     if type(below) is not physical.Linear:
         return below
@@ -135,7 +135,7 @@ def _unfiltered(node: physical.Arrangement) -> Node | None:
 
 
 def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
-    """Yield the filters that are asked somewhere else than they are written."""
+    """Yield the filters that are applied elsewhere than they are written."""
     moved = generation.moved(part)
     stand = {node.fingerprint for node in moved.operators.values()}
     for node in moved.graph.nodes():
@@ -144,12 +144,12 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
                 continue  # it may be there so that a collection is kept once
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
-            words = f"asks {without_parentheses(node.step.condition.text())} of {_listed(names)}"
+            words = f"applies {without_parentheses(node.step.condition.text())} to {_listed(names)}"
             yield PlanChoice("filter", of, words, "it fails on no record, and nobody else reads what it passes")
 
 
 def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterator[PlanChoice]:
-    """Yield the joins that have been put before the one before them, or might be."""
+    """Yield the joins that are, or might be, computed before the join to their left."""
     pairs: list[tuple[Join, Join, bool]] = []
 
     def turned(node: Join, first: Join) -> bool:
@@ -157,7 +157,7 @@ def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterat
         pairs.append((node, first, found))
         return found
 
-    reordered(part, turned)  # it asks of all
+    reordered(part, turned)  # it calls `turned` for each such pair
     sizes, paths = bound.sizes(), _paths(bound, part)
     for node, first, found in pairs:
         large, small, other = (inputs_of(each) for each in (*first.inputs, node.right))
@@ -223,7 +223,7 @@ def _paths(bound: BoundPipeline, part: Graph) -> dict[str, str]:
 
 
 def inputs_of(node: Node) -> list[str]:
-    """Return the names of the inputs that a node is made of."""
+    """Return the names of the inputs that a node reads, directly or not."""
     return sorted({each.name for each in Graph({"": node}).nodes() if isinstance(each, logical.Source | physical.Scan)})
 
 

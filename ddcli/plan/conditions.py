@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def call(name: str, *args: Expression) -> Expression:
-    """Return the call of a function of the table; the arguments must suit it."""
+    """Return the call of a built-in function, whose arguments must have suitable types."""
     converted, kind, canonical = FUNCTIONS[name].resolve(args)
     return Call(canonical, tuple(converted), kind)
 
 
 def conjuncts(condition: Expression) -> list[Expression]:
-    """Return the conditions that `and` connects; of alternatives those that all of them have, and the rest."""
+    """Return the conditions that `and` connects; for an `or`, the conditions that all alternatives share, and the rest."""
     if isinstance(condition, Call) and condition.function == "and":
         return [part for arg in condition.args for part in conjuncts(arg)]
     if isinstance(condition, Call) and condition.function == "or":
@@ -65,7 +65,7 @@ def _connected(name: str, conditions: Sequence[Expression]) -> Expression:
 
 STRICT_AND_CERTAIN = {"=", "<>", "<", "<=", ">", ">=", "not", "like", "ilike", "starts_with", "ends_with", "contains"}
 STRICT_AND_CERTAIN |= {"upper", "lower", "length", "year", "quarter", "month", "day"}
-"""Functions that fail on no record, and are null where an argument is."""
+"""Functions that fail on no record, and return null for a null argument."""
 CERTAIN = STRICT_AND_CERTAIN | {"is distinct from", "is not distinct from", "is null", "in", "and", "or", "coalesce"}
 CERTAIN |= {"struct_extract", "named_struct", "array_contains", "cardinality", "list_min", "list_max", "list_count"}
 
@@ -78,7 +78,7 @@ def is_certain_step(step: Step) -> bool:
 
 
 def is_certain(expression: Expression) -> bool:
-    """Return whether an expression fails on no record: such a condition may be asked earlier than it is written."""
+    """Return whether an expression fails on no record: such a condition may be applied earlier than it is written."""
     if isinstance(expression, Column | Literal):
         return True
     if isinstance(expression, Call) and expression.function not in CERTAIN:
@@ -89,7 +89,7 @@ def is_certain(expression: Expression) -> bool:
 
 
 def _widens(have: Type, want: Type) -> bool:
-    """Return whether each value of a type is one of another."""
+    """Return whether a type holds each value of another."""
     if have.is_integer and want.is_integer:
         (least, most), (low, high) = integer_range(have.kind), integer_range(want.kind)
         return low <= least and most <= high
@@ -101,7 +101,7 @@ def _widens(have: Type, want: Type) -> bool:
 
 
 def _has_value(expression: Expression) -> bool:
-    """Return whether an expression that reads no column can be evaluated. Of dates plus months, and of sums of decimals, which are common, that is known."""
+    """Return whether an expression without columns is known to have a value: it is decided for dates plus months and sums of decimals, the common ones."""
     if isinstance(expression, Call) and expression.function == "add_months":
         day, months = (each.value if isinstance(each, Literal) else None for each in expression.args)
         if isinstance(day, dt.date) and isinstance(months, int) and dt.MINYEAR < day.year + months / 12 < dt.MAXYEAR:

@@ -37,13 +37,13 @@ Place = tuple[int, str]
 """A side's number, and a column of the collection that it is of."""
 ROW_COUNT = Type("int64")
 MOST, MOST_ARRANGED = 6, 4
-"""Sides of a delta join, as so many chains there are, each with a lookup less; and their arrangements, as all choices of some are tried."""
+"""The most sides of a delta join, which has a chain for each, and the most arrangements of its sides, of which all subsets are tried."""
 
 
 def delta_joins(
     outputs: Mapping[str, Node], wanted: Callable[[Node], bool], engines: Collection[str] = ()
 ) -> dict[str, Node]:
-    """Return the delta joins to take, by the fingerprints of the joins that they stand for.
+    """Return the delta joins to use, by the fingerprints of the joins that they replace.
 
     `wanted` decides for each join that may become one. A join whose parts have a wish in `engines` stays as it is.
     """
@@ -72,7 +72,7 @@ def identity(node: Node) -> str:
 class _Side:
     """A side: the arrangement of the join as written, and the collection's name of each of its columns.
 
-    Records of the collection with a null in one of the columns `present` are not in it.
+    The side lacks the collection's records with a null in a column of `present`.
     """
 
     arranged: physical.Arrangement
@@ -83,59 +83,59 @@ class _Side:
 
 @dataclass
 class _Joined:
-    """A join of several sides, found below a join of two: which columns are equal, and where its own come from."""
+    """A join of several sides, found below a join of two: its sides, its equal columns, and the origins of its own columns."""
 
     readers: Mapping[str, int]
     sides: list[_Side] = field(default_factory=list)
     parts: set[str] = field(default_factory=set)
-    """The fingerprints of the joins that it is made of, of their inner arrangements, and of the nodes between these."""
+    """The fingerprints of its joins of two, of their inner arrangements, and of the nodes between these."""
     equal: dict[Place, Place] = field(default_factory=dict)
     result: list[tuple[str, Place]] = field(default_factory=list)
     schema: Schema = field(default_factory=dict)
 
     def add(self, node: physical.EquiJoin) -> None:
-        """Take in the join that is the last one."""
+        """Add the last join, with the joins below it."""
         self.schema = node.schema
         places = self._join(node)
         self.result = [(name, places[name]) for name in node.schema]
 
     def _join(self, node: physical.EquiJoin, depth: int = 1) -> dict[str, Place]:
-        """Take in a join that is so deep in the last one; return where each of its columns comes from."""
+        """Add a join at this depth below the last one, and return the origin of each of its columns."""
         self.parts.add(node.fingerprint)
         left, right = node.inputs
         assert isinstance(left, physical.Arrangement)
         assert isinstance(right, physical.Arrangement)
         found = {"left": self._side(left, depth), "right": self._side(right, depth)}
         for one, other in zip(left.key, right.key, strict=True):
-            pair = self._first(found["left"][one]), self._first(found["right"][other])
+            pair = self._representative(found["left"][one]), self._representative(found["right"][other])
             if pair[0] != pair[1]:
                 self.equal[pair[0]] = pair[1]
         return {name: found[side][source] for name, side, source in node.columns}
 
     def _side(self, node: physical.Arrangement, depth: int) -> dict[str, Place]:
-        """Take in a side of a join, or the sides of the join below it, if that has no other reader.
+        """Add a side of a join, or the sides of the join below it, if that has no other reader; return the origins of its columns.
 
         Joins deeper than the number of sides that a delta join may have are not taken apart.
         """
         if type(node) is physical.Arrangement and self.readers[node.fingerprint] == 1 and depth < MOST:
-            names, below, passed, _ = _taken_apart(node)
+            names, below, passed, _ = _unwrapped(node)
             alone = all(self.readers[each.fingerprint] == 1 for each in (*passed, below))
             if alone and isinstance(below, physical.EquiJoin):
                 places = self._join(below, depth + 1)
                 self.parts.update(each.fingerprint for each in (node, *passed))
                 return {name: places[source] for name, source in names.items()}
-        names, below, _, present = _taken_apart(node)
+        names, below, _, present = _unwrapped(node)
         self.sides.append(_Side(node, names, below.fingerprint, present))
         return {name: (len(self.sides) - 1, source) for name, source in names.items()}
 
-    def _first(self, place: Place) -> Place:
-        """Return the place that stands for all that are equal to one."""
+    def _representative(self, place: Place) -> Place:
+        """Return the representative of all columns that equal one."""
         while place in self.equal:
             place = self.equal[place]
         return place
 
     def delta(self) -> Node | None:
-        """Return the delta join over as few of the sides' arrangements as will do; None where there is none, or it is not for this."""
+        """Return the delta join over as few of the sides' arrangements as possible; None if they don't suffice, or the sides are of several collections."""
         arranged = {side.arranged.fingerprint: side for side in self.sides}
         alike = len({side.collection for side in self.sides}) == 1
         plain = all(type(side.arranged) is physical.Arrangement for side in self.sides)
@@ -159,7 +159,7 @@ class _Joined:
         return None
 
     def _is_joined(self, place: Place) -> bool:
-        """Return whether a column must be equal to some other: then a record with a null there has no partner."""
+        """Return whether a column must equal another: a record with a null in it has no partner then."""
         return place in self.equal or place in self.equal.values()
 
     # --- one chain --------------------------------------------------------------------------------------------------
@@ -173,13 +173,13 @@ class _Joined:
         return max((way for way in found if way), key=lambda way: way[0], default=(False, []))[1]
 
     def _chains_from(self, start: int, first: _Side, arranged: Sequence[_Side]) -> tuple[bool, list[Node]] | None:
-        """Return the lookups for the updates of a side as an arrangement has them, and whether they are in order for the first."""
-        places = {name: self._first((start, first.names[name])) for name in first.arranged.schema}
+        """Return the chains for a side's updates, read from an arrangement, and whether they are in the order of the first lookup; None if a chain fails."""
+        places = {name: self._representative((start, first.names[name])) for name in first.arranged.schema}
         bound: dict[Place, str] = {place: name for name, place in places.items()}
         if len(bound) < len(places):  # two columns must be equal, which isn't known here
             return None
         left = frozenset(range(len(self.sides))) - {start}
-        ends = self._go_on(self._present(first.arranged, bound), bound, _Way(start, left, arranged))
+        ends = self._continued(self._joinable(first.arranged, bound), bound, _OpenChain(start, left, arranged))
         if not ends:
             return None
         node = ends[0]
@@ -188,8 +188,8 @@ class _Joined:
         alike = isinstance(node, physical.RowLookup) and node.on[: len(node.arranged.key)]
         return [one for one, _ in alike or ()] == [*first.arranged.key], ends
 
-    def _go_on(self, node: Node, bound: Mapping[Place, str], way: _Way) -> list[Node]:
-        """Return the ends of chains that look up the sides that are left; none if one can't be looked up.
+    def _continued(self, node: Node, bound: Mapping[Place, str], way: _OpenChain) -> list[Node]:
+        """Return the ends of chains that look up the remaining sides; none if one can't be looked up.
 
         If two sides find the same columns, each update continues with the one that has fewer rows for it, and these are then looked up in the
         other: the shorter of two lists is enough to find their common rows. A chain forks once at most.
@@ -204,7 +204,7 @@ class _Joined:
         best = lookups[0]
         other = next((each for each in lookups if each.side != best.side and each.places == best.places), None)
         if way.parted or other is None or not best.found or not (best.is_plain and other.is_plain):
-            return self._looked_up(node, bound, best, way)
+            return self._after_lookup(node, bound, best, way)
         node, best = _widened(node, best)
         node, other = _widened(node, other)
         counted = _counted(_counted(node, best, 1), other, 2)
@@ -212,19 +212,19 @@ class _Joined:
         ends: list[Node] = []
         for lookup, fewer in ((best, False), (other, True)):
             chosen = physical.FewerRows((counted,), columns, fewer)
-            found = self._looked_up(chosen, bound, lookup, replace(way, parted=True))
+            found = self._after_lookup(chosen, bound, lookup, replace(way, parted=True))
             if not found:
-                return self._looked_up(node, bound, best, way)
+                return self._after_lookup(node, bound, best, way)
             ends += found
         return ends
 
     def _serves(self, arranged: _Side, at: int) -> bool:
-        """Return whether an arrangement has the records of a side, with all its columns that anything needs."""
+        """Return whether an arrangement has the records of a side, with all columns that the join reads."""
         own = self.sides[at]
         present = all(self._is_joined((at, name)) for name in arranged.present)
         return present and arranged.collection == own.collection and {*own.names.values()} <= {*arranged.names.values()}
 
-    def _present(self, node: Node, bound: Mapping[Place, str]) -> Node:
+    def _joinable(self, node: Node, bound: Mapping[Place, str]) -> Node:
         """Return updates without those whose null has no partner: columns that must be equal have types without nulls."""
         nullable = [name for place, name in bound.items() if node.schema[name].nullable and self._is_joined(place)]
         if not nullable:
@@ -234,14 +234,14 @@ class _Joined:
         steps.append(MapStep(tuple((name, Column(name, kind)) for name, kind in schema.items())))
         return physical.Linear((node,), schema, tuple(steps))
 
-    def _lookup(self, node: Node, bound: Mapping[Place, str], at: int, each: _Side, way: _Way) -> _Lookup | None:
+    def _lookup(self, node: Node, bound: Mapping[Place, str], at: int, each: _Side, way: _OpenChain) -> _Lookup | None:
         """Return the lookup of a side in an arrangement by the columns known so far, if these are its key and the first of its other columns."""
         if not self._serves(each, at):
             return None
         on: list[tuple[str, str]] = []
         schema, key = each.arranged.schema, each.arranged.key
         for name in schema:
-            known = bound.get(self._first((at, each.names[name])))
+            known = bound.get(self._representative((at, each.names[name])))
             if known is None:
                 if len(on) < len(key):
                     return None
@@ -250,24 +250,26 @@ class _Joined:
                 return None
             on.append((known, name))
         rest = [*schema][len(on) :]
-        places = [self._first((at, each.names[name])) for name in rest]
+        places = [self._representative((at, each.names[name])) for name in rest]
         if len(set(places)) < len(places) or any(place in bound for place in places):
             return None
         known_since = [*bound.values()]
         since = max(known_since.index(one) for one, _ in on[: len(key)])
         return _Lookup(at, each, tuple(on), tuple(zip(rest, places, strict=True)), since, at < way.start)
 
-    def _looked_up(self, node: Node, bound: Mapping[Place, str], lookup: _Lookup, way: _Way) -> list[Node]:
-        """Return the ends of chains that go on with a lookup; the last one has the columns of the join."""
+    def _after_lookup(self, node: Node, bound: Mapping[Place, str], lookup: _Lookup, way: _OpenChain) -> list[Node]:
+        """Return the ends of chains that continue with a lookup; the last lookup returns the columns of the join."""
         node, lookup = _widened(node, lookup)
         arranged, left = lookup.of.arranged, way.left - {lookup.side}
         given = {place: ("left", name, node.schema[name]) for place, name in bound.items()}
         given |= {place: ("right", name, arranged.schema[name]) for name, place in lookup.found}
-        needed = {self._first(place) for _, place in self.result} | {self._first(place) for place in self.equal}
+        needed = {self._representative(place) for _, place in self.result} | {
+            self._representative(place) for place in self.equal
+        }
         columns: list[tuple[str, str, str]] = []
         schema: Schema = {}
         found: dict[Place, str] = {}
-        wanted = [(name, self._first(place)) for name, place in self.result] if not left else []
+        wanted = [(name, self._representative(place)) for name, place in self.result] if not left else []
         for place in given if left else ():
             if place in needed:
                 wanted.append((_fresh(given[place][1], {name for name, _ in wanted}), place))
@@ -276,11 +278,11 @@ class _Joined:
             columns.append((name, side, source))
             found[place] = name
         joined = physical.HalfJoin((node, arranged), schema, lookup.on, lookup.new, tuple(columns))
-        return self._go_on(self._present(joined, found) if left else joined, found, replace(way, left=left))
+        return self._continued(self._joinable(joined, found) if left else joined, found, replace(way, left=left))
 
 
 @dataclass(frozen=True)
-class _Way:
+class _OpenChain:
     """A chain in the making: the side whose updates it has, the sides that are left, and the existing arrangements."""
 
     start: int
@@ -320,7 +322,7 @@ class _Lookup:
 
 
 def _widened(node: Node, lookup: _Lookup) -> tuple[Node, _Lookup]:
-    """Return updates and a lookup of types that are equal: rows may have nulls in values that are looked up by."""
+    """Return updates and a lookup with columns of equal types: those of the rows may be nullable where they are values."""
     columns = {name: Column(name, kind) for name, kind in node.schema.items()}
     on: list[tuple[str, str]] = []
     for one, other in lookup.on:
@@ -336,13 +338,13 @@ def _widened(node: Node, lookup: _Lookup) -> tuple[Node, _Lookup]:
 
 
 def _counted(node: Node, lookup: _Lookup, number: int) -> Node:
-    """Return updates with how many rows they find by a lookup, in the order of that."""
+    """Return updates with the number of rows that a lookup finds for each, in the lookup's order."""
     count = _fresh(f"{physical.ROWS}{number}", node.schema)
     columns = {one: node.schema[one] for one, _ in lookup.on} | node.schema | {count: ROW_COUNT}
     return physical.RowCount((node, lookup.of.arranged), columns, lookup.on, lookup.new)
 
 
-def _taken_apart(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node], frozenset[str]]:
+def _unwrapped(node: physical.Arrangement) -> tuple[dict[str, str], Node, list[Node], frozenset[str]]:
     """Return the collection that is arranged, its names of the columns, the nodes between, and the columns that must have a value.
 
     The nodes between choose columns, and drop records with a null in the key.
@@ -381,7 +383,7 @@ def _fresh(name: str, taken: Collection[str]) -> str:
 
 
 def with_delta_joins(outputs: Mapping[str, Node], found: Mapping[str, Node]) -> dict[str, Node]:
-    """Return outputs with those joins as delta joins. A loop with another body is another loop, and gets an identity of its own."""
+    """Return outputs with the joins in `found` replaced by delta joins. A loop with another body is another loop, with its own identity."""
     if not found:
         return {**outputs}
     done: dict[str, Node] = {}

@@ -55,22 +55,22 @@ def _words(node: Node) -> dict[str, str]:
 
 
 @singledispatch
-def says(_node: Node) -> list[str]:
+def details(_node: Node) -> list[str]:
     """Return lines of a few words each with the details of a node's work; none if its kind is enough."""
     return []
 
 
-@says.register
+@details.register
 def _(node: physical.Scan) -> list[str]:
     return [node.meaning] if node.meaning else []
 
 
-@says.register(physical.UpsertTable | physical.SnapshotTable)
+@details.register(physical.UpsertTable | physical.SnapshotTable)
 def _(node: physical.UpsertTable | physical.SnapshotTable) -> list[str]:
     return [f"key {', '.join(node.key)}"] if node.key else []
 
 
-@says.register
+@details.register
 def _(node: physical.Linear) -> list[str]:
     texts = _results(node.inputs[0])
     lines = [_step(step, texts) for step in node.steps]
@@ -144,22 +144,22 @@ def _made(name: str, value: str) -> str:
     return value if OWN.fullmatch(name) else f"{name}: {value}"
 
 
-@says.register
+@details.register
 def _(node: physical.Show) -> list[str]:
     return [node.label]
 
 
-@says.register
+@details.register
 def _(node: physical.Arrangement) -> list[str]:
     return [f"by {_by(node.key)}"]
 
 
-@says.register
+@details.register
 def _(node: physical.Filtered) -> list[str]:
     return [f"where {without_parentheses(condition.text())}" for condition in node.conditions]
 
 
-@says.register
+@details.register
 def _(node: physical.EquiJoin) -> list[str]:
     left, right = node.inputs
     assert isinstance(left, physical.Arrangement)
@@ -168,13 +168,13 @@ def _(node: physical.EquiJoin) -> list[str]:
     return [_on((_copied(one, left.key), _copied(other, right.key)) for one, other in pairs)]
 
 
-@says.register(physical.HalfJoin | physical.RowCount)
+@details.register(physical.HalfJoin | physical.RowCount)
 def _(node: physical.RowLookup) -> list[str]:
     on = _on((one, _copied(other, node.arranged.key)) for one, other in node.on)
     return [on, "with the run's own rows" if node.new else "with the rows of earlier runs"]
 
 
-@says.register
+@details.register
 def _(node: physical.FewerRows) -> list[str]:
     return ["fewer rows in the second" if node.fewer else "no fewer rows in the second"]
 
@@ -183,29 +183,29 @@ def _on(pairs: Iterable[tuple[str, str]]) -> str:
     return "on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
 
 
-@says.register
+@details.register
 def _(node: physical.AsofGroup) -> list[str]:
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
     return [f"of each {_by(arranged.key)}", f"the nearest with {node.condition}", "inner" if node.inner else "left"]
 
 
-@says.register(physical.Accumulate | physical.Group)
+@details.register(physical.Accumulate | physical.Group)
 def _(node: physical.Accumulate | physical.Group) -> list[str]:
     return [f"by {_by(node.by)}", ", ".join(_in_words(call.text(), _arguments(node)) for call in node.calls)]
 
 
-@says.register
+@details.register
 def _(node: physical.PythonGroup) -> list[str]:
     return [f"by {_by(node.by)}", node.function]
 
 
-@says.register
+@details.register
 def _(node: physical.Multiplicity) -> list[str]:
     return [without_parentheses(node.function.text())] if node.function else []
 
 
-@says.register
+@details.register
 def _(node: physical.Top) -> list[str]:
     order = ", ".join(f"{name} desc" if descending else name for name, descending in node.order_by)
     (arranged,) = node.inputs
@@ -213,7 +213,7 @@ def _(node: physical.Top) -> list[str]:
     return [f"{node.k} by {order}", f"of each {_by(arranged.key)}"]
 
 
-@says.register
+@details.register
 def _(node: physical.WindowedGroup) -> list[str]:
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
@@ -231,17 +231,17 @@ def _(node: physical.WindowedGroup) -> list[str]:
     return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), read, calls]
 
 
-@says.register
+@details.register
 def _(node: physical.Shift) -> list[str]:
     return [" ".join(word for word, given in (("from", node.lower), ("until", node.upper)) if given)]
 
 
-@says.register
+@details.register
 def _(node: physical.PythonShift) -> list[str]:
     return [node.function]
 
 
-@says.register
+@details.register
 def _(node: loops.Iterate) -> list[str]:
     names = ", ".join(name.value for name in node.names)
     return [f"{names}, {node.bound} rounds" if node.bound is not None else names]

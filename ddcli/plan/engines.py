@@ -1,4 +1,4 @@
-"""The engines that the file chooses for its collections, carried over to the nodes of the plan.
+"""The engines that the file chooses for its collections, lowered_wishes over to the nodes of the plan.
 
 They are no part of any identity: the place where a collection is computed doesn't change it.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddcli.plan.node import Node
 
 Engines = dict[str, frozenset[str]]
-"""The engines that are asked for, by fingerprint of nodes. A node that two collections share may have two wishes."""
+"""The engines that the file chooses, by fingerprint of nodes. A node that two collections share may have two."""
 
 
 def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]:
@@ -29,7 +29,7 @@ def own_nodes(results: Iterable[Node], others: Collection[str]) -> Iterator[str]
             left += node.inputs
 
 
-def carried(wishes: Engines, graph: Sequence[Node], done: Mapping[str, Node], nodes: Iterable[Node]) -> Engines:
+def lowered_wishes(wishes: Engines, graph: Sequence[Node], done: Mapping[str, Node], nodes: Iterable[Node]) -> Engines:
     """Return wishes for the nodes of a logical graph as wishes for the physical nodes that they became.
 
     `graph` has the logical nodes, inputs before readers, `done` the physical node of each. The wish for a step that was fused into its reader's

@@ -64,7 +64,7 @@ class _Expecting:
     earlier: Sequence[PastRun]
     found: dict[str, float] = field(default_factory=dict)
     unfiltered: dict[str, float] = field(default_factory=dict)
-    """The known numbers of rows in all, were no condition asked."""
+    """The known numbers of all rows, without any filter."""
 
     def take(self, node: Node) -> None:
         """Record the estimate of a node, if it has one."""
@@ -76,7 +76,7 @@ class _Expecting:
             self.unfiltered[node.fingerprint] = max([held + rows, *below])
 
     def rows(self, node: Node) -> float | None:
-        """Return the rows that a node puts out; None if something that it reads is not known."""
+        """Return the rows that a node emits; None if those of an input are not known."""
         if isinstance(node, physical.Scan):
             return self.taken.get(node.name)
         if isinstance(node, loops.OfLoop | loops.Leave):
@@ -87,7 +87,7 @@ class _Expecting:
 
     @singledispatchmethod
     def out(self, node: Node, inputs: Sequence[float]) -> float:
-        """Return the rows that a node puts out for so many of each input."""
+        """Return the rows that a node emits for these numbers of rows of its inputs."""
         return sum(inputs) * self._measured(node, 1.0)
 
     @out.register(physical.Arrangement | physical.SignedSum | physical.DeltaJoin)
@@ -130,7 +130,7 @@ class _Expecting:
         return inputs[0] if node.new or self.held.get(node.arranged.fingerprint) else 0.0
 
     def _matched(self, node: Node, pairs: Callable[[Pair, Pair], float]) -> float:
-        """Return the share of pairs that matched in earlier runs; otherwise each row has one partner on the smaller side, before any filter."""
+        """Return the share of pairs that matched in earlier runs; without one, that of one partner on the smaller side for each row, before any filter."""
         left, right = (child.fingerprint for child in node.inputs)
         matched = met = 0.0
         for run in self.earlier:
@@ -141,7 +141,7 @@ class _Expecting:
         return matched / met if met else 1 / max(1.0, min(self.unfiltered[left], self.unfiltered[right]))
 
     def _measured(self, node: Node, otherwise: float) -> float:
-        """Return the rows out for each row in of earlier runs."""
+        """Return the rows emitted for each row read in earlier runs."""
         runs = [run.rows[node.fingerprint] for run in self.earlier if node.fingerprint in run.rows]
         into = sum(rows for rows, _ in runs)
         return sum(rows for _, rows in runs) / into if into else otherwise

@@ -20,7 +20,7 @@ from ddcli.plan.kept_sides import Share, by_conditions, chosen_wholes, kept_whol
 from ddcli.plan.lower import GraphLowering, read_counts
 from ddcli.plan.node import Graph, Node, below, digest
 from ddcli.plan.prune import required_columns, side_name, sides
-from ddcli.plan.pushdown import MovedFilters, pushed_down, read_by_several, unmoved
+from ddcli.plan.pushdown import MovedFilters, as_written, pushed_down, read_by_several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,23 +44,23 @@ def place(node: Node) -> str:
 
 
 def _place(node: Node) -> str:
-    says = node.says
+    values = node.identity_values
     if isinstance(node, logical.Join):
-        says = (node.on, node.how)
+        values = (node.on, node.how)
     elif isinstance(node, logical.AsofJoin):
-        says = (node.on, node.at, node.how, node.compared)
+        values = (node.on, node.at, node.how, node.compared)
     elif isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
         columns = [(name, expression.text()) for name, expression in node.step.columns]
-        says = tuple((name, text) for name, text in columns if text != quoted(name))
-    return digest(node.operator, says, [_PLACES[child.fingerprint] for child in node.inputs])
+        values = tuple((name, text) for name, text in columns if text != quoted(name))
+    return digest(node.operator, values, [_PLACES[child.fingerprint] for child in node.inputs])
 
 
 Choices = Callable[["Join", "Join"], bool]
 """Returns for a join, and the join on its left, whether its right side is joined before that one's."""
 
 
-def as_it_is(_node: Join, _first: Join) -> bool:
-    """Choose nothing that depends on sizes."""
+def written_order(_node: Join, _first: Join) -> bool:
+    """Return False: joins keep the written order."""
     return False
 
 
@@ -76,9 +76,9 @@ class Generation:
     * `columns`: of collections, and of the sides of joins (see `prune`). Without a side, all columns of its collection were arranged.
     * `once`: the collections that had a single reader.
     * `several`: whether collections and sides, as they are written, had several readers, which decides where filters are applied;
-      None: where they are written.
-    * `joins`: whether joins, as they are written, were moved to the front.
-    * `deltas`: whether joins that may be delta joins are; None: none is.
+      None: filters are applied where they are written.
+    * `joins`: whether joins, as they are written, were computed before the join on their left.
+    * `deltas`: whether possible delta joins are delta joins; None: none is.
     * `wholes`: the collections that are kept whole, each by a key, instead of their filtered parts, and those of these filters that
       apply to the results of joins; None: no collection ever is.
     """
@@ -90,18 +90,18 @@ class Generation:
     deltas: dict[str, bool] | None = None
     wholes: dict[str, dict[str, bool]] | None = None
     partners: bool = True
-    """True: filters of keys are asked of the partners in a window, a semijoin and an as-of join as well."""
+    """True: filters on keys also pass windows, and also apply to the right sides of semijoins and as-of joins."""
     _pushed: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _moved: dict[str, MovedFilters] = field(default_factory=dict, compare=False)
     _lowerings: dict[str, GraphLowering] = field(default_factory=dict, compare=False)
-    """Graphs with filters moved, and lowered, by fingerprint, as a plan asks for them several times."""
+    """Caches of graphs with filters moved, and lowered, by fingerprint: a plan needs them several times."""
 
     @classmethod
     def of(
         cls,
         written: Graph,
         before: Generation | None = None,
-        choices: Choices | None = as_it_is,
+        choices: Choices | None = written_order,
         share: Share = by_conditions,
     ) -> Self:
         """Return the generation of a graph: nodes that `before` knows keep their choices, and nothing stays that the graph no longer has.
@@ -128,7 +128,7 @@ class Generation:
             wholes = chosen_wholes(known.moved(written), before.wholes if before else None, share, _side_place)
             known = cls(*old, several, joins, wholes=wholes, partners=partners, _pushed=known._pushed)
         graph = known.moved(written).graph
-        counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
+        counts, needed = read_counts(graph), required_columns(graph, known.kept_columns(graph))
         columns: dict[str, frozenset[str]] = {}
         alone: dict[str, bool] = {}
         for node in graph.nodes():
@@ -146,16 +146,16 @@ class Generation:
         return sides_above(self._pushed_down(written), self.wholes, _side_place) if self.wholes else []
 
     def moved(self, written: Graph) -> MovedFilters:
-        """Return a graph with its filters where this generation asks them."""
+        """Return a graph with its filters moved to where this generation applies them."""
         if self.several is None:
-            return unmoved(written)
+            return as_written(written)
         if written.fingerprint not in self._moved:
             pushed = self._pushed_down(written)
             self._moved[written.fingerprint] = kept_whole(pushed, self.wholes, _side_place) if self.wholes else pushed
         return self._moved[written.fingerprint]
 
     def _pushed_down(self, written: Graph) -> MovedFilters:
-        """Return a graph with its filters as near to the inputs as they may be."""
+        """Return a graph with its filters pushed down, before any is moved above a join."""
         if written.fingerprint not in self._pushed:
             turned = reordered(written, lambda node, _: self.joins.get(place(node), False))
             known = self.several or {}
@@ -168,7 +168,7 @@ class Generation:
             self._pushed[written.fingerprint] = MovedFilters(found.graph, same, operators)
         return self._pushed[written.fingerprint]
 
-    def least(self, graph: Graph) -> dict[str, frozenset[str]]:
+    def kept_columns(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
         found = {
             node.fingerprint: self.columns[place(node)] & node.schema.keys()
@@ -190,7 +190,7 @@ class Generation:
         """Return whether an output reads only columns that are kept of known collections."""
         graph = self.moved(Graph({"": node})).graph
         needed = required_columns(
-            graph, self.least(graph)
+            graph, self.kept_columns(graph)
         )  # an operator that only counts rows reads a column that is kept
         return all(
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
@@ -219,14 +219,16 @@ class Generation:
     def _lowering(self, written: Graph) -> GraphLowering:
         if written.fingerprint not in self._lowerings:
             graph = self.moved(written).graph
-            found = GraphLowering.of(graph, self.least(graph), self._read_once(graph), alike=self.several is not None)
+            found = GraphLowering.of(
+                graph, self.kept_columns(graph), self._read_once(graph), alike=self.several is not None
+            )
             self._lowerings[written.fingerprint] = found
         return self._lowerings[written.fingerprint]
 
     def _read_once(self, graph: Graph) -> frozenset[str]:
         return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
 
-    def choosing(self, lowered: physical.PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
+    def with_deltas(self, lowered: physical.PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
         """Return this generation with its graph's delta joins decided: for `known` joins as they were, for others by `deltas`."""
         chosen: dict[str, bool] = {}
 
@@ -239,7 +241,7 @@ class Generation:
         return replace(self, deltas=chosen)
 
     def joined(self, nodes: Mapping[str, Node], lowered: physical.PhysicalGraph) -> dict[str, Node]:
-        """Return physical nodes by name with those joins as delta joins that are so in its graph, which is `lowered`."""
+        """Return physical nodes by name, with the joins replaced that are delta joins in the generation's graph, `lowered`."""
         if not any((self.deltas or {}).values()):
             return {**nodes}
         deltas = self.deltas or {}

@@ -17,7 +17,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical
-from ddcli.plan.generation import Choices, Generation, as_it_is, place
+from ddcli.plan.generation import Choices, Generation, place, written_order
 from ddcli.plan.join_order import keeps_key, reordered
 from ddcli.plan.kept_sides import Share, by_conditions
 from ddcli.plan.lower import lower
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run's computation, logical and physical, and how its outputs were lowered."""
+    """A run's computation, as a logical and a physical graph, and the generations of its outputs."""
 
     logical: Graph
     graph: physical.PhysicalGraph
@@ -95,14 +95,14 @@ def wrongly_keyed(graph: Graph, cached: Mapping[str, Any]) -> frozenset[str]:
 def plan(
     graph: Graph,
     before: Sequence[Generation] = (),
-    choices: Choices | None = as_it_is,
+    choices: Choices | None = written_order,
     *,
     deltas: bool = True,
     share: Share = by_conditions,
 ) -> Plan:
     """Lower a graph, as the generations of a state have it as far as they know it; `choices` and `share` are as for `Generation.of`.
 
-    With `deltas`, joins of which no generation knows are delta joins where they may be, if anything is chosen.
+    With `deltas`, possible delta joins that no generation knows become delta joins, unless `choices` is None.
     """
     groups: list[dict[str, Node]] = [{} for _ in (*before, None)]
     for name, node in graph.outputs.items():
@@ -122,7 +122,7 @@ def plan(
             none: dict[str, bool] | None = {} if choices is not None else None
             joined = none if old is None else old.deltas
             if joined is not None:
-                found = found.choosing(lowered, joined, deltas=deltas)
+                found = found.with_deltas(lowered, joined, deltas=deltas)
             generations.append(found)
             parts.append(together)
             outputs |= found.joined(lowered.outputs, lowered)
@@ -139,7 +139,7 @@ def _common(node: Node, generation: Generation) -> int:
 
 
 def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
-    """Have each input read once where generations need different columns of it: each picks its own from all of them."""
+    """Return outputs in which each input is read once: generations that need different columns pick theirs from one scan."""
     scans: dict[str, dict[str, physical.Scan]] = {}
     for node in Graph(outputs).nodes():
         if isinstance(node, physical.Scan):

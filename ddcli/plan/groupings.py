@@ -36,13 +36,13 @@ class Grouped(Node, ABC):
     """An operator whose records of a group, those with equal `by` columns, depend on all of the input's records of the group and on no others."""
 
     certain: ClassVar[bool] = False
-    """True: it fails on no group, so a condition may be asked of the group's rows before."""
+    """True: it fails on no group, so a condition may be applied to the group's rows before it."""
     by: tuple[str, ...]
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """Return its name for people, without its groups and its order."""
+        """The operator's name for people, without its groups and its order."""
 
     @property
     def order(self) -> tuple[tuple[str, bool], ...]:

@@ -75,7 +75,7 @@ def closed(
     inputs += [relation.node for relation in others]
     apart = {free for node in inputs for free in node.free if free not in (loop, around)}
     if any(free.depth >= loop.depth - 1 for free in apart):
-        problem = "the body of a loop reads what belongs to the body of another"
+        problem = "the body of a loop reads a collection of the body of another"
         raise SpecError(problem, span=initials[0][0].span, hint="let it leave that loop first")
     names = tuple(name for name, _ in initials)
     node = identified(Iterate(tuple(inputs), {}, loop.name, loop.depth, len(initials), names, bound, guard))

@@ -27,14 +27,14 @@ MUCH = 32
 
 @dataclass(frozen=True)
 class Reordered:
-    """A graph with its joins in another order, and the nodes of it with the records of those as written, by fingerprint."""
+    """A graph with its joins in another order, and the new nodes of those as written that have the same records, by fingerprint."""
 
     graph: Graph
     same: Mapping[str, Node]
 
 
 def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
-    """Return a graph in which those joins come first that are `wanted` to, asked with the join as written and with the one before it by now."""
+    """Return a graph in which a join is computed before the one on its left if `wanted` is true for the join as written and that one."""
     done: dict[str, Node] = {}
     wishes: Engines = {}
     for node in graph.nodes():

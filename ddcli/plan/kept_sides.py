@@ -20,7 +20,7 @@ from ddcli.plan.conditions import conjuncts, is_certain
 from ddcli.plan.estimates import share_of_rows
 from ddcli.plan.join_order import joined_whole
 from ddcli.plan.node import Graph, digest
-from ddcli.plan.pushdown import MovedFilters, asked
+from ddcli.plan.pushdown import MovedFilters, filtered_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,34 +53,34 @@ class JoinSide:
 Share = Callable[["JoinSide"], float]
 """Returns the share of a collection's rows that a side of it is expected to have."""
 Wholes = dict[str, dict[str, bool]]
-"""The collections that are kept whole, each by a key: by the identities of their sides, whether their filters are asked of the joins."""
+"""The collections that are kept whole, each by a key: by the identities of their sides, whether the side's filter is applied above the join."""
 
 
 def by_conditions(side: JoinSide) -> float:
-    """Return the share of rows that a side is expected to have, as its conditions are."""
+    """Return the share of rows that a side is expected to have, judged by its conditions."""
     return share_of_rows(side.conditions)
 
 
-def stays_above(side: JoinSide, share: Share = by_conditions) -> bool:
-    """Return whether most rows pass the filter of a side, so that it may be asked of its join."""
+def passes_most(side: JoinSide, share: Share = by_conditions) -> bool:
+    """Return whether most rows pass the filter of a side, so that it may be applied above the join."""
     return share(side) >= MOST
 
 
 def kept_rows(sides: Iterable[JoinSide], share: Share) -> float:
     """Return the rows that sides keep whose filters most rows pass, as a multiple of the rows of their collection."""
-    return sum({side.identity: share(side) for side in sides if stays_above(side, share)}.values())
+    return sum({side.identity: share(side) for side in sides if passes_most(side, share)}.values())
 
 
 def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
     """Return whether a collection is to be kept, in the place of these sides of it."""
-    filtered = {side.identity for side in sides if side.conditions and stays_above(side, share)}
+    filtered = {side.identity for side in sides if side.conditions and passes_most(side, share)}
     return bool(filtered) and kept_rows(sides, share) >= OFTEN
 
 
 def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name: Callable[[JoinSide], str]) -> Wholes:
     """Return the collections of a graph to keep whole, by the name of collection and key: those of `before`; without it, those where keeping one pays.
 
-    A collection may be the join of two that are kept so. So it is asked again until no more are found.
+    A collection may be the join of two that are kept so. So the choice is repeated until it finds no more.
     """
     found = {*(before or ())}
     while True:
@@ -91,7 +91,7 @@ def chosen_wholes(moved: MovedFilters, before: Wholes | None, share: Share, name
             at = name(side)
             sides.setdefault(at, []).append(side)
             if at in found:
-                answer = _is_above(before[at], side) if before is not None else stays_above(side, share)
+                answer = _is_above(before[at], side) if before is not None else passes_most(side, share)
                 answers.setdefault(at, {})[side.identity] = answer
             return answers.get(at, {}).get(side.identity, False)
 
@@ -122,12 +122,12 @@ def sides_above(moved: MovedFilters, wholes: Wholes, name: Callable[[JoinSide], 
 
 
 def _is_above(known: Mapping[str, bool] | None, side: JoinSide) -> bool:
-    """Return whether the filter of a side is asked of its join; one that is not known joins those of a collection that is kept whole."""
-    return known is not None and (known[side.identity] if side.identity in known else stays_above(side))
+    """Return whether the filter of a side is applied above its join; a side that is not `known` follows its share of rows, if its collection is kept whole."""
+    return known is not None and (known[side.identity] if side.identity in known else passes_most(side))
 
 
 def side_of(node: Node, key: Iterable[str]) -> JoinSide:
-    """Return a join's side taken apart: as far as it has filters that fail on no record, and picks columns."""
+    """Return a join's side with its collection, below the filters that fail on no record and the projections that only pick columns."""
     names = {name: name for name in node.schema}
     conditions: list[Expression] = []
     while type(node) is logical.Apply:
@@ -176,7 +176,7 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
                 join, filtered, found = _joined(found, left, right)
                 joins.append((node.fingerprint, join))
                 for side, child in zip((left, right), node.inputs, strict=True):
-                    stands |= dict.fromkeys(_gone(child, side, done), filtered)
+                    stands |= dict.fromkeys(_moved_above(child, side, done), filtered)
         done[node.fingerprint] = found
     if not joins:
         return moved
@@ -202,7 +202,7 @@ def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> Mov
 
 
 def _joined(node: logical.Join, left: JoinSide, right: JoinSide) -> tuple[Node, Node, Node]:
-    """Return the join of the collections of two sides, that with their conditions asked of it, and that with the columns of the join that was."""
+    """Return the join of two sides' whole collections, that join filtered by the sides' conditions, and that with the columns of the former join."""
     on = sorted(zip(left.key, right.key, strict=True))
     join, called = joined_whole(left.whole, right.whole, on)
     columns = {name: Column(called[name], join.schema[called[name]]) for name in called}
@@ -210,7 +210,7 @@ def _joined(node: logical.Join, left: JoinSide, right: JoinSide) -> tuple[Node, 
     conditions = [each.substitute(own) for each in left.conditions] + [
         each.substitute(columns) for each in right.conditions
     ]
-    filtered = asked(join, conditions)
+    filtered = filtered_by(join, conditions)
     picked = [
         (name, columns[right.names[source]].name if side == "right" else left.names[source])
         for name, side, source in node.columns
@@ -219,7 +219,7 @@ def _joined(node: logical.Join, left: JoinSide, right: JoinSide) -> tuple[Node, 
     return join, filtered, logical.Apply((filtered,), node.schema, step)
 
 
-def _gone(node: Node, side: JoinSide, done: Mapping[str, Node]) -> Iterator[str]:
+def _moved_above(node: Node, side: JoinSide, done: Mapping[str, Node]) -> Iterator[str]:
     """Yield the filters and projections of a side that are above the join by now; `node` is the join's former input."""
     while type(node) is logical.Apply and done[node.fingerprint].fingerprint != side.whole.fingerprint:
         yield node.fingerprint

@@ -36,7 +36,7 @@ def _renamed(keys: Keys, names: Mapping[str, str]) -> Keys:
 
 
 class Source(Node):
-    """An input of the pipeline, by name; `time` names its time columns, `meaning` is how its rows are understood."""
+    """An input of the pipeline, by name; `time` names its time columns, `meaning` has the options by which its rows are read."""
 
     name: str
     time: tuple[str, ...] = ("time",)
@@ -45,7 +45,7 @@ class Source(Node):
     """The key by which another pipeline keeps it."""
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         return (self.name, len(self.time), self.meaning, self.arranged)
 
 
@@ -60,7 +60,7 @@ class Upsert(Node):
     lasting: bool = False
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         return (self.key, "lasting") if self.lasting else (self.key,)
 
     def reads(self, wanted: Columns) -> list[Columns]:
@@ -103,7 +103,7 @@ class Apply(Node):
     step: Step
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         return (stage.FusedSteps(self.inputs[0].schema, (self.step,)).text(),)
 
     def reads(self, wanted: Columns) -> list[Columns]:

@@ -58,7 +58,7 @@ class Iterate(OfLoop):
     At one time it means: the variables are the initials; evaluate results and others with them (and, of collections that enter,
     the records whose round is at most the number of repetitions so far); the variables are the results; and so on,
     until the variables and all that enters have settled or, with a `bound`, exactly that many times. After `guard`
-    repetitions without settling it is an error. Names and guard change no collection, so they are no part of `says`.
+    repetitions without settling it is an error. Names and guard change no collection, so they are no part of `identity_values`.
     """
 
     kind: ClassVar[str] = "loop"
@@ -68,7 +68,7 @@ class Iterate(OfLoop):
     guard: int
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         return (self.loop, self.depth, self.variables, self.bound)
 
     @property

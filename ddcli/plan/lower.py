@@ -16,7 +16,7 @@ from ddcli.expressions.tree import Cast, Column, Expression
 from ddcli.expressions.types import POOLED
 from ddcli.plan import groupings, logical, loops, physical
 from ddcli.plan.asof import lower_asof
-from ddcli.plan.engines import Engines, carried
+from ddcli.plan.engines import Engines, lowered_wishes
 from ddcli.plan.node import Graph, Node
 from ddcli.plan.physical_joins import joined_once, keyed, matched, padded, unmatched
 from ddcli.plan.prune import arranged, required_columns, side_name
@@ -36,7 +36,7 @@ def lower(graph: Graph) -> physical.PhysicalGraph:
 
 
 def read_counts(graph: Graph) -> Counter[str]:
-    """Count how often each node is read: one that is read twice is computed once, so it is fused into neither."""
+    """Return the number of readers of each node: a node with two is computed once, so it is fused into neither."""
     counts = Counter(child.fingerprint for node in graph.nodes() for child in node.inputs)
     counts.update(node.fingerprint for node in graph.outputs.values())
     return counts
@@ -44,7 +44,7 @@ def read_counts(graph: Graph) -> Counter[str]:
 
 @dataclass
 class GraphLowering:
-    """The way from the nodes of a logical graph to physical ones; each is gone once."""
+    """The lowering of a logical graph's nodes to physical ones, each once."""
 
     required: dict[str, frozenset[str]]
     once: frozenset[str]
@@ -113,7 +113,7 @@ class GraphLowering:
 
     def engines(self, graph: Sequence[Node], wishes: Engines, nodes: Sequence[Node]) -> Engines:
         """Return the engine on which each physical node of a graph is to be computed."""
-        return carried(wishes, graph, self._done, nodes)
+        return lowered_wishes(wishes, graph, self._done, nodes)
 
     def schema(self, node: Node) -> Schema:
         needed = self.required[node.fingerprint]

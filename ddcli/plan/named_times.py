@@ -1,4 +1,4 @@
-"""The time columns of inputs that something in the file names: there they are data columns, too."""
+"""The time columns of inputs that the file names in its collections: they are data columns, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def named_times(
     spec: Spec, schemas: Mapping[str, Schema], time: Sequence[Type], errors: Sequence[DdError]
 ) -> dict[str, Schema]:
-    """Return the columns with the time of each input whose time a name that is unknown without it may mean.
+    """Return, for each input whose time column may be meant by an unknown name, its columns with that one.
 
     The time of a log can't be data, as a retraction may come at another time than its insertion: errors get that reason.
     """

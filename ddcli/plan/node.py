@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class inherited(cached_property[T]):  # noqa: N801 - read as a decorator, as `cached_property` is
-    """A cached property of a node that is made of the same property of its inputs.
+    """A cached property of a node that is computed from the same property of its inputs.
 
     That of the nodes below is computed first, from the inputs on, so that no graph is too deep.
     """
@@ -100,7 +100,7 @@ NO_KEYS: Keys = frozenset()
 
 
 class LoopName(NamedTuple):
-    """A loop by name, and how many loops deep its body is."""
+    """A loop's name, and the depth of its body in loops."""
 
     depth: int
     name: str
@@ -128,7 +128,7 @@ class Node:
         raise NotImplementedError
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         """Return the fields that distinguish the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
         kind: Any = type(self)
         return tuple(_plain_value(getattr(self, name)) for name in _own_fields(kind))
@@ -137,7 +137,7 @@ class Node:
     def fingerprint(self) -> str:
         """Identity: equal fingerprints mean equal collections."""
         columns = [(name, str(kind)) for name, kind in self.schema.items()]
-        parts = (self.operator, self.says, columns, [node.fingerprint for node in self.inputs])
+        parts = (self.operator, self.identity_values, columns, [node.fingerprint for node in self.inputs])
         kind: Any = type(self)
         revised = any(is_revised(getattr(self, name)) for name in _own_fields(kind))
         return digest(*parts, REVISION) if revised else digest(*parts)
@@ -153,12 +153,12 @@ class Node:
         return self if same else replace(self, inputs=inputs)
 
     def reads(self, wanted: Columns) -> list[Columns]:
-        """Return the columns that the node reads of each input to give its `wanted` columns; unless its class knows better, all."""
+        """Return the columns of each input that the node reads to compute its `wanted` columns; by default all."""
         return [frozenset(child.schema) for child in self.inputs]
 
     @property
     def read_by(self) -> tuple[tuple[str, ...], ...]:
-        """The keys by which it reads its inputs, one an input; none where it reads them as they come."""
+        """The keys by which the node reads its inputs, one for each; none if it does not read them by a key."""
         return ()
 
     @inherited

@@ -22,11 +22,11 @@ def wording(node: Node) -> tuple[str, str]:
     if isinstance(node, logical.Source):
         return "input", f"{node.name} ({', '.join(f'{name} {kind}' for name, kind in node.schema.items())})"
     if isinstance(node, logical.Apply):
-        kind, _, words = str(node.says[0]).partition(" ")
+        kind, _, words = str(node.identity_values[0]).partition(" ")
         return kind, words
     if isinstance(node, groupings.Reduce):
         return "reduce", _reduction(node)
-    return node.operator.lower(), _plain(node.says)
+    return node.operator.lower(), _plain(node.identity_values)
 
 
 def _reduction(node: groupings.Reduce) -> str:

@@ -41,14 +41,14 @@ def without_padding(node: logical.Join, conditions: Iterable[Expression]) -> log
 
 
 def typed(node: Node, schema: Schema) -> Node:
-    """Return a node with the types of a schema, some of whose columns may be null there and not here."""
+    """Return a node with the types of a schema, which may be nullable where the node's are not."""
     if node.schema == schema:
         return node
     return logical.Apply((node,), schema, MapStep(tuple((name, Column(name, kind)) for name, kind in schema.items())))
 
 
 def drops(condition: Expression, padded: AbstractSet[str]) -> bool:
-    """Return whether a condition is true of no record in which these columns are null."""
+    """Return whether a condition is true for no record in which the `padded` columns are null."""
     if isinstance(condition, Call):
         of = [drops(each, padded) for each in condition.args]
         if condition.function in ("and", "or"):
@@ -68,7 +68,7 @@ def _is_test(expression: Expression) -> bool:
 
 
 def is_null(expression: Expression, padded: AbstractSet[str]) -> bool:
-    """Return whether an expression is null of every record in which these columns are null."""
+    """Return whether an expression is null for every record in which the `padded` columns are null."""
     if isinstance(expression, Column):
         return expression.name in padded
     if isinstance(expression, Literal):
@@ -85,7 +85,7 @@ def is_null(expression: Expression, padded: AbstractSet[str]) -> bool:
 
 
 def passes(expression: Expression, padded: AbstractSet[str]) -> bool:
-    """Return whether an expression fails on no record in which these columns are null: of null and any number the sum is null."""
+    """Return whether an expression fails on no record in which the `padded` columns are null: null plus any number is null, and can't overflow."""
     if is_certain(expression):
         return True
     if not isinstance(expression, Call | Cast) or not all(passes(each, padded) for each in expression.children):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Scan(Node):
-    """The columns of an input that anything reads."""
+    """The columns of an input that some operator reads."""
 
     kind: ClassVar[str] = "input"
     name: str
@@ -52,7 +52,7 @@ class UpsertTable(Node):
     lasting: bool = False
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         return (self.key, self.name, "lasting") if self.lasting else (self.key, self.name)
 
 
@@ -77,12 +77,12 @@ class Linear(Node):
     steps: tuple[Step, ...]
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def identity_values(self) -> tuple[Any, ...]:
         return (stage.FusedSteps(self.inputs[0].schema, self.steps).text(),)
 
     @property
     def kind(self) -> str:
-        """The words for its steps; "project" only where there is no other."""
+        """The words for its steps; "project" only if it has no other."""
         words = [step.kind for step in self.steps]
         return " + ".join(dict.fromkeys(word for word in words if word != "project")) or "project"
 
@@ -181,7 +181,7 @@ class StateContents(Scan):
 
 
 class Filtered(Arrangement):
-    """The input, an arrangement, less the rows for which some condition is not true. It is asked as they are read: no state."""
+    """The input, an arrangement, without the rows for which some condition is not true. It is evaluated as rows are read: no state."""
 
     kind: ClassVar[str] = "filter on read"
     conditions: tuple[Expression, ...]
@@ -319,7 +319,7 @@ class WindowedGroup(Node):
 
     @property
     def reach(self) -> int | None:
-        """Return how many rows on each side of a change affect its result; None where that has no bound, or the input is not in order."""
+        """The number of rows on each side of a change that affect its result; None if that has no bound, or the input is not in order."""
         reaches = [call.reach for call in self.calls]
         known = [each for each in reaches if each is not None]
         if not known or len(known) < len(reaches) or lane_column(0) not in self.inputs[0].schema:
@@ -383,7 +383,7 @@ WAITING = "-waiting"
 
 
 class Delay(Node):
-    """The input, whose updates at times that are not reached yet are kept until then. State."""
+    """The input, whose updates at future times are kept until these times are reached. State."""
 
     kind: ClassVar[str] = "delay"
 

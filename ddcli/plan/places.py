@@ -73,10 +73,12 @@ def classes_of_work(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
     return found
 
 
-def worsened(before: Mapping[str, str], bound: BoundPipeline, plan: Plan) -> list[tuple[OperatorPlace, str, str]]:
-    """Return the first operator of each collection that is in a worse class than `before`, which are those of collections; both classes.
+def work_regressions(
+    before: Mapping[str, str], bound: BoundPipeline, plan: Plan
+) -> list[tuple[OperatorPlace, str, str]]:
+    """Return the first operator of each collection whose class of work is worse than the collection's class `before`, and both classes.
 
-    A collection that was not there before is in no worse class.
+    A new collection has no class before, so none of its operators is returned.
     """
     found: dict[str, tuple[OperatorPlace, str, str]] = {}
     at = places(bound, plan)
@@ -91,6 +93,6 @@ def worsened(before: Mapping[str, str], bound: BoundPipeline, plan: Plan) -> lis
 
 
 def worse(one: str, other: str) -> str:
-    """Return the worse of two classes; one that an earlier version does not know is worse than all."""
+    """Return the worse of two classes; an unknown one is worse than all."""
     known = [*WORK_CLASSES]
     return max(one, other, key=lambda each: known.index(each) if each in known else len(known))

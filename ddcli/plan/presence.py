@@ -20,7 +20,7 @@ NAME = "#one"
 
 
 def once(nodes: Sequence[Node]) -> Node:
-    """Return one record, 1, from the first row on of the inputs below these nodes; raw rows, as they come: no later one takes it back."""
+    """Return one record, 1, from the first row of the inputs below these nodes on. It depends on raw rows, which no later row takes back."""
     sources = {
         each.fingerprint: each
         for node in nodes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def required_columns(graph: Graph, least: Mapping[str, Columns] | None = None) -> dict[str, Columns]:
     """Return, by node fingerprint, the columns of each node that some reader or output needs, and those of `least`.
 
-    Those of sides are there, too, by the fingerprint of the collection and the key (see `side_name`).
+    Sides are included, by the fingerprint of the collection and the key (see `side_name`).
     """
     required: dict[str, Columns] = {}
     for node in graph.outputs.values():
@@ -67,5 +67,5 @@ def arranged(node: Node) -> Node:
 
 
 def cheapest(schema: Schema) -> Columns:
-    """Return one column, of fixed width if there is one: where only rows are counted, something must be there to count."""
+    """Return one column, of fixed width if possible: an operator that only counts rows needs some column."""
     return frozenset(sorted(schema, key=lambda name: schema[name].kind in ("string", "binary", "list", "struct"))[:1])

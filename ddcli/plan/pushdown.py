@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Parts = dict[int, Expression]
 """Conditions by number, over the columns of the node that they have reached."""
 DEEPEST = 40
-"""Nodes that a condition passes at most."""
+"""The most nodes that a condition passes."""
 CERTAIN_AGGREGATES = frozenset({"count", "min", "max", "bool_and", "bool_or"})
 """Aggregates that fail on no rows; sums overflow."""
 
@@ -46,8 +46,8 @@ class MovedFilters:
     operators: Mapping[str, Node]
 
 
-def unmoved(graph: Graph) -> MovedFilters:
-    """Return a graph as it is written."""
+def as_written(graph: Graph) -> MovedFilters:
+    """Return a graph with its filters where they are written."""
     nodes = {node.fingerprint: node for node in graph.nodes()}
     return MovedFilters(graph, nodes, nodes)
 
@@ -55,7 +55,7 @@ def unmoved(graph: Graph) -> MovedFilters:
 def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True) -> MovedFilters:
     """Return a graph with its filters moved; `several` has the fingerprints of nodes, and the names of sides, that several read.
 
-    Unless `partners` is set, filters pass no window, and are asked of the left side alone of semijoins and as-of joins.
+    Unless `partners` is set, filters pass no window, and apply only to the left sides of semijoins and as-of joins.
     """
     moving = _Moving(several, partners)
     for node in graph.nodes():
@@ -97,18 +97,18 @@ class _Moving:
     _depth: int = 0
 
     def take(self, node: Node) -> None:
-        """Take a node over, with its inputs as they are by now; if it is a filter, let its conditions sink."""
+        """Add a node over the new nodes of its inputs; if it is a filter, push its conditions down."""
         inputs = tuple(self.done[child.fingerprint] for child in node.inputs)
         found = node.over(inputs)
         parts = _movable(found)
         if not parts and type(found) is logical.Apply and isinstance(found.step, FilterStep):
-            found = self.over(found, (self.narrowed(inputs[0], found.step.condition),))
+            found = self.over(found, (self.inner_joined(inputs[0], found.step.condition),))
         if parts:
             (child,) = inputs
             bare = {at: part for at, part in parts.items() if not part.columns()}
-            below, left = self.through(child, {at: part for at, part in parts.items() if at not in bare})
+            below, left = self.pushed(child, {at: part for at, part in parts.items() if at not in bare})
             if below is not child:
-                found = asked(below, [*bare.values(), *left.values()])
+                found = filtered_by(below, [*bare.values(), *left.values()])
         self.done[node.fingerprint] = found
         self._stand(found, [node.fingerprint])
 
@@ -139,25 +139,25 @@ class _Moving:
         self._stand(found, self.written.get(node.fingerprint, ()))
         return found
 
-    def through(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
-        """Return a node that is read once with those conditions asked below it that may be, and the others."""
+    def pushed(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
+        """Return a node with conditions pushed below it, as far as it has a single reader and lets them pass, and the remaining conditions."""
         written = self.written.get(node.fingerprint, ())
         if not parts or self._depth > DEEPEST or any(each in self.several for each in written):
             return node, parts
         self._depth += 1
         try:
-            return self.below(node, parts)
+            return self.pushed_below(node, parts)
         finally:
             self._depth -= 1
 
-    def narrowed(self, node: Node, condition: Expression) -> Node:
+    def inner_joined(self, node: Node, condition: Expression) -> Node:
         """Return a node that is read once by a condition that may not sink: a left join as an inner one, if it drops its padded records."""
         if any(each in self.several for each in self.written.get(node.fingerprint, ())):
             return node
         if isinstance(node, logical.Apply) and _lets_through(node):
             (child,) = node.inputs
             given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
-            return self.over(node, (self.narrowed(child, condition.substitute(given)),))
+            return self.over(node, (self.inner_joined(child, condition.substitute(given)),))
         if not isinstance(node, logical.Join):
             return node
         inner = without_padding(node, [condition])
@@ -168,48 +168,48 @@ class _Moving:
         self._stand(inner, self.written.get(written.fingerprint, ()))
         return typed(inner, written.schema)
 
-    def landed(self, node: Node, parts: Parts) -> Node:
-        """Return a node with conditions asked of it, or below it."""
-        found, left = self.through(node, parts)
-        return asked(found, left.values())
+    def with_conditions(self, node: Node, parts: Parts) -> Node:
+        """Return a node with conditions pushed below it, or applied to it."""
+        found, left = self.pushed(node, parts)
+        return filtered_by(found, left.values())
 
-    def joined(self, node: Node, key: Iterable[str], parts: Parts) -> tuple[Node, Parts]:
-        """Return a side of a join with conditions asked of it, and those that are not: it is shared with other joins by the key."""
-        found, left = self.through(node, parts)
+    def pushed_into_side(self, node: Node, key: Iterable[str], parts: Parts) -> tuple[Node, Parts]:
+        """Return a side of a join with conditions applied to it, and the remaining ones if it is shared with other joins by the key."""
+        found, left = self.pushed(node, parts)
         name = [side_name(each, key) for each in self.written.get(arranged(found).fingerprint, ())]
         if isinstance(found, logical.Arrange | logical.FilterOnRead) or any(each in self.several for each in name):
             return found, left
-        return asked(found, left.values()), {}
+        return filtered_by(found, left.values()), {}
 
     @singledispatchmethod
-    def below(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
-        """Return a node with those conditions asked below it that may be, and the others. Most nodes let none through."""
+    def pushed_below(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
+        """Return a node with conditions pushed below it, and the remaining ones. Most nodes let none pass."""
         return node, parts
 
-    @below.register
+    @pushed_below.register
     def _(self, node: logical.Apply, parts: Parts) -> tuple[Node, Parts]:
         if not _lets_through(node):
             return node, parts
         given = dict(node.step.columns) if isinstance(node.step, MapStep) else {}
         (child,) = node.inputs
-        found, left = self.through(child, {at: part.substitute(given) for at, part in parts.items()})
+        found, left = self.pushed(child, {at: part.substitute(given) for at, part in parts.items()})
         return self.over(node, (found,)), {at: parts[at] for at in left}
 
-    @below.register(logical.Negate | logical.Consolidate)
+    @pushed_below.register(logical.Negate | logical.Consolidate)
     def _(self, node: Node, parts: Parts) -> tuple[Node, Parts]:
         (child,) = node.inputs
-        found, left = self.through(child, parts)
+        found, left = self.pushed(child, parts)
         return self.over(node, (found,)), left
 
-    @below.register
+    @pushed_below.register
     def _(self, node: logical.Concat, parts: Parts) -> tuple[Node, Parts]:
         """Put the conditions that sink in one input into all of them."""
-        tried = [self.through(child, parts) for child in node.inputs]
+        tried = [self.pushed(child, parts) for child in node.inputs]
         left = {at: part for at, part in parts.items() if all(at in rest for _, rest in tried)}
-        inputs = [asked(found, [part for at, part in rest.items() if at not in left]) for found, rest in tried]
+        inputs = [filtered_by(found, [part for at, part in rest.items() if at not in left]) for found, rest in tried]
         return self.over(node, inputs), left
 
-    @below.register
+    @pushed_below.register
     def _(self, node: logical.Join, parts: Parts) -> tuple[Node, Parts]:
         written, node = node, without_padding(node, parts.values())
         sides = ("left", "key"), ("right", "key")
@@ -227,31 +227,31 @@ class _Moving:
                 if child.schema[own].required() == node.schema[name].required():
                     columns[name] = Column(own, child.schema[own])
             whole = {number: part for number, part in parts.items() if part.columns() <= columns.keys()}
-            some = {number: _demanded(part, columns.keys()) for number, part in left.items() if number not in whole}
+            some = {number: _implied(part, columns.keys()) for number, part in left.items() if number not in whole}
             wanted = whole | {number: part for number, part in some.items() if part is not None}
             wanted = {number: part.substitute(columns) for number, part in wanted.items()}
-            inputs[at], rest = self.joined(child, [pair[at] for pair in node.on], wanted)
+            inputs[at], rest = self.pushed_into_side(child, [pair[at] for pair in node.on], wanted)
             left = {number: part for number, part in left.items() if number not in whole or number in rest}
         found = self.over(node, inputs)
         return found if node is written else self._inner(written, found), left
 
-    @below.register(logical.Semijoin | logical.AsofJoin)
+    @pushed_below.register(logical.Semijoin | logical.AsofJoin)
     def _(self, node: logical.Semijoin | logical.AsofJoin, parts: Parts) -> tuple[Node, Parts]:
         one, other = node.inputs
         columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in one.schema.items()}
         if isinstance(node, logical.AsofJoin):
             columns = {name: columns[source] for name, side, source in node.columns if side != "right"}
         own = {at: part.substitute(columns) for at, part in parts.items() if part.columns() <= columns.keys()}
-        found, left = self.joined(one, [pair[0] for pair in node.on], own)
+        found, left = self.pushed_into_side(one, [pair[0] for pair in node.on], own)
         # A condition on the key holds for the partners, too: it sinks on the right whether or not it could on the left.
         if self.partners:
             alike = [(a, b) for a, b in node.on if one.schema[a].required() == other.schema[b].required()]
             keys: dict[str, Expression] = {a: Column(b, other.schema[b]) for a, b in alike}
-            asked_of_keys = {at: part.substitute(keys) for at, part in own.items() if part.columns() <= keys.keys()}
-            other, _ = self.joined(other, [pair[1] for pair in node.on], asked_of_keys)
+            on_keys = {at: part.substitute(keys) for at, part in own.items() if part.columns() <= keys.keys()}
+            other, _ = self.pushed_into_side(other, [pair[1] for pair in node.on], on_keys)
         return self.over(node, (found, other)), {at: part for at, part in parts.items() if at not in own or at in left}
 
-    @below.register
+    @pushed_below.register
     def _(self, node: groupings.Reduce, parts: Parts) -> tuple[Node, Parts]:
         expressions = [argument for call in node.calls for argument in call.args]
         expressions += [expression for call in node.calls for expression, _ in call.order_by]
@@ -260,19 +260,19 @@ class _Moving:
             return node, parts
         return self._grouped(node, dict(node.by), parts)
 
-    @below.register
+    @pushed_below.register
     def _(self, node: groupings.Threshold, parts: Parts) -> tuple[Node, Parts]:
         if node.function is not None:
             return node, parts
         return self._grouped(node, {name: Column(name, kind) for name, kind in node.schema.items()}, parts)
 
-    @below.register
+    @pushed_below.register
     def _(self, node: groupings.Grouped, parts: Parts) -> tuple[Node, Parts]:
         if not node.certain:
             return node, parts
         return self._grouped(node, {name: Column(name, node.schema[name]) for name in node.by}, parts)
 
-    @below.register
+    @pushed_below.register
     def _(self, node: groupings.Window, parts: Parts) -> tuple[Node, Parts]:
         if not self.partners or not all(_is_certain_call(call) for _, call in node.calls):
             return node, parts
@@ -283,18 +283,18 @@ class _Moving:
         own = {at: part.substitute(by) for at, part in parts.items() if part.columns() <= by.keys()}
         if not own:
             return node, parts
-        found = self.landed(node.inputs[0], own)
+        found = self.with_conditions(node.inputs[0], own)
         return self.over(node, (found,)), {at: part for at, part in parts.items() if at not in own}
 
 
-def asked(node: Node, conditions: Iterable[Expression]) -> Node:
+def filtered_by(node: Node, conditions: Iterable[Expression]) -> Node:
     """Return the records of a node for which all conditions are true."""
     wanted = [*conditions]
     return logical.Apply((node,), node.schema, FilterStep(all_of(wanted))) if wanted else node
 
 
 def _movable(node: Node) -> Parts:
-    """Return the conditions of a filter, if none of them may fail: where one could, those before it decide of which records it is asked."""
+    """Return the conditions of a filter if none of them may fail; else none, since the conditions before a failing one decide on which records it is evaluated."""
     if not isinstance(node, logical.Apply) or isinstance(node, logical.FilterOnRead):
         return {}
     if not isinstance(node.step, FilterStep) or not is_certain(node.step.condition):
@@ -303,12 +303,12 @@ def _movable(node: Node) -> Parts:
 
 
 def _lets_through(node: logical.Apply) -> bool:
-    """Return whether conditions may be asked before a step: of a filter or a projection that fails on no record."""
+    """Return whether conditions may be applied before a step: if it is a filter or a projection that fails on no record."""
     return not isinstance(node, logical.FilterOnRead) and is_certain_step(node.step)
 
 
 def _is_certain_call(call: WindowCall) -> bool:
-    """Return whether a window's value fails on no partition: ends of a frame that are a number away may be too large."""
+    """Return whether a window's value fails on no partition: a frame's end at a distance in values may overflow."""
     expressions = [*call.args, *(call.aggregate.args if call.aggregate is not None else ())]
     if call.aggregate is not None:
         expressions += [expression for expression, _ in call.aggregate.order_by]
@@ -318,7 +318,7 @@ def _is_certain_call(call: WindowCall) -> bool:
     return certain and all(map(is_certain, expressions))
 
 
-def _demanded(condition: Expression, columns: KeysView[str]) -> Expression | None:
+def _implied(condition: Expression, columns: KeysView[str]) -> Expression | None:
     """Return the condition on some columns that each alternative of a condition implies; None if one implies none."""
     found = []
     for each in alternatives(condition):

@@ -104,7 +104,7 @@ def finished(at: int, call: AggregateCall) -> Expression:
 def has_value(at: int, call: AggregateCall) -> Expression | None:
     """Return the condition, over its cells, that a call has a value; None where it always has one, if only null.
 
-    Only a group with retractions may lack it, and is left out then: there is no value of its type to give.
+    Only a group with retractions may lack it, and is then left out: no value of its type exists.
     """
     if call.type.nullable:
         return None

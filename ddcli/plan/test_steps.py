@@ -98,11 +98,11 @@ def tested_collections(spec: Spec) -> dict[str, str]:
     """
     steps = [step for test in spec.tests for step in test.steps]
     expected = [*(one for test in spec.tests for one in test.expect), *(one for step in steps for one in step.expect)]
-    return {one.collection.value: meant(spec, one.collection.value) for one in expected}
+    return {one.collection.value: collection_named(spec, one.collection.value) for one in expected}
 
 
-def meant(spec: Spec, name: str) -> str:
-    """Return the collection or input that a name means, which may be an output's."""
+def collection_named(spec: Spec, name: str) -> str:
+    """Return the collection or input of a name, which may be an output's."""
     given = {one for collection in spec.collections.values() for one in collection.names}
     return name if name in given or name in spec.inputs else spec.outputs[name].source.value
 

@@ -1,4 +1,4 @@
-"""Collections made alike, so that their records may be added up: columns in one order, types that hold all values."""
+"""Collections converted to one schema, so that their records may be added up: columns in one order, types that hold all values."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mea
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
 from ddcli.plan.literals import read_value
-from ddcli.plan.test_steps import meant
+from ddcli.plan.test_steps import collection_named
 from ddcli.provenance.absence import Absence, Missing, hindrances
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.depth import deep_recursion
@@ -110,7 +110,7 @@ def _explain(
         near = did_you_mean(collection, known)
         hint = f"did you mean '{near}'?" if near else f"collections: {', '.join(known)}"
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
-    node = inputs.relations[meant(request.spec, collection)].node
+    node = inputs.relations[collection_named(request.spec, collection)].node
     values = read_keys(keys, node.schema)
     asked = Question(inputs, node, values, _time(inputs, at), limit)
     subject = f"'{collection}' with {' and '.join(keys)}"

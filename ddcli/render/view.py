@@ -13,7 +13,7 @@ from ddcli.dataclass import dataclass, frozen
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import keeps_state
-from ddcli.plan.descriptions import columns, says
+from ddcli.plan.descriptions import columns, details
 from ddcli.plan.estimates import PastRun, estimated_rows
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
@@ -185,7 +185,7 @@ def view_of(
             id=node.fingerprint,
             kind=node.kind,
             names=tuple(called.get(node.fingerprint, ())),
-            says=(*says(node), *exported[node.fingerprint], *_bound(node)),
+            says=(*details(node), *exported[node.fingerprint], *_bound(node)),
             work=work(node),
             columns=columns(node),
             inputs=tuple(inputs[node.fingerprint]),

@@ -259,7 +259,7 @@ def test_what_is_of_a_body_stays_inside(edges):
     edges.iterate(body)
     with pytest.raises(UsageError, match="read outside of the loop"):
         kept[0].output()
-    with pytest.raises(SpecError, match="belongs to the body of another"):
+    with pytest.raises(SpecError, match="a collection of the body of another"):
         edges.iterate(lambda x: x.concat(kept[0]).distinct())
     with edges.dataflow.loop() as loop:
         x = loop.variable(edges)

@@ -41,7 +41,7 @@ def test_columns_filters_and_what_is_shared():
         ("inputs.u", "reads 2 of 3 columns", "nothing reads the others"),
     ]
     why = "it fails on no record, and nobody else reads what it passes"
-    assert of("filter", found) == [("inputs.t", "asks v < 9 of t", why), ("inputs.u", "asks w = 1 of u", why)]
+    assert of("filter", found) == [("inputs.t", "applies v < 9 to t", why), ("inputs.u", "applies w = 1 to u", why)]
     assert of("shared", found) == [("collections", "t, u by k is kept once", "2 operators read the same")]
     assert not of("join order", found) + of("delta join", found)
 
@@ -57,7 +57,7 @@ def filtered(*conditions):
 def test_what_is_kept_once():
     """With the rows that are expected, and, where none are, with how many times as many they would be."""
     text, outputs = filtered("v <> 1", "v <> 2", "v <> 3")
-    words = "keeps t by k once in the place of what 3 filters leave of it, which are asked of what the joins return"
+    words = "keeps t by k once in the place of what 3 filters leave of it, which are applied to the joins' results"
     found, plan = choices(text, outputs=outputs, rows=1000)
     why = "1,000 rows are expected instead of 2,700, 2.7 times as many; 2 times is worth it"
     assert of("kept once", found) == [("collections", words, why)]

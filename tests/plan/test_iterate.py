@@ -353,7 +353,7 @@ def test_a_variable_of_another_loop_is_refused():
         return [Relation(nodes.Concat((variables[0].node, leaked[0].node), T.schema))], []
 
     iterate([(named("x"), T)], leaks)
-    with pytest.raises(SpecError, match="reads what belongs to the body of another"):
+    with pytest.raises(SpecError, match="reads a collection of the body of another"):
         iterate([(named("x"), T)], takes)
 
 
@@ -364,5 +364,5 @@ def test_a_variable_of_an_earlier_building_is_refused():
         kept.extend(variables)
         return [mapped(kept[0], k=Literal(1, Type("int64")), v=Literal(None, Type("int32", nullable=True)))], []
 
-    with pytest.raises(SpecError, match="reads what belongs to the body of another"):
+    with pytest.raises(SpecError, match="reads a collection of the body of another"):
         iterate([(named("x"), T)], bodies)

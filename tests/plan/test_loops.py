@@ -159,7 +159,7 @@ def test_a_temporal_filter_is_a_shift_and_a_delay():
     assert [(name, str(kind)) for name, kind in linear.schema.items()] == [
         ("v", "int64"), ("$from", "int64"), ("$until", "int64"),
     ]  # fmt: skip
-    assert '(not ("$until" is null))' in linear.says[0]
+    assert '(not ("$until" is null))' in linear.identity_values[0]
     assert (shift.lower, shift.upper, list(shift.schema)) == (True, True, ["v"])
     assert isinstance(delay, physical.Delay)
     assert [type(each) for each in delay.inputs] == [physical.Shift]

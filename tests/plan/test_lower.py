@@ -227,7 +227,7 @@ def test_records_with_a_null_key_stay_out_of_the_join():
     left, _ = nodes(graph, "Arrangement")
     assert str(left.schema["n"]) == "int64"
     (linear,) = [node for node in nodes(graph, "Linear") if node is left.inputs[0]]
-    assert "n is null" in linear.says[0]
+    assert "n is null" in linear.identity_values[0]
     assert str(graph.outputs["c"].schema["n"]) == "int64"
 
 

@@ -99,7 +99,7 @@ def test_a_state_keeps_where_its_filters_are_asked():
 def test_a_moved_filter_makes_arrangements_smaller():
     graph = logical(chain("join: {with: u, on: [k], as: x}", "filter: v > 1 and w < 3", "distinct"))
     (join,) = nodes(generations.plan(graph).graph, "EquiJoin")
-    assert all("filter" in str(side.inputs[0].says) for side in join.inputs)
+    assert all("filter" in str(side.inputs[0].identity_values) for side in join.inputs)
 
 
 def test_chains_of_any_length_are_planned():

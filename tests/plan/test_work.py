@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddcli.plan import physical
-from ddcli.plan.descriptions import says
+from ddcli.plan.descriptions import details
 from ddcli.plan.lower import lower
 from ddcli.plan.work import work
 from ddcli.spec.bounds import WORK_CLASSES
@@ -73,4 +73,4 @@ def test_whole_groups_are_read_where_times_are_not_in_order(operator, alone, els
         graph = lower(logical(collections, time=time))
         (node,) = [node for node in graph.nodes if isinstance(node, physical.WindowedGroup | physical.AsofGroup)]
         assert work(node) == found
-        assert (found in ("partition", "everything")) == ("reads whole partitions" in says(node))
+        assert (found in ("partition", "everything")) == ("reads whole partitions" in details(node))
