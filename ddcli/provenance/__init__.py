@@ -1,17 +1,17 @@
-"""`dd why`: the updates of inputs that explain a record, found backwards through the operators, and checked by a run on them alone.
+"""`dd why`: the updates of inputs that explain a record, traced back through the operators, and checked by a run over them alone.
 
 * absence: the reasons why a record is missing
 * changes: the reasons why a record changed at a time
-* contents: a collection at one time, by values
+* contents: a collection at one time, searched by values
 * depth: recursion as deep as a loop has rounds
-* explanation: the explanation of a record, checked
+* explanation: the answer to a question, each explanation checked
 * inputs: the inputs as of a time
-* question: a question, its world, its checked answers
+* question: a question, its world, its checked explanations
 * reasons: the tree from a record to updates of inputs
 * restriction: the input rows on which a record can depend
 * sentences: operators and values in words
 * trace: from a record to the records that it is made of
 * trees: explanations as trees and plain values
-* updates: updates of an input by record
+* updates: the updates of an input, found by record
 * worlds: the contents of each collection, in each round
 """

@@ -1,7 +1,7 @@
-"""The reasons why no record with some values exists, followed down to the operators at which such records end.
+"""The reasons why no record with some values exists, followed down to the operators that drop such records.
 
-At each operator either the records of which it would be made are missing too, and the question continues below; or they exist, and the operator has
-a reason that drops them: a condition that is not true, a record that stands in the way, a bound of time.
+At each operator, either the records that it would be made of are missing, too, and the search continues below; or they exist, and the
+operator is the reason: its condition is not true of them, another record excludes them, or a bound of time does.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Missing:
-    """The absence of records of a node with these values: the reason, if it is known here, and the absences below; or the explanation of a
-    record that keeps them out.
+    """The absence of records with these values from a node's collection: the reason, if it lies here, and the records missing below; or
+    the `hindrance`, the explanation of an existing record that excludes them.
     """
 
     node: Node
@@ -45,25 +45,25 @@ class Missing:
 
 @dataclass(frozen=True)
 class Absence:
-    """Finds out why records are missing that a question asks for."""
+    """The search for the reasons why the records of a question are missing."""
 
     question: Question
     _known: dict[tuple[str, str], Missing] = field(default_factory=dict)
 
     def of(self, node: Node, values: Values) -> Missing:
-        """Return why no record of a node outside of loops has these values; asked twice, it is the same object."""
+        """Return the reason why no record of a node outside of loops has these values; the same object at each call."""
         at = node.fingerprint, repr(values)
         if at not in self._known:
             found = self._contents(node, values)
-            there = Missing(node, values, f"there: {self._text(node, found)}") if len(found) else None
-            self._known[at] = there or _below(type(node))(self, node, values)
+            exists = Missing(node, values, f"exists: {self._text(node, found)}") if len(found) else None
+            self._known[at] = exists or _below(type(node))(self, node, values)
         return self._known[at]
 
     def _contents(self, node: Node, values: Values) -> Contents:
         return self.question.world.contents(node).where(values)
 
     def _through(self, node: Node, values: Values, inside: Values, says: str) -> Missing:
-        """Return the absence below, or, if there are records below, `says` as the reason why they end here."""
+        """Return the absence of the records that it would be made of; or, if they exist, the reason `says` why the operator drops them."""
         (child,) = node.inputs
         found = self._contents(child, inside)
         if not len(found):
@@ -71,14 +71,14 @@ class Absence:
         return Missing(node, values, f"{says}: {self._text(child, found)}")
 
     def _text(self, node: Node, found: Contents) -> str:
-        """Return some records in words."""
+        """Return the first few records in words, and the number of the others."""
         records = [_shown(node, record) for record in found.records()[: self.question.limit]]
         more = len(found) - len(records)
         return ", ".join(records) + (f" and {more:,} more" if more else "")
 
     @singledispatchmethod
     def _below(self, node: Node, values: Values) -> Missing:
-        """Return the absence of a record of an opaque node: functions in Python."""
+        """Return the reason why a record of a node is missing; by default, as of Python functions, there is none to find."""
         if isinstance(node, SAME):
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return Missing(node, values, because=[self.of(child, values) for child in inputs])
@@ -88,13 +88,13 @@ class Absence:
 
     @_below.register
     def _(self, node: loops.Leave, values: Values) -> Missing:
-        """Return that no round has it, and whether the loop begins with it."""
+        """Return the absence from all rounds, and from the variable's initial collection."""
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         try:
             rounds = self.question.world.rounds(iterate).last + 1
         except Opaque as error:
-            return Missing(node, values, f"{error} can't be looked into")
+            return Missing(node, values, f"{error} can't be traced")
         initials = iterate.initials[node.which : node.which + 1]
         why = f"not in the last of the loop's {rounds} {plural(rounds, 'round')}"
         return Missing(node, values, why, [self.of(each, values) for each in initials])
@@ -164,11 +164,11 @@ class Absence:
         if len(found):
             return Missing(node, values, f"the nearest on the right is another: {self._text(node, found)}")
         key = {other: left[one] for one, other in node.on if one in left}
-        return Missing(node, values, f"nothing on the right has {node.condition}", [self.of(node.right, key)])
+        return Missing(node, values, f"no record on the right has {node.condition}", [self.of(node.right, key)])
 
     @_below.register
     def _(self, node: logical.Semijoin, values: Values) -> Missing:
-        """Return which record stands in the way of one on the left, or that there is none to go with it."""
+        """Return the record on the right that excludes one on the left (of an antijoin), or the absence of a partner."""
         left, right = node.inputs
         found = self._contents(left, values)
         if not len(found):
@@ -179,12 +179,12 @@ class Absence:
         text = _shown(left, found.records()[0])
         if not node.anti:
             listed = " and ".join(f"{name} = {show(value)}" for name, value in key.items())
-            return Missing(node, values, f"nothing on the right has {listed}: {text}", [self.of(right, key)])
+            return Missing(node, values, f"no record on the right has {listed}: {text}", [self.of(right, key)])
         question = self.question
         tracer = Tracer(question.world, question.limit, question.named)
-        way = [each for each, count in zip(partners.records(), partners.counts(), strict=True) if count > 0][:1]
-        reason = tracer.reason(question.world, right, way[0], exact=False) if way else None
-        return Missing(node, values, f"something on the right stands in the way of {text}", hindrance=reason)
+        excluding = [each for each, count in zip(partners.records(), partners.counts(), strict=True) if count > 0][:1]
+        reason = tracer.reason(question.world, right, excluding[0], exact=False) if excluding else None
+        return Missing(node, values, f"a record on the right excludes {text}", hindrance=reason)
 
     @_below.register
     def _(self, node: logical.Source, values: Values) -> Missing:
@@ -192,7 +192,7 @@ class Absence:
         numbers = updates.numbers(values)
         if not len(numbers):
             return Missing(node, values, "no update has these values")
-        return Missing(node, values, f"taken back: {len(numbers)} {plural(len(numbers), 'update')} add up to none")
+        return Missing(node, values, f"retracted: {len(numbers)} {plural(len(numbers), 'update')} sum to zero")
 
     @_below.register
     def _(self, node: logical.Upsert, values: Values) -> Missing:
@@ -210,7 +210,7 @@ _below = by_type(Absence, "_below")
 
 
 def _names(step: Step, inside: Values) -> Iterable[str]:
-    """Return the columns of a step's result whose values were pushed through it."""
+    """Return the columns of a step's result whose values were pushed down through it."""
     if isinstance(step, MapStep):
         return [name for name, expression in step.columns if getattr(expression, "name", None) in inside]
     return inside
@@ -221,7 +221,7 @@ def _shown(node: Node, record: Record) -> str:
 
 
 def below(missing: Missing | None) -> Iterator[Missing]:
-    """Yield a missing record and all that are missing below it, each once."""
+    """Yield an absence and all absences below it, each once."""
     left, seen = [missing] if missing is not None else [], set[int]()
     while left:
         each = left.pop()
@@ -232,5 +232,5 @@ def below(missing: Missing | None) -> Iterator[Missing]:
 
 
 def hindrances(missing: Missing | None) -> Iterator[Reason]:
-    """Yield the reasons of the records that keep others out."""
+    """Yield the explanations of the records that exclude others."""
     return (each.hindrance for each in below(missing) if each.hindrance is not None)

@@ -1,11 +1,10 @@
 """The reasons why a record has changed at a time: traced back through the changes below it, to the updates of inputs at that time.
 
-Two worlds are compared, as of just before the time and as of it. A record that came, went, or changed its multiplicity
-has changed because a record that it is made of has; unchanged records explain nothing. That a record went because another one
-came (the right side of an antijoin, a smaller value) is found the same way. In loops, the former or present derivation leads to
-the changes outside of it.
+Two worlds are compared, as of just before the time and as of it. A record whose multiplicity differs has changed because a record that
+it is made of has; unchanged records explain nothing. A record that was replaced by another one (the right side of an antijoin, a smaller
+value) is found the same way. In loops, the derivation before or after the change leads to the changed records outside of the loop.
 
-The check: the contents before, with only these of the updates at that time, change the record as much.
+The check: the earlier updates, and of those at that time only the explanation's, change the record as much.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Changes:
-    """The changes between two questions, which ask the same at two times, one right after the other."""
+    """The changes between two questions for the same records, the second at the time right after the first."""
 
     before: Question
     now: Question
@@ -50,13 +49,13 @@ class Changes:
     _open: set[tuple[str, str]] = field(default_factory=set)
 
     def explained(self, record: Record, diff: int) -> Explained:
-        """Return why a record has changed, by the smallest explanation that passes the check."""
+        """Return the smallest explanation of a record's change that passes the check."""
         everything = Reason(self.now.node, "", record, diff, everything=True, change=True)
         try:
             reason = self.reason(self.now.node, record)
         except Opaque as error:
             reason = everything
-            reason.notes.append(f"{error} can't be looked into")
+            reason.notes.append(f"{error} can't be traced")
         if not reason.everything and self.reproduces(reason, record, diff):
             return Explained(record, diff, reason, "witness", True, len(reason.leaves))
         news = sum(int(self._news(name).sum()) for name in self.now.fed)
@@ -76,14 +75,14 @@ class Changes:
             return False
 
     def _news(self, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which updates of an input are at the time."""
+        """Return the mask of an input's updates that are at the time."""
         news: np.ndarray[Any, np.dtype[np.bool_]] = self.now.fed[name][:, -2] == self.now.time[0]
         return news
 
     # --- changed records ------------------------------------------------------------------------------------------
 
     def differing(self, node: Node, values: Mapping[str, Any]) -> Contents:
-        """Return the records of a node with these values that have changed; their counts are by how much."""
+        """Return the changed records of a node with these values, with the change of each multiplicity."""
         new, old = (world.contents(node).where(values) for world in (self.now.world, self.before.world))
         taken = old.matrix.copy()
         taken[:, -1] *= -1
@@ -94,7 +93,7 @@ class Changes:
         return self.now.world.contents(node).count(record) - self.before.world.contents(node).count(record)
 
     def reason(self, node: Node, record: Record) -> Reason:
-        """Return why a record of a node has changed."""
+        """Return the reason why a record of a node has changed."""
         at = node.fingerprint, repr(record)
         if at not in self._known:
             self._open.add(at)
@@ -106,7 +105,7 @@ class Changes:
         return Reason(node, says, record, self.diff(node, record), change=True)
 
     def _made_of(self, reason: Reason, changed: Iterable[tuple[Node, Contents]]) -> Reason:
-        """Return the reason, made of the changes of these records."""
+        """Return the reason, with the reasons of these changed records below it."""
         reasons, shown = [], self.now.limit
         for node, records in changed:
             if len(records) > MOST:
@@ -115,8 +114,8 @@ class Changes:
             reasons += [self.reason(node, record) for record in records.records()]
         return reason.made_of(reasons, shown)
 
-    def _passed(self, node: Node, record: Record, says: str, changed: Iterable[tuple[Node, Contents]]) -> Reason:
-        """Return the only change below as the node's own if the node adds no words, else the change that is made of those below."""
+    def _simplified(self, node: Node, record: Record, says: str, changed: Iterable[tuple[Node, Contents]]) -> Reason:
+        """Return the reason made of these changes; of an unnamed node without words, the only reason below it."""
         reason = self._made_of(self._new(node, record, says), changed)
         if len(reason.because) == 1 and not reason.more and not says and node.fingerprint not in self.now.named:
             return reason.because[0]
@@ -124,14 +123,14 @@ class Changes:
 
     @singledispatchmethod
     def _below(self, node: Node, record: Record) -> Reason:
-        """Return why a record of this kind of node has changed: here, as it has in the inputs."""
+        """Return the reason why a record of this kind of node has changed: by default, its change in the node's inputs."""
         assert isinstance(node, ALIKE), type(node)
         says = ""
         if isinstance(node, groupings.Threshold):
             says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         inputs = {child.fingerprint: child for child in node.inputs}.values()
         values = dict(zip(node.schema, record, strict=True))
-        return self._passed(node, record, says, [(child, self.differing(child, values)) for child in inputs])
+        return self._simplified(node, record, says, [(child, self.differing(child, values)) for child in inputs])
 
     @_below.register
     def _(self, node: logical.Apply, record: Record) -> Reason:
@@ -141,7 +140,7 @@ class Changes:
         if computes(step):
             found, changed = changed.through(step)
             changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
-        return self._passed(node, record, step_text(step), [(child, changed)])
+        return self._simplified(node, record, step_text(step), [(child, changed)])
 
     @_below.register
     def _(self, node: logical.Temporal, record: Record) -> Reason:
@@ -159,7 +158,7 @@ class Changes:
 
     @_below.register
     def _(self, node: logical.Join, record: Record) -> Reason:
-        """Return the changes on either side: the records that make the pair, or all with the key where one may be missing."""
+        """Return the changes on either side: of the pair's two records, or of an outer join, of all records with the key."""
         sides = dict(zip(node.schema, record, strict=True))
         keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
         others = {other: keys[one] for one, other in node.on if one in keys}
@@ -213,7 +212,7 @@ class Changes:
 
     @_below.register
     def _(self, node: loops.Leave, record: Record) -> Reason:
-        """Return the changes of the records that a derivation rests on: the present one, or the former."""
+        """Return the changes of the records outside of the loop that the record's present derivation, or its former one, uses."""
         reason = self._new(node, record, "iterate")
         entering = {child.fingerprint: child for child in _outer_nodes(node)}
         changed = [(each.node, self._one(each.node, each.record)) for each in self._derived(node, record, entering)]
@@ -223,12 +222,14 @@ class Changes:
             )
             changed = [(node, others)]
         if not changed:
-            reason.notes.append("its derivation stays as it was: what has changed of all that enters the loop")
+            reason.notes.append(
+                "its derivation is unchanged; these are the changes of all collections that enter the loop"
+            )
             changed = [(child, self.differing(child, {})) for child in entering.values()]
         return self._made_of(reason, changed)
 
     def _derived(self, node: loops.Leave, record: Record, entering: Mapping[str, Node]) -> Iterator[Reason]:
-        """Yield the records outside of a loop that have changed, of those that a derivation rests on."""
+        """Yield the reasons of the changed records outside of a loop that a derivation uses."""
         question = self.now if self.diff(node, record) > 0 else self.before
         derivation = Tracer(question.world, self.now.limit, frozenset(entering)).reason(question.world, node, record)
         pending, seen = [derivation], set()
@@ -262,7 +263,7 @@ class Changes:
     def _(self, node: logical.Once, record: Record) -> Reason:
         (child,) = node.inputs
         says = "from the first row of its inputs on"
-        return self._passed(
+        return self._simplified(
             node, record, says, [(child, self.differing(child, dict(zip(node.schema, record, strict=True))))]
         )
 
@@ -284,7 +285,7 @@ class Changes:
 
     @_below.register
     def _(self, node: logical.Snapshots, record: Record) -> Reason:
-        """Return the change of a record of snapshots: the table is one thing, and a record that it lacks is gone."""
+        """Return all rows of the new table as leaves: a record that is not in it is gone."""
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         reason = self._new(node, record, "in the new table" if self.diff(node, record) > 0 else "not in the new table")

@@ -1,4 +1,4 @@
-"""A collection at one time, whose records are looked up by the values of some columns."""
+"""A collection at one time, whose records are found by the values of some columns."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FEW = 16
 
 
 class Values:
-    """Values as lanes of a pool. They are remembered, as one record is looked up in many collections."""
+    """Values encoded as lanes, by means of a pool. Encoded values are cached: one record is looked up in many collections."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self._known: dict[tuple[str, str], Matrix | None] = {}
 
     def lanes(self, schema: Schema, values: Mapping[str, Any]) -> Matrix | None:
-        """Return the lanes of values in columns of these types; None where a value can't be one of its column."""
+        """Return the lanes of values in columns of these types; None if a value doesn't have its column's type."""
         kinds = {name: schema[name] for name in values}
         record = tuple(values.values())
         at = " ".join(map(str, kinds.values())), repr(record)
@@ -87,7 +87,7 @@ class Contents:
         return Contents(self.matrix[chosen], self.layout.schema, self.values)
 
     def same(self, frame: pl.DataFrame, values: Mapping[str, Any]) -> Numbers:
-        """Return which rows of a frame, that has columns of these types, have just these values."""
+        """Return the numbers of a frame's rows that have these values; the frame has columns of these types."""
         lanes = self.values.lanes(self.layout.schema, values)
         if lanes is None:
             return np.zeros(0, np.int64)
@@ -95,7 +95,7 @@ class Contents:
         return np.arange(frame.height) if found is None else np.flatnonzero((found == lanes[0]).all(axis=1))
 
     def through(self, step: Step) -> tuple[StageResult, Contents]:
-        """Return the result of a linear step on the records, and the records that it was applied to: those that it does not fail on."""
+        """Return the result of a linear step on the records, without those that it fails on, and the records without those."""
         stage, frame = FusedSteps(self.layout.schema, (step,)), self.frame()
         try:
             return stage.run(frame), self

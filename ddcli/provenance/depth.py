@@ -15,10 +15,10 @@ DEEPEST = 1_000_000
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Let a trace recurse as deep as a loop has rounds.
+    """Raise Python's recursion limit, so that a trace can follow as many rounds as a loop may have.
 
-    It is safe as long as no call on the way is made from C: Python 3.12 refuses some thousand of those within each other, and other versions
-    let the process die at the end of its stack. So recursive functions are called by name, not with `*arguments`, and through `by_type`.
+    This is safe as long as no nested call is made from C: Python 3.12 refuses some thousand of those within each other, and other
+    versions overflow the process's stack. So recursive functions are called by name, not with `*arguments`, and through `by_type`.
     """
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST))
@@ -29,6 +29,6 @@ def deep_recursion() -> Iterator[None]:
 
 
 def by_type(cls: type, name: str) -> Callable[[type], Callable[..., Any]]:
-    """Return the function that finds a class's `singledispatchmethod` for a type; the method itself would call it from C."""
+    """Return the function that finds the implementation of a class's `singledispatchmethod` for a type; the method itself would call it from C."""
     find: Callable[[type], Callable[..., Any]] = vars(cls)[name].dispatcher.dispatch
     return find

@@ -1,4 +1,4 @@
-"""The explanation of a record: traced, and checked by a run of the pipeline over only the updates that were found."""
+"""The explanation of a record: traced, and checked by a run of the pipeline over the traced updates alone."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class NotThere(DdError):
-    """No such record is in the collection, or none has changed: the answer is no."""
+    """The negative answer: no such record is in the collection, or none has changed."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The records in question, the first of `matching`, each explained as of the time `at`: why it exists, or its `change`."""
+    """The explanations of the first of the `matching` records, as of the time `at`: of their existence, or of their `change`."""
 
     inputs: Inputs
     collection: str
@@ -63,9 +63,9 @@ class Answer:
     missing: Missing | None = None
     """The reason why no such record exists."""
     until: Time | None = None
-    """The last time at which there was one, if there is none."""
+    """The last time at which a missing record changed."""
     null_hint: str | None = None
-    """The hint where the text 'null' is looked for and may mean null."""
+    """The hint for a search for the text 'null', which may mean null."""
 
     @property
     def time(self) -> str:
@@ -86,9 +86,10 @@ def explain(
 ) -> Answer:
     """Return the reasons why a collection has records with the values `keys` (`column=value`) at the time `at`.
 
-    Without a time, it is the last that runs have closed, or if there were none, the last in the inputs. With `change`, the reasons why they
-    changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and as many of a group
-    shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere if none has changed; if none exists, the answer has the reason as `missing`.
+    Without a time, at the last closed time, or before any run, at the last in the inputs. With `change`, return the reasons of their
+    change at that time, by default the last at which any of them changed. At most `limit` records are explained, and at most `limit` of a
+    group shown. `no_code` refuses a pipeline that names Python functions. Raises NotThere if none has changed; if none exists, the
+    answer states why it is `missing`.
     """
     request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)
@@ -142,7 +143,7 @@ def _explain(
 
 
 Found = tuple[Question, int, tuple[Explained, ...], Missing | None]
-"""The question that was answered, how many records there are, why the first of them are, or why there is none."""
+"""The answered question, the number of records, the explanations of the first of them, or the reason why none exists."""
 
 
 def _there(question: Question) -> Found:
@@ -156,13 +157,13 @@ def _there(question: Question) -> Found:
 
 
 def _until(question: Question) -> Time | None:
-    """Return the last time at which a record changed that is not there any more."""
+    """Return the last time at which a missing record changed; None if it never existed."""
     history = question.history().matrix
     return tuple(history[:, -len(question.time) - 1 : -1].max(axis=0).tolist()) if len(history) else None
 
 
 def not_there(answer: Answer) -> NotThere:
-    """Return the error for an answer without a record; its hint has the last time at which one existed."""
+    """Return the error for an answer without a record; its hint states until when one existed."""
     kinds = answer.inputs.kinds
     hint = f"{_never(answer.inputs)} before"
     if answer.until is not None:
@@ -173,18 +174,18 @@ def not_there(answer: Answer) -> NotThere:
 
 
 def _never(inputs: Inputs) -> str:
-    """Return that no record was there, as far as the inputs show it: the outputs may have had it from a file that was withdrawn."""
+    """Return the words for a record that never existed in the present inputs: the outputs may have had it from a withdrawn file."""
     withdrawn = any(reader.listing.withdrawn for reader in inputs.readers.values())
     apart = ", without the files that were withdrawn" if withdrawn else ""
     return f"by the inputs as they are now{apart}, none was there"
 
 
 def _changed(asked: Question, subject: str, *, given: bool) -> Found:
-    """Find the records that changed, at the time that is `given`, or the last at which one did."""
+    """Find the records that changed at the `given` time, or at the last time at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
-        hint = "without `--change`, `--at` takes a time of several coordinates"
-        raise UsageError("of times with several coordinates there is none right before another", hint=hint)
+        hint = "without `--change`, `--as-of` takes a time of several coordinates"
+        raise UsageError("a time with several coordinates has no single time right before it", hint=hint)
     history = asked.history()
     times = sorted(set(history.matrix[:, -2].tolist()))
     if not times or (given and asked.time[0] not in times):
@@ -200,7 +201,7 @@ def _changed(asked: Question, subject: str, *, given: bool) -> Found:
 
 
 def _time(inputs: Inputs, at: str | None) -> Time:
-    """Return the time to look at."""
+    """Return the time of the question: the given one, else the last closed one, else the last in the inputs."""
     if at is not None:
         try:
             (corner,) = parse_until(at, inputs.time).corners()
@@ -221,7 +222,7 @@ def _time(inputs: Inputs, at: str | None) -> Time:
 
 
 def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """Return values of columns that are written `column=value` or `column is null`, in the types of the columns."""
+    """Parse conditions `column=value` and `column is null` and return their values, in the types of the columns."""
     values: dict[str, Any] = {}
     for key in keys:
         name, written = parse_condition(key, schema)

@@ -1,4 +1,4 @@
-"""The inputs of a pipeline as of a time: the updates that may matter, as matrices, and the file and row of each."""
+"""The inputs of a pipeline as of a time: the updates that may matter, as matrices, and the place of each in its file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Where:
 
 @dataclass
 class Inputs(WholeInputs):
-    """The inputs of a request, open. `sources` are their nodes in the graph, by name."""
+    """The opened inputs of a request."""
 
     def updates(
         self, sources: Mapping[str, logical.Source], upper: Frontier, restrictions: Restrictions
@@ -52,7 +52,7 @@ class Inputs(WholeInputs):
         return self.matrix(name, Layout(source.schema), upper, lambda rows: _kept(rows, alternatives, source.schema))
 
     def places(self, name: str, source: logical.Source, wanted: Matrix) -> dict[bytes, list[Where]]:
-        """Return the places of some updates of an input, by the bytes of their rows: one that is written twice is in two places."""
+        """Return the places of some updates of an input, by the bytes of their rows: an update that is written twice has two."""
         reader, layout = self.readers[name], Layout(source.schema)
         if isinstance(reader, SharedReader):  # its rows have no place of their own
             return {row.tobytes(): [Where(_near(str(reader.listing.root)), None)] for row in wanted}
@@ -71,7 +71,7 @@ class Inputs(WholeInputs):
         return found
 
     def show(self, source: logical.Source, matrix: Matrix) -> list[tuple[dict[str, Any], Time, int]]:
-        """Return updates as values: data columns by name, time, diff."""
+        """Return updates as values: the data columns by name, the time, the diff."""
         layout = Layout(source.schema)
         records = decode_records(matrix, layout, self.pool)
         rest = matrix[:, layout.width :].tolist()
@@ -82,7 +82,7 @@ class Inputs(WholeInputs):
 
 
 def _near(place: str) -> str:
-    """Return a place from where we are, if it is below."""
+    """Return a place relative to the current directory, if it lies below it."""
     path = Path(place)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
 
@@ -93,7 +93,7 @@ def _where(place: str, path: Path, row: int) -> Where:
 
 
 def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None, schema: Schema) -> Rows:
-    """Return the rows that are one of the alternatives, or all."""
+    """Return the rows that match one of the alternatives; None lets all rows in."""
     if alternatives is None:
         return rows
     each = [

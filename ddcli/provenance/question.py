@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from ddcli.provenance.reasons import Leaf
 
 PRUNED = 16
-"""Updates of an explanation that are tried to be left out, one by one."""
+"""The most updates of an explanation for which each is tried to be left out."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A record, its multiplicity, and its explanation. `scope` is the extent of that: `witness` (enough of the records that it is made of),
-    `whole` (all of them) or `everything` (all updates that may matter); `checked`: a run over these alone produces the record.
+    """A record, its multiplicity, and its explanation, whose `scope` is `witness` (enough of the records that it is made of), `whole` (all
+    of them) or `everything` (all updates that may matter); `checked`: a run over these updates alone returns the record.
     """
 
     record: Record
@@ -52,7 +52,7 @@ class Explained:
 
 
 class Question:
-    """A collection's records with some values, at a time: the updates that may matter to them, their world, and explanations in it."""
+    """A question for a collection's records with some values, at a time: the updates that may matter, and their world."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class Question:
         return Question(self.inputs, self.node, self.values, time, self.limit, fed)
 
     def there(self) -> Contents:
-        """Return the records that are asked for."""
+        """Return the records in question."""
         return self.world.contents(self.node).where(self.values)
 
     def history(self) -> Contents:
-        """Return all updates of the records that are asked for, up to the time: records with a time, and by how much each changed."""
+        """Return all updates of the records in question up to the time: records with a time, and the change of each multiplicity."""
         found = self._run(self.fed, self.facts)
         times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(found, self.node.schema | times, self.known).where(self.values)
 
     def explained(self, record: Record, count: int) -> Explained:
-        """Return why a record exists, by the smallest explanation that passes the check."""
+        """Return the smallest explanation of a record that passes the check."""
         reason = self._traced(self.world, record, count, witnesses=True)
         if self.reproduces(reason, record, count):
             reason = self._pruned(reason, record, count)
@@ -111,12 +111,12 @@ class Question:
         try:
             return Tracer(world, self.limit, self.named, witnesses).reason(world, self.node, record)
         except Opaque as error:
-            return Reason(self.node, "", record, count, notes=[f"{error} can't be looked into"], everything=True)
+            return Reason(self.node, "", record, count, notes=[f"{error} can't be traced"], everything=True)
 
     def _pruned(self, reason: Reason, record: Record, count: int) -> Reason:
-        """Return an explanation without unneeded updates, if there are not too many to try.
+        """Return an explanation without the updates that it does not need, if there are not too many to try.
 
-        Witnesses are chosen one by one: the updates of one may be enough for another, too. Rows of keys and of tables are left as they are.
+        Witnesses are chosen one by one, so the leaves of one may be enough for another, too. Rows of keys and of tables are not tried.
         """
         if self.facts or not 1 < len(reason.leaves) <= PRUNED:
             return reason
@@ -133,14 +133,14 @@ class Question:
         return found if self.reproduces(found, record, count) else reason
 
     def _but(self, name: str, leaves: set[Leaf]) -> Matrix:
-        """Return the updates of an input in their places, those that are no leaves with the diff 0."""
+        """Return the updates of an input under their numbers; those that are no leaves get the diff 0, and so no effect."""
         matrix = self.fed[name].copy()
         rest = np.setdiff1d(np.arange(len(matrix)), [at for of, at in leaves if of == name])
         matrix[rest, -1] = 0
         return matrix
 
     def reproduces(self, reason: Reason, record: Record, count: int) -> bool:
-        """Return whether the pipeline, run over the leaves of its reason alone, returns a record with the multiplicity `count`."""
+        """Return whether the pipeline, run over the reason's leaves alone, returns the record with the multiplicity `count`."""
         if reason.everything:
             return False
         alone = leaves_of(self.fed, reason)
@@ -150,7 +150,7 @@ class Question:
             return False
 
     def _facts_of(self, alone: Mapping[str, Matrix]) -> dict[str, InputFacts]:
-        """Return the facts of inputs of which only some rows exist: the tables that these are of, and no truncations."""
+        """Return the facts of inputs that are cut to the updates `alone`: their tables (snapshots), and no truncations."""
         times = {name: {int(time) for time in alone[name][:, -2]} for name in self.facts}
         return {
             name: InputFacts(known.given, known.reader, [time for time in known.snapshots if time in times[name]])
@@ -158,12 +158,12 @@ class Question:
         }
 
     def count_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts], record: Record) -> int:
-        """Return the multiplicity of a record in the collection, run over some updates."""
+        """Return the multiplicity of a record in the collection after a run over some updates."""
         found = self._run(advanced(fed, raw_sources(self.graph.nodes()), self.time), facts)
         return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
 
     def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:
-        """Return the collection's updates, run over some updates of the inputs."""
+        """Return the collection's updates after a run over some updates of the inputs."""
         trial = Trial(lower(self.graph), self.inputs.kinds, self.inputs.pool, facts=facts, lenient=True)
         given = {}
         for name, layout in trial.layouts.items():

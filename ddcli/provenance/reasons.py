@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from ddcli.provenance.contents import Numbers, Record
 
 Leaf = tuple[str, int]
-"""An update of an input: its name, and the number of the update among those that may matter."""
+"""An update of an input: the input's name, and the update's number among those that may matter."""
 
 
 @dataclass(eq=False)
 class Reason:
-    """A reason why a record is in the collection of a node, `count` times (in a round of a loop): the records that an operator makes it of.
+    """The reason why a record is in the collection of a node, `count` times: the records `because` of which the operator returns it.
 
-    `more` of these records are not among `because`. `notes` are further facts: that something does not exist, for example.
-    Of an input, `updates` are the numbers of those of `source` that the record comes from. With `everything`, the leaves are
+    `number` is the round, in a loop. `more` such records are left out of `because`. `notes` are further facts, such as the absence of a
+    record. Of an input, `updates` are the numbers of the updates of `source` that make the record. With `everything`, the leaves are
     all updates that may matter. Of a `change`, `count` is the change of the record's multiplicity.
     """
 
@@ -40,7 +40,7 @@ class Reason:
     change: bool = False
 
     def made_of(self, reasons: list[Reason], shown: int | None = None) -> Reason:
-        """Return the reason, made of these; only the first few of them are `shown`."""
+        """Add the reasons below this one, and their leaves, and return it; only the first few of them are `shown`."""
         self.because = reasons if shown is None else reasons[:shown]
         self.more += len(reasons) - len(self.because)
         self.leaves = self.leaves.union(*(reason.leaves for reason in reasons))

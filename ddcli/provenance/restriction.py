@@ -1,7 +1,7 @@
 """The rows of the inputs on which some records can depend: values of columns, pushed down from a collection to the inputs below.
 
-If only records of a collection with certain values are wanted, rows of an input with others can't matter to them. The pushed
-values are sound, not sharp: below a loop, or a Python function, any row may matter.
+Rows of an input with other values can't matter to the records in question. The restriction is sound, not sharp: below a loop, or a
+Python function, any row may matter.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 ALIKE = (logical.Passing, logical.Negate, logical.Concat, groupings.Threshold)
-"""Nodes whose records change as those of their inputs do, and no others."""
+"""Nodes whose records change exactly as those of their inputs do."""
 SAME = (*ALIKE, logical.Temporal, loops.Enter)
 """Nodes whose records are those of their inputs."""
 
 
 class Restrictions:
-    """The alternatives of each input's rows: a row matters only if it has the values of columns of one. An empty one lets all rows in."""
+    """The alternatives that each input's rows may match: a row matters only if it has the values of one. An empty one matches all rows."""
 
     def __init__(self, node: Node, values: Values) -> None:
         self.sources: dict[str, list[Values]] = {}
@@ -42,7 +42,7 @@ class Restrictions:
                 self._below(below, values)
 
     def alternatives(self, name: str) -> list[Values] | None:
-        """Return the alternatives that a row of an input must match; None where all may matter."""
+        """Return the alternatives of which a row of an input must match one; None if all rows may matter."""
         found = self.sources.get(name, [])
         return None if any(not values for values in found) else found
 
@@ -55,7 +55,7 @@ class Restrictions:
 
     @singledispatchmethod
     def _below(self, node: Node, values: Values) -> None:
-        """Push values through a node: by default none, as for loops, their bodies, and Python functions."""
+        """Push values through a node to its inputs: by default none, as through loops, nodes inside them, and Python functions."""
         self._each(node.inputs, values if isinstance(node, SAME) else {})
 
     @_below.register
@@ -84,7 +84,7 @@ class Restrictions:
 
     @_below.register
     def _(self, node: logical.Join, values: Values) -> None:
-        """Push the values of each side; only the key restricts a side that may be missing, and is nulls then."""
+        """Push each side's values; to a side that may be missing, and is null then, only those of the key."""
         keys = {column: values[name] for name, side, column in node.columns if side == "key" and name in values}
         left = {c: values[name] for name, side, c in node.columns if side == "left" and name in values}
         right = {c: values[name] for name, side, c in node.columns if side == "right" and name in values}
@@ -94,7 +94,7 @@ class Restrictions:
 
     @_below.register
     def _(self, node: logical.AsofJoin, values: Values) -> None:
-        """Push the values of the left record; its nearest right one depends on all with the key."""
+        """Push the left record's values, and to the right only those of the key: the nearest record depends on all that have it."""
         left, right = node.sides(values)
         self._push(node.left, left)
         self._push(node.right, _some(right, [other for one, other in node.on if one in left]))
@@ -111,7 +111,7 @@ def _some(values: Values, names: Iterable[str]) -> Values:
 
 
 def before_step(step: Step, values: Values) -> Values:
-    """Return the values of a step's input that are known, where those of its output are."""
+    """Return the values of a step's input that follow from those of its output."""
     if isinstance(step, MapStep):
         return renamed(values, step.columns)
     if isinstance(step, UnnestStep):
@@ -120,7 +120,7 @@ def before_step(step: Step, values: Values) -> Values:
 
 
 def renamed(values: Values, columns: Iterable[tuple[str, Any]]) -> Values:
-    """Return the values of the input's columns that are known, where columns are taken over as they are."""
+    """Return the values of the input's columns, as far as columns are passed on unchanged."""
     return {
         expression.name: values[name]
         for name, expression in columns

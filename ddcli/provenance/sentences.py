@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def step_text(step: Step) -> str:
-    """Return words for a linear step; "" for one that only picks and renames columns."""
+    """Return a linear step in words; the empty text for one that only picks and renames columns."""
     if isinstance(step, MapStep):
         computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
         return f"map {', '.join(computed)}" if computed else ""
@@ -34,7 +34,7 @@ def step_text(step: Step) -> str:
 
 
 def bare(expression: Expression) -> str:
-    """Return the text of an expression without the parentheses around the whole.
+    """Return the text of an expression without its outer parentheses.
 
     >>> from ddcli.expressions.tree import Call, Literal
     >>> from ddcli.expressions.types import Type
@@ -53,28 +53,28 @@ def bounds(node: logical.Temporal) -> str:
 
 
 def reduce_text(node: groupings.Reduce) -> str:
-    """Return words for a reduction; without calls, it asks for its groups alone."""
+    """Return a reduction in words; one without calls returns only its groups."""
     by = ", ".join(name for name, _ in node.by)
     calls = ", ".join(call.text() for call in node.calls)
     return " ".join(filter(None, ["reduce", calls, by and f"by {by}"]))
 
 
 def group_text(node: groupings.Grouped, order_by: Iterable[tuple[str, bool]] = ()) -> str:
-    """Return words for an operator over groups."""
+    """Return an operator over groups in words."""
     by = f" by {', '.join(node.by)}" if node.by else ""
     order = ", ".join(name + " desc" * descending for name, descending in order_by)
     return f"{node.title}{by}{f' in the order of {order}' if order else ''}"
 
 
 def asof_text(node: logical.AsofJoin) -> str:
-    """Return words for the pairs of an as-of join."""
+    """Return an as-of join in words."""
     on = [one if one == other else f"{one} = {other}" for one, other in node.on]
     kind = "" if node.how == "inner" else f"{node.how} "
     return f"{kind}asof_join on {', '.join([*on, node.condition])}"
 
 
 def show(value: Any) -> str:
-    """Return a value of a sentence, texts in quotes.
+    """Return a value for a sentence, texts in quotes.
 
     >>> show(None), show("a"), show(True), show(float("inf"))
     ('null', "'a'", 'true', 'Infinity')
@@ -83,13 +83,13 @@ def show(value: Any) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value of a record, as the messages of other commands and JSON have it."""
+    """Return a value for a record, written as in other commands' messages and in JSON."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return str(json_number(value) if isinstance(value, float) else value)
 
 
 def named_values(node: Node, record: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of a record, without those that the plan adds beside the columns of the file."""
+    """Return the values of a record by column, without the columns that the plan adds to those of the pipeline file."""
     values = zip(node.schema, record, strict=False)
     return {name: value for name, value in values if no_column(name) is None and name != presence.NAME}

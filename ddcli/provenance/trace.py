@@ -1,12 +1,12 @@
 """Traces: from a record back to the records that it is made of, operator by operator.
 
-A record is needed in one of two ways: with its multiplicity (for a count, a sum, a join), or only that it exists
-(for distinct, as the partner of a semijoin), for which one witness is enough. Among several witnesses the one with the fewest leaves is taken,
-of a few that are tried. In a loop a record is looked up in the first round in which it exists: that round made it of records that
-existed in a round before, so a derivation has as few rounds as possible.
+A record is traced in one of two ways: with its multiplicity (for a count, a sum, a join), or only for its existence (for distinct, the
+partner of a semijoin), for which one witness is enough. Of the first few witnesses the one with the fewest leaves is taken. In a loop a
+record is traced in the first round in which it exists: it was made of records of the round before, so a derivation has as few
+rounds as possible.
 
-A trace is a guess that is checked afterwards, on its leaves alone: records that hide others (counts that cancel, a top-k that
-cuts a record in two) may make it wrong.
+A trace is a guess that is checked afterwards, on its leaves alone: it may be wrong if other records hide an effect (counts that cancel,
+a top-k that keeps only some copies of a record).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ddcli.provenance.contents import Numbers
 
 MOST = 2_000
-"""Records of a group that are traced one by one; of a larger one all updates that may matter are the explanation."""
+"""The most records of a group that are traced one by one; a larger group is explained by all updates that may matter."""
 TRIED = 4
-"""Witnesses that are compared."""
+"""The number of witnesses that are compared."""
 PATIENCE = 400
 """The number of traced records after which the first witness is taken without a comparison."""
 EXTREMES = ("min", "max")
@@ -51,8 +51,8 @@ EXTREMES = ("min", "max")
 
 @dataclass
 class Tracer:
-    """Traces records of one world. Without `witnesses`, all that a record is made of is taken. `shown`: how many of a group are kept to
-    be seen; `named` are the fingerprints of the nodes that have a name, which are reasons of their own.
+    """The tracer of records in one world. Without `witnesses`, a reason has all records that a record is made of. `shown` is the number of
+    records that a reason keeps of a group; `named` are the fingerprints of the nodes that have a name, and so reasons of their own.
     """
 
     world: World
@@ -63,7 +63,7 @@ class Tracer:
     _rows: dict[str, SourceRows] = field(default_factory=dict)
 
     def reason(self, place: Place, node: Node, record: Record, *, exact: bool = True) -> Reason:
-        """Return why a record is in a node's collection at a place: with its multiplicity, or (not `exact`) at all."""
+        """Return the reason why a record is in a node's collection at a place: with its multiplicity, or (not `exact`) at all."""
         place = place.home(node)
         exact = exact or not self.witnesses
         at = id(place), node.fingerprint, repr(record), exact
@@ -77,7 +77,7 @@ class Tracer:
         return Reason(node, says, record, place.contents(node).count(record), number)
 
     def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Reason:
-        """Return the reason of one of the witnesses: the one with the fewest leaves of the first few."""
+        """Return the reason with the fewest leaves among those of the first few witnesses."""
         tried = witnesses[: TRIED if len(self._known) < PATIENCE else 1]
         reasons = [self.reason(place, node, record, exact=False) for place, node, record in tried]
         return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))
@@ -93,34 +93,34 @@ class Tracer:
 
     @singledispatchmethod
     def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason:
-        """Return the reason of a record by the operator that returns it."""
+        """Return the reason of a record of this kind of node."""
         assert isinstance(node, logical.Passing), type(node)
-        return self._passed(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
+        return self._simplified(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
 
-    def _passed(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
-        """Return the only reason as the node's own if the node adds no words, else the reason that is made of them."""
+    def _simplified(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
+        """Return the reason made of these reasons; of an unnamed node without words, the only reason below it."""
         if len(reasons) == 1 and not says and node.fingerprint not in self.named:
             return reasons[0]
         return self._new(node, place, record, says).made_of(reasons)
 
     @_below.register
     def _(self, node: logical.Negate, place: Place, record: Record, exact: bool) -> Reason:
-        return self._passed(node, place, record, "negate", [self.reason(place, node.inputs[0], record)])
+        return self._simplified(node, place, record, "negate", [self.reason(place, node.inputs[0], record)])
 
     @_below.register
     def _(self, node: logical.Concat, place: Place, record: Record, exact: bool) -> Reason:
         counts = [place.home(child).contents(child).count(record) for child in node.inputs]
         there = [child for child, count in zip(node.inputs, counts, strict=True) if count > 0 or (exact and count)]
-        # A sum of one thing twice is two of it.
+        # A collection that is summed twice has one reason, with twice the count.
         there = list({child.fingerprint: child for child in there}.values())
         if exact:
             reasons = [self.reason(place, child, record) for child in there]
         else:
-            there.sort(key=loops.level)  # a record that is the same in all rounds explains it without an earlier round
+            there.sort(key=loops.level)  # a collection that is the same in all rounds needs no earlier round
             if there and loops.level(there[0]) < loops.level(there[-1]):
                 there = there[:1]
             reasons = [self._best([(place, child, record) for child in there])] if there else []
-        return self._passed(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
+        return self._simplified(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
 
     @_below.register
     def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Reason:
@@ -132,16 +132,16 @@ class Tracer:
             found, candidates = candidates.through(step)
             candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
         reasons = self._some(place, child, candidates, exact=exact)
-        return self._passed(node, place, record, step_text(step), reasons)
+        return self._simplified(node, place, record, step_text(step), reasons)
 
     @_below.register
     def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Reason:
         says = f"while {bounds(node)}"
-        return self._passed(node, place, record, says, [self.reason(place, node.inputs[0], record, exact=exact)])
+        return self._simplified(node, place, record, says, [self.reason(place, node.inputs[0], record, exact=exact)])
 
     @_below.register
     def _(self, node: logical.Once, place: Place, record: Record, exact: bool) -> Reason:
-        """Return some row of the inputs, if there still is one: it is the first that counts, which may be gone."""
+        """Return the reason of some row of the inputs, if one still exists: the first row, which counts, may have been retracted."""
         (child,) = node.inputs
         there = place.home(child).contents(child).count(record) > 0
         reasons = [self.reason(place, child, record, exact=False)] if there else []
@@ -198,12 +198,12 @@ class Tracer:
         reasons = self._some(place, node.left, self._side(place, node.left, left), exact=exact)
         if right.get(node.at[1]) is None:
             reason.notes.append("no record of the right side is near it")
-        else:  # one of them is enough: its multiplicity is not asked for
+        else:  # one of them is enough: its multiplicity does not matter
             reasons += self._some(place, node.right, self._side(place, node.right, right), exact=False)
         return reason.made_of(reasons)
 
     def _side(self, place: Place, node: Node, values: Mapping[str, Any]) -> Contents:
-        """Return a side's records with these values, in the order of its columns so that they are found by index."""
+        """Return a side's records with these values, which are passed in column order so that whole records are found by the index."""
         ordered = {name: values[name] for name in node.schema if name in values}
         return place.home(node).contents(node).where(ordered)
 
@@ -238,7 +238,7 @@ class Tracer:
         return self._grouped(node, place, record, reduce_text(node), group, self._extremes(node, group))
 
     def _extremes(self, node: groupings.Reduce, group: Contents) -> Contents | None:
-        """Return rows of a group that alone have the same least and greatest values; None where more is asked of it than these."""
+        """Return rows of a group that suffice for its least and greatest values; None if the reduction computes anything else."""
         if not self.witnesses or not node.calls or not len(group):
             return None
         if any(call.function not in EXTREMES for call in node.calls):
@@ -263,7 +263,7 @@ class Tracer:
     def _grouped(
         self, node: Node, place: Place, record: Record, says: str, group: Contents, witness: Contents | None = None
     ) -> Reason:
-        """Return the reason of a group's record: all rows of the group, or some that are enough."""
+        """Return the reason of a group's record: all rows of the group, or the rows of `witness`, which are enough."""
         (child,) = node.inputs
         text = f"{says}: {len(group):,} {plural(len(group), 'record')}"
         if witness is not None:
@@ -289,7 +289,7 @@ class Tracer:
         own = group.where(values)
         if self.witnesses and own.counts() == [reason.count]:
             return reason.made_of(self._some(place, child, own, exact=exact))
-        # Some copies of the record are left out: the records before it cut them off.
+        # Some copies of the record are left out because of the records before it.
         kept = place.contents(node).where(key)
         return reason.made_of([self.reason(place, child, each) for each in kept.records()], self.shown)
 
@@ -298,7 +298,7 @@ class Tracer:
         (child,) = node.inputs
         says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         reason = self.reason(place, child, record, exact=node.function is not None)
-        return self._passed(node, place, record, says, [reason])
+        return self._simplified(node, place, record, says, [reason])
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class Tracer:
         rounds, body = place.rounds(iterate), iterate.bodies[node.which]
         inner = rounds.round(rounds.last).home(body)
         if not isinstance(inner, Round) or inner.all is not rounds:
-            return self._passed(node, place, record, "", [self.reason(inner, body, record, exact=exact)])
+            return self._simplified(node, place, record, "", [self.reason(inner, body, record, exact=exact)])
         first = rounds.first(body, record, rounds.last)
         of = f"{rounds.last + 1} {plural(rounds.last + 1, 'round')}"
         reason = self._new(node, place, record, f"iterate: from round {first + 1} of {of} on")
@@ -335,7 +335,7 @@ class Tracer:
         found = place.home(child).contents(child).where(dict(zip(child.schema, record, strict=True)))
         at = int(max(entered(node, found)[0][0], 0)) if len(found) else 0
         says = f"enter in round {at + 1}"
-        return self._passed(node, place, record, says, [self.reason(place, child, record, exact=exact)])
+        return self._simplified(node, place, record, says, [self.reason(place, child, record, exact=exact)])
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class Tracer:
 
     @_below.register
     def _(self, node: logical.Upsert, place: Place, record: Record, exact: bool) -> Reason:
-        """Return the reason of a key's record: the key's last row."""
+        """Return the last row of the key, which determines its record."""
         (child,) = node.inputs
         assert isinstance(child, logical.Source)
         values = dict(zip(node.schema, record, strict=True))
@@ -385,14 +385,14 @@ _below = by_type(Tracer, "_below")
 
 
 def computes(step: Step) -> bool:
-    """Return whether a step must run to find the records behind one: a filter and a projection need not."""
+    """Return whether a step must run to find the input records of one; a filter and a projection need not."""
     if isinstance(step, MapStep):
         return not all(isinstance(expression, Column) for _, expression in step.columns)
     return not isinstance(step, FilterStep)
 
 
 def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:
-    """Return the rows of the input that produce a record, by the result of a stage."""
+    """Return the rows of a stage's input that produce a record: the stage returned `frame`, from its input's `rows`."""
     values = dict(zip(node.schema, record, strict=True))
     same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])

@@ -1,4 +1,4 @@
-"""Explanations as trees for a person, and as plain values."""
+"""Explanations as trees for a person, and as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCOPES = {
 
 
 DEEPEST = 100
-"""Levels of a tree that are shown: a derivation of hundreds of rounds is as deep as it is long."""
+"""The most levels of a tree that are shown; a derivation over hundreds of rounds has hundreds of levels."""
 CHANGES = {
     "witness": "checked: added to what was there before, {} made the change",
     "everything": "no smaller explanation passed the check: {}, all that may matter of that time, made the change",
@@ -63,7 +63,7 @@ def missing_tree(answer: Answer, missing: Missing) -> Tree:
 def _add_missing(
     tree: Tree, answer: Answer, missing: Missing, seen: set[int], depth: int = 0, *, head: bool = False
 ) -> None:
-    """Add a missing record to a tree: a line where there is a reason, or a name, to show."""
+    """Add an absence to a tree, with a line of its own if it has a reason or its collection a name."""
     name = None if head else answer.names.get(missing.node.fingerprint)
     branch = tree
     if name or missing.why:
@@ -82,7 +82,7 @@ def _add_missing(
 
 
 def _because(missing: Missing, depth: int) -> Iterable[Missing]:
-    """Return the missing records that are shown below one; where a tree is too deep, its ends."""
+    """Return the absences that are shown below one; in a tree that is too deep, the lowest ones."""
     if depth < DEEPEST:
         return missing.because
     return [each for each in below(missing) if not each.because and each is not missing]
@@ -94,7 +94,7 @@ def record_text(answer: Answer, each: Explained) -> str:
 
 
 def verdict(each: Explained) -> str:
-    """Return words for the check of an explanation."""
+    """Return the result of an explanation's check in words."""
     updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
     produce = "produces" if each.updates == 1 else "produce"
     if not each.checked:
@@ -118,7 +118,7 @@ def _times(reason: Reason, count: int) -> str:
 
 
 def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], depth: int = 0, *, head: bool = False) -> None:
-    """Add a reason to a tree: a line of the operator, and of the record where it is another than the one below."""
+    """Add a reason to a tree: a line with the operator, and with the record if it differs from the one below."""
     if depth == DEEPEST:
         tree.add(_dim(_cut(reason)))
         return
@@ -141,7 +141,7 @@ def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], depth: int 
 
 
 def _cut(reason: Reason) -> str:
-    """Return the line that stands for the rest of a tree that is too deep."""
+    """Return the line in place of the rest of a tree that is too deep."""
     return f"and so on, down to {len(reason.leaves):,} {plural(len(reason.leaves), 'update')}"
 
 
@@ -155,7 +155,7 @@ def _dim(text: str) -> Text:
 
 
 def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
-    """Return the line of a reason; none if the line above is enough."""
+    """Return the line of a reason; None if it adds nothing to the line above."""
     name = None if head else answer.names.get(reason.node.fingerprint)
     same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
     record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
@@ -170,7 +170,7 @@ def _values(reason: Reason) -> dict[str, Any]:
 
 
 def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
-    """Yield a line for each update of an input, with where it is written."""
+    """Yield a line for each update of an input, with its places in files."""
     for each in updates(answer, reason):
         where = ", ".join(_where(place) for place in each["at"])
         yield _parts(
@@ -188,7 +188,7 @@ def _where(place: dict[str, Any]) -> str:
 
 
 def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
-    """Yield the updates of an input that a reason comes from, as plain values."""
+    """Yield the updates of an input that a reason consists of, as JSON."""
     source, numbers = reason.source, reason.updates
     assert source is not None
     assert numbers is not None
@@ -204,11 +204,11 @@ def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
         }
 
 
-# --- as plain values ----------------------------------------------------------------------------------------------
+# --- as JSON ------------------------------------------------------------------------------------------------------
 
 
 def to_json(answer: Answer) -> dict[str, Any]:
-    """Return an answer as plain values."""
+    """Return an answer as JSON."""
     return {
         "pipeline": str(answer.inputs.request.spec.path),
         "collection": answer.collection,
@@ -252,7 +252,7 @@ def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
 
 
 def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -> dict[str, Any]:
-    """Return a missing record as JSON; a part that several share is written where it comes first."""
+    """Return an absence as JSON; a part that several share is written where it comes first."""
     because = [] if id(missing) in seen else _because(missing, depth)
     seen.add(id(missing))
     return {

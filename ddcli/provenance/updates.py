@@ -1,4 +1,4 @@
-"""The updates of an input, found by their records."""
+"""The updates of an input by record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SourceRows:
-    """The updates of an input, found by their records: by the numbers that they have in its `matrix`."""
+    """The updates of an input, found by their records; each is known by its row number in `matrix`."""
 
     def __init__(self, source: logical.Source, world: World) -> None:
         self.layout = Layout(source.schema)
@@ -27,12 +27,12 @@ class SourceRows:
         self._index: dict[bytes, list[int]] | None = None
 
     def where(self, values: Mapping[str, Any]) -> Numbers:
-        """Return the updates that count at the time and whose records have these values."""
+        """Return the updates at or before the time whose records have these values."""
         numbers = self._contents.numbers(values)
         return numbers[np.flatnonzero(self._there[numbers])]
 
     def of(self, record: Record) -> Numbers:
-        """Return the updates of a record that count at the time, in their order."""
+        """Return the updates of a record at or before the time, in their order."""
         if self._index is None:
             self._index = {}
             for at, row in enumerate(np.ascontiguousarray(self.matrix[:, : self.layout.width])):
@@ -43,7 +43,7 @@ class SourceRows:
         return numbers[np.flatnonzero(self._there[numbers])]
 
     def last(self, numbers: Numbers, *, exact: bool) -> Numbers:
-        """Return the last of a record's updates that add up to its multiplicity; or one update that alone makes it exist."""
+        """Return the shortest end of a record's updates that sums to its multiplicity; or, not `exact`, its last insertion."""
         ordered = numbers[np.argsort(self.matrix[numbers, -2], kind="stable")]
         diffs = self.matrix[ordered, -1]
         if not exact:

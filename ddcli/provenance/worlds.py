@@ -1,8 +1,8 @@
 """Worlds: the contents of each collection of a pipeline at one time, and in each round of its loops.
 
-The pipeline is run in memory on the inputs as of that time, with every collection as an output. A loop is run once more to look
-inside, with its rounds as times: its variables are inputs, fed from round to round with the body's results. So
-all rounds together cost only the changes from one to the next, as in the engine's own loops.
+The pipeline is run in memory on the inputs as of that time, with every collection as an output. To show the contents inside a loop, its
+body is run once more with the rounds as times: the loop's variables are inputs, fed in each round with the changes of the body's results.
+So the rounds together cost no more than the changes between them, as in the engine's own loops.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ ROUND = Type("int64")
 BOOL = Type("bool")
 COUNTED = "#there"
 KEYED = (logical.Upsert, logical.Snapshots)
-"""Nodes whose source's rows are not records of a collection."""
+"""Nodes whose source has rows that are not records of a collection."""
 
 
 class Opaque(Exception):
-    """The signal that a node's contents can't be looked into, with its description."""
+    """A part of a pipeline that can't be traced; the message names it."""
 
 
 class World:
-    """The collections at the time `time`. `fed` are the updates of the inputs, at or before it."""
+    """The collections at the time `time`, computed from the inputs' updates `fed`, which are at or before it."""
 
     depth = 0
 
@@ -77,7 +77,7 @@ class World:
             if not node.schema:
                 matrix = self._contents[node.fingerprint].matrix[:, -1:]
                 self._contents[node.fingerprint] = Contents(matrix, {}, values)
-        # Nodes that test whether there is any row read these, too.
+        # A `Once` reads the raw rows, too: it needs to know whether there is one at all.
         self._contents |= {
             node.fingerprint: Contents(as_of(fed[name], len(kinds), time), node.schema, values)
             for name, node in raw.items()
@@ -86,7 +86,7 @@ class World:
 
     @property
     def now(self) -> list[Any]:
-        """The time in Python's values."""
+        """The time as Python values."""
         pairs = zip(self.time, self.kinds, strict=True)
         return [to_values(pl.Series([value], dtype=pl.Int64).cast(kind.to_polars()), kind)[0] for value, kind in pairs]
 
@@ -95,23 +95,23 @@ class World:
         return self._contents[node.fingerprint]
 
     def updates(self, source: logical.Source) -> Contents:
-        """Return the updates of an input as records with their times, found by their numbers among those that were fed."""
+        """Return the updates of an input as records with their times; their numbers are those of the rows in `fed`."""
         times = {f"\0time{at}": ROUND for at in range(len(self.time))}
         return Contents(self.fed[source.name], source.schema | times, self.values)
 
     def rounds(self, loop: loops.Iterate) -> Rounds:
-        """Return a loop's rounds."""
+        """Return the rounds of a loop."""
         if loop.fingerprint not in self._loops:
             self._loops[loop.fingerprint] = Rounds(loop, self)
         return self._loops[loop.fingerprint]
 
     @property
     def world(self) -> World:
-        """The world that this is, or is in."""
+        """The world of this place: itself."""
         return self
 
     def home(self, node: Node) -> Place:
-        """Return the place where a node's collection is looked up: here, or around the loop where it depends on no round of it."""
+        """Return the place where a node's collection is looked up: here, as a world is outside of all loops."""
         return self
 
 
@@ -129,7 +129,7 @@ class Round:
 
     @property
     def world(self) -> World:
-        """The world that this is in."""
+        """The world around the loop."""
         return self.all.around.world
 
     def contents(self, node: Node) -> Contents:
@@ -143,7 +143,7 @@ class Round:
         return self._loops[loop.fingerprint]
 
     def home(self, node: Node) -> Place:
-        """Return the place where a node's collection is looked up: this round, or one around it where the node depends on no round."""
+        """Return the place where a node's collection is looked up: this round, or a place around the loop if no round changes the node."""
         return self.all.around.home(node) if level(node) < self.depth else self
 
 
@@ -151,7 +151,7 @@ Place = World | Round
 
 
 class Rounds:
-    """The rounds of a loop in a place: the contents of each collection of its body in each. Raises Opaque."""
+    """The rounds of a loop in a place: the contents of each collection of its body in each round. Raises Opaque."""
 
     def __init__(self, loop: loops.Iterate, around: Place) -> None:
         self.loop, self.around = loop, around
@@ -170,7 +170,7 @@ class Rounds:
         self._rounds: dict[int, Round] = {}
 
     def _nodes(self) -> list[Node]:
-        """Return the nodes whose collection changes from round to round of this loop and of none inside, and the bodies."""
+        """Return the nodes whose collection changes from round to round of this loop but not of an inner one, and the bodies."""
         this = LoopName(self.loop.depth, self.loop.loop)
         inside = Graph({str(at): body for at, body in enumerate(self.loop.bodies)}).nodes()
         changing = [node for node in inside if node.schema and this in node.free and level(node) == this.depth]
@@ -188,7 +188,7 @@ class Rounds:
         return self._known[at]
 
     def first(self, node: Node, record: Record, number: int) -> int:
-        """Return the first round from which a record has the multiplicity that it has in round `number`."""
+        """Return the first round from which on a record has the multiplicity that it has in round `number`."""
         layout = Layout(node.schema)
         history = Contents(self._updates[node.fingerprint], {**node.schema, "\0round": ROUND}, self.values)
         found = history.where(dict(zip(layout.names, record, strict=True))).matrix
@@ -244,7 +244,7 @@ class Rounds:
     # --- the body as a graph of its own ---------------------------------------------------------------------------
 
     def _without_rounds(self, node: Node) -> Node:
-        """Return a node of the body over inputs, which replace variables and the collections that enter."""
+        """Return a node of the body with its variables and the entering collections replaced by inputs."""
         known = self._cut.get(node.fingerprint)
         if known is None:
             known = self._cut[node.fingerprint] = self._replaced(node)
@@ -270,14 +270,14 @@ class Rounds:
     def _enter(self, node: loops.Enter) -> Node:
         (child,) = node.inputs
         if level(child) >= self.loop.depth:
-            raise Opaque("an `enter` of what changes from round to round")
+            raise Opaque("an `enter` of a collection that changes from round to round")
         rounds, contents = entered(node, self.around.home(child).contents(child))
         matrix = np.column_stack([contents.matrix[:, :-1], np.maximum(rounds, 0), contents.matrix[:, -1]])
         self._entering[f"entering {node.fingerprint}"] = np.ascontiguousarray(matrix)
         return _source(f"entering {node.fingerprint}", node)
 
     def _there(self, node: logical.Temporal) -> Expression:
-        """Return the condition under which a record exists now."""
+        """Return the condition that a temporal filter's record exists now."""
         (now,) = self.around.world.now
         conditions: list[Expression] = []
         if node.lower is not None:
@@ -288,19 +288,19 @@ class Rounds:
 
 
 def raw_sources(nodes: Iterable[Node]) -> dict[str, Node]:
-    """Return the sources, by name, whose rows are not records of a collection: they set a key's record, or are a table."""
+    """Return the sources, by name, whose rows are not records of a collection but upserts of keys, or rows of whole tables."""
     found = [child for node in nodes if isinstance(node, KEYED) for child in node.inputs]
     return {child.name: child for child in found if isinstance(child, logical.Source)}
 
 
 def counted(node: Node) -> Node:
-    """Return a collection without columns as one with a column that is 1: an output has columns."""
+    """Return a collection without columns as one with a column that is 1: an output must have a column."""
     return logical.Apply((node,), {COUNTED: ROUND}, MapStep(((COUNTED, Literal(1, ROUND)),)))
 
 
 def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict[str, Matrix]:
-    """Return the updates as if all were at one time, if no earlier ones are needed: updates that cancel are gone, and a loop is
-    only run as of that time. Rows of keys and tables keep their times, which decide their meaning.
+    """Return the updates advanced to one time, for a question about no earlier one: updates that cancel are gone, and a loop runs only
+    as of that time. Upserts and rows of whole tables keep their times, which determine their meaning.
     """
     found = {}
     for name, matrix in fed.items():
@@ -313,7 +313,7 @@ def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict
 
 
 def entered(node: loops.Enter, contents: Contents) -> tuple[Numbers, Contents]:
-    """Return the round in which each of some records comes in, and the records: without those that this fails on."""
+    """Return the round in which each record enters, and the records, without those on which the expression for the round fails."""
     found, kept = contents.through(MapStep((("$round", node.at),)))
     return found.frame["$round"].cast(pl.Int64).to_numpy(), kept
 

@@ -242,7 +242,7 @@ def test_changes_of_formats(formats):
 ABSENT = {
     "a loop's": (
         ["risk", "at_risk", "person=Valjean", "--as-of", "10"],
-        "accusations: no {accused: Valjean}  taken back: 2 updates add up to none",
+        "accusations: no {accused: Valjean}  retracted: 2 updates sum to zero",
     ),
     "a filter": (
         ["risk", "pairs", "one=Champtercier", "other=Myriel"],
@@ -254,7 +254,7 @@ ABSENT = {
     ),
     "an antijoin": (
         ["risk", "accused", "person=Fantine", "--as-of", "12"],
-        "accusations: no {accused: Fantine}  taken back: 2 updates",
+        "accusations: no {accused: Fantine}  retracted: 2 updates",
     ),
     "an input": (["airborne", "airborne", "carrier=XX"], "flights: no {carrier: XX}  no update has these values"),
     "a group": (
@@ -280,7 +280,7 @@ def test_what_stands_in_the_way(formats):
     result = formats("why", "p.yaml", "ages", "name=Ann", "-o", "json")
     assert result.code == 1
     missing = json.loads(result.out)["missing"]
-    assert "stands in the way of {id: 1, name: 'Ann', age: 31}" in missing["because"][0]["why"]
+    assert "a record on the right excludes {id: 1, name: 'Ann', age: 31}" in missing["because"][0]["why"]
     assert missing["because"][0]["hindrance"]["updates"][0]["at"] == [{"file": "g/2.csv:2", "row": None}]
 
 
