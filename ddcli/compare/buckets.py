@@ -1,7 +1,7 @@
-"""Rows divided into buckets by a hash of their key, in memory as long as there is room, else in scratch files.
+"""Rows divided by a hash of their key, in memory as long as they fit, else in scratch files.
 
-Rows that may be related are in one bucket, those of both sides in buckets of the same number. A bucket is read as one
-frame; one that is still too large is divided again, by another hash.
+Rows with the same key are in one bucket, and on both sides in the bucket of the same number. A bucket is read as one frame; one that
+is still too large is divided again, by another hash.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 COUNT = 64
-"""Buckets at a time: of 10 M rows, a hash table over one's is in a processor's cache."""
+"""The number of buckets: of 10 M rows, a hash table over those of one bucket fits in a processor's cache."""
 SMALL = 32 << 20
-"""Bytes up to which the rows of a side stay together, at most."""
+"""The most bytes of a side whose rows are not divided."""
 NUMBER = "\0bucket"
 
 
 class Scratch:
-    """A directory for rows that don't fit in `room` bytes. It is made when it is needed, and removed with its last reference."""
+    """A directory for rows that don't fit in `room` bytes. It is made when it is needed, and removed with this object."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -38,7 +38,7 @@ class Scratch:
         self._files = 0
 
     def new_file(self) -> Path:
-        """Return a path without a file."""
+        """Return the path of a new file."""
         if self._directory is None:
             try:
                 self._directory = Path(tempfile.mkdtemp(prefix="dd-diff-"))
@@ -51,11 +51,11 @@ class Scratch:
 
 @dataclass
 class Bucket:
-    """Frames of the same columns: some in memory, some in a file, each with its place there."""
+    """Frames of the same columns: some in memory, the others in a file, at the places `written` (offset, length)."""
 
     held: list[pl.DataFrame] = field(default_factory=list)
     size: int = 0
-    """Bytes that all of them take in memory."""
+    """The bytes of all of them in memory."""
     written: list[tuple[int, int]] = field(default_factory=list)
     path: Path | None = None
 
@@ -69,7 +69,7 @@ class Bucket:
         yield from self.held
 
     def clear(self) -> None:
-        """Let go of all frames."""
+        """Drop all frames."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
         self.held, self.written, self.size, self.path = [], [], 0, None
@@ -95,7 +95,7 @@ class Bucket:
 
 
 class Buckets:
-    """The rows of one side, together as long as they are few, then in buckets. `seed` chooses the hash, the same on both sides."""
+    """The rows of one side, in one bucket as long as they are few, then divided. `seed` chooses the hash; it is the same on both sides."""
 
     def __init__(self, by: Sequence[str], scratch: Scratch, seed: int) -> None:
         self.scratch = scratch
@@ -106,30 +106,30 @@ class Buckets:
 
     @property
     def together(self) -> bool:
-        """Return whether all rows are in one bucket still."""
+        """Return whether all rows are still in one bucket."""
         return len(self.buckets) == 1
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Take in rows."""
+        """Add rows, and write all to scratch files if memory is short."""
         if not self.together:
-            self._take_apart(rows)
+            self._divide(rows)
         else:
             self._put(self.buckets[0], rows)
             if self._held > min(SMALL, self.scratch.room // 8):
-                self.take_apart()
+                self.divide()
         if self._held > self.scratch.room:
             for bucket in self.buckets:
                 bucket.write(self.scratch)
             self._held = 0
 
-    def take_apart(self) -> None:
-        """Take all rows apart, as those of the other side are."""
+    def divide(self) -> None:
+        """Divide all rows into buckets, if they are still together."""
         if self.together:
             rows, self.buckets, self._held = self.buckets[0].held, [Bucket() for _ in range(COUNT)], 0
             for frame in rows:
-                self._take_apart(frame)
+                self._divide(frame)
 
-    def _take_apart(self, rows: pl.DataFrame) -> None:
+    def _divide(self, rows: pl.DataFrame) -> None:
         numbered = rows.with_columns(self._number).partition_by(NUMBER, as_dict=True, maintain_order=False)
         for (number,), part in numbered.items():
             self._put(self.buckets[number], part.drop(NUMBER))

@@ -1,4 +1,4 @@
-"""Changed rows as text and as plain values: cells of every type, exactly, so that two that differ never look the same."""
+"""Changed rows as text and as JSON: cells of every type, exactly, so that two that differ never look the same."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ NULL = "null"
 
 @frozen
 class ChangedRow:
-    """One change: the key's cells, and the others; of a changed row those that changed, each with its old and its new value.
-
-    `cells` are values, or pairs of them where `change` is `changed`.
-    """
+    """One change: the cells of the key, and the other cells; if `change` is `changed`, only those that changed, as pairs (old, new)."""
 
     change: str
     count: int
@@ -34,7 +31,7 @@ class ChangedRow:
     cells: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the change as JSON."""
         key = {"key": self.key} if self.key else {}
         if self.change != CHANGED:
             return {"change": self.change, "count": self.count, **key, "row": self.cells}
@@ -56,14 +53,14 @@ def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series
 
 
 def texts(column: pl.Series) -> list[str]:
-    """Return values as a person reads them: text in quotes, so that it can't be mistaken for a null or a number."""
+    """Return values as text for a person: strings in quotes, so that they can't be mistaken for null or a number."""
     if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum) or column.dtype.is_nested():
         return [NULL if value is None else _quoted(value) for value in column.to_list()]
     return _as_text(column).fill_null(NULL).to_list()
 
 
 def plain(column: pl.Series) -> list[Any]:
-    """Return values as JSON has them: numbers as numbers, but decimals as text; values of types that JSON lacks as text."""
+    """Return values for JSON: numbers as numbers, decimals and values of types that JSON lacks as text."""
     dtype = column.dtype
     if dtype.is_float():
         return [None if value is None else json_number(value) for value in column.to_list()]
@@ -79,5 +76,5 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 
 def _quoted(value: Any) -> str:
-    """Return a value as JSON that any screen shows."""
+    """Return a value as JSON of visible characters only."""
     return json_visible(json.dumps(json_value(value), ensure_ascii=False))

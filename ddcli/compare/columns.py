@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     Columns = Mapping[str, pl.DataType | Unfit]
 
 WIDEST = 38
-"""Digits of a decimal, at most."""
+"""The most digits of a decimal."""
 KEY_TYPES = "its values can't be compared: give both sides a type for it that can, or leave it out of the key"
 
 
 @frozen
 class ColumnDifference:
-    """A column whose type differs (`type`), or that one side alone has (`only_a`, `only_b`); `note` describes how its values were compared."""
+    """A column whose type differs (`type`), or that one side alone has (`only_a`, `only_b`); `note` states how its values were compared."""
 
     column: str
     change: Literal["type", "only_a", "only_b"]
@@ -36,9 +36,9 @@ class ColumnDifference:
 
 @frozen
 class Compared:
-    """The columns that are compared, in A's order, with the type in which that is done; the key's columns are first.
+    """The compared columns, those of the key first, then in A's order, with the types in which they are compared.
 
-    `a` and `b` give those columns of a side's rows in these types.
+    `a` and `b` are the expressions for these columns of each side's rows, in these types.
     """
 
     types: dict[str, pl.DataType]
@@ -54,12 +54,12 @@ class Compared:
 
     @property
     def values(self) -> list[str]:
-        """Those beside the key."""
+        """The compared columns beside the key."""
         return [name for name in self.types if name not in self.key]
 
 
 def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
-    """Return the columns of two sides that are compared. Raises UsageError for columns that neither has."""
+    """Return the columns of two sides that are compared. Raises UsageError for a setting whose column neither side has."""
     settings.check([*dict.fromkeys([*a, *b])])
     key = settings.key or ()
     for name in key:
@@ -90,7 +90,7 @@ def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
     ]
     if not types:
         raise UsageError(
-            "the sides have no column in common that could be compared",
+            "the sides have no common column that can be compared",
             hint=f"A has {', '.join(a)}; B has {', '.join(b)}",
         )
     left, right = ([_converted(name, side[name], kind) for name, kind in types.items()] for side in (a, b))
@@ -98,7 +98,7 @@ def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
 
 
 def type_name(dtype: pl.DataType | Unfit) -> str:
-    """Return a type as pipelines write it, or as polars does where records can't have it."""
+    """Return a type as it is written in pipeline files, or a type that records can't have as polars writes it."""
     if isinstance(dtype, Unfit):
         return str(dtype)
     kind = from_polars(dtype, nullable=False)
@@ -106,16 +106,16 @@ def type_name(dtype: pl.DataType | Unfit) -> str:
 
 
 def _is_reported(a: pl.DataType | Unfit, b: pl.DataType | Unfit) -> bool:
-    """Return whether a difference of types is one of meaning: that text is in a dictionary isn't, nor is a column of nulls alone."""
+    """Return whether a difference of types is reported: one of dictionaries and plain text isn't, nor a column of nulls alone."""
     return type_name(a) != type_name(b) and pl.Null not in {a, b}
 
 
 def common_type(a: pl.DataType | Unfit, b: pl.DataType | Unfit) -> pl.DataType | None:
-    """Return the type in which values of two types are compared, None if they have nothing in common.
+    """Return the type in which values of two types are compared, None if they can't be.
 
-    Integers of any size are exact, also against decimals; against floats they, and decimals, are floats. Times are compared
-    in the finer unit, and as moments if one has a zone (one without is taken to be in UTC). A type without a common meaning with
-    text is compared as text. Columns that can't be read are not compared.
+    Integers of any size are exact, also against decimals; against floats, they and decimals are floats. Times are compared
+    in the finer unit, and as moments if one has a zone (the other is taken to be in UTC). Against text, other values are compared
+    as text. Columns that can't be read are not compared.
     """
     if isinstance(a, Unfit) or isinstance(b, Unfit):
         return None
@@ -151,7 +151,7 @@ def _finer(*sides: pl.DataType) -> Literal["ns", "us", "ms"]:
 
 
 def _converted(name: str, have: pl.DataType | Unfit, wanted: pl.DataType) -> pl.Expr:
-    """Return a column of a side in the type in which it is compared. Fails when collected where a value doesn't fit."""
+    """Return a column of a side in the type in which it is compared. Collecting it fails if a value doesn't fit."""
     column = pl.col(name)
     if have == wanted:
         return column

@@ -1,4 +1,4 @@
-"""The comparison of two sides: both are read once, divided by key, and compared a bucket at a time."""
+"""The comparison of two sides: both are read once, divided by key, and compared bucket by bucket."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Named = str | Path | pl.DataFrame | pl.LazyFrame
 
 CHUNK = 1 << 19
-"""Rows that are read at once, at most."""
+"""The most rows that are read at once."""
 BASE = 256 << 20
-"""Bytes that a process needs before it has read a row."""
+"""The bytes that a process needs before it has read a row."""
 DEPTH = 3
-"""The most times that a bucket is split: a bucket that is still too large has rows of few keys."""
+"""The most times that a bucket is divided: a bucket that is still too large has rows of few keys."""
 PIECE = 1 << 20
-"""Bytes of files that are compared at once."""
+"""The bytes of files that are compared at once."""
 
 
 def diff(
@@ -64,11 +64,11 @@ def diff(
         >>> found.added["id"].to_list(), found.removed["id"].to_list(), bool(found)
         ([4], [3], True)
 
-    `tolerance` has the allowed distance of values by column: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`; `max_changed`
-    is the number of rows that may differ for `ok` to hold: `10`, `"1%"`. Logs are read as of `as_of`, or A as of `from_time` and B as of
-    `to_time`; without these, with all their updates. The sides may be many times larger than `memory`, in bytes.
+    `tolerance` is, by column, the distance at which values still count as equal: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`;
+    `max_changed` is the number of rows that may differ while `ok` holds: `10`, `"1%"`. Logs are read as of `as_of`, or A as of
+    `from_time` and B as of `to_time`; without these, with all their updates. The sides may be many times larger than `memory`, in bytes.
 
-    Raises UsageError for arguments that don't fit the sides, InputError for files that can't be read.
+    Raises UsageError for settings that don't fit the sides, InputError for files that can't be read.
     """
     if (from_time is not None or to_time is not None) and as_of is not None:
         raise ValueError("as_of is one time for both sides: give it, or from_time and to_time")
@@ -90,14 +90,14 @@ def diff(
 def compare_named(
     a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
 ) -> Difference:
-    """Compare two named sides, each read in its way. See `diff`."""
+    """Compare two named sides, each read with its own options. See `diff`."""
     sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
     if a[1].time and not any(side.is_log for side in sides):
         raise UsageError(f"neither side has the time columns {', '.join(a[1].time)}", hint="name them with --time")
     timed = [reading.as_of is not None for _, reading in (a, b)]
     if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
         raise UsageError(
-            "a time is given for data that is no change log",
+            "a time is given for data that is not a change log",
             hint="a log has a time and a diff: name their columns with --time and --diff",
         )
     return compare(*sides, settings, memory)
@@ -149,17 +149,17 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two buckets whose rows may be related."""
+    """The two sides' buckets of one number: rows with the same key are in one pair."""
 
     a: Bucket
     b: Bucket
 
 
 def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
-    """Yield the buckets of both sides two by two."""
+    """Yield the buckets of both sides in pairs."""
     if not (a.together and b.together):
-        a.take_apart()
-        b.take_apart()
+        a.divide()
+        b.divide()
     yield from map(_Pair, a.buckets, b.buckets)
 
 
@@ -178,7 +178,7 @@ def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
 
 
 def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[_Pair]:
-    """Yield a pair of buckets, or the smaller pairs into which it is divided if it is larger than `most` bytes."""
+    """Yield a pair of buckets; if it is larger than `most` bytes, the pairs into which it is divided."""
     if pair.a.size + pair.b.size <= most or depth > DEPTH:
         yield pair
         return
@@ -194,7 +194,7 @@ def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, d
 
 
 def _with_columns(side: Side, other: Side) -> Side:
-    """Return a side whose columns are known: an empty log has those of the other one."""
+    """Return a side with its columns; an empty log takes those of the other side."""
     if side.columns is not None:
         return side
     columns = other.columns or {"record": pl.Null()}
@@ -202,19 +202,19 @@ def _with_columns(side: Side, other: Side) -> Side:
 
 
 def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return no rows."""
+    """Return an empty frame of these columns and weights."""
     return pl.DataFrame(schema={**types, WEIGHT: pl.Int64()})
 
 
 def _same_bytes(a: Files, b: Files) -> bool:
-    """Return whether files hold the same bytes, one by one; then they are equal in any reading."""
+    """Return whether the files of both sides are the same, byte for byte, and so their rows, however they are read."""
     if not a or [_outside(*file) for file in a] != [_outside(*file) for file in b]:
         return False
     return all(_same_file(one, other) for (one, _), (other, _) in zip(a, b, strict=True))
 
 
 def _outside(path: Path, partition: Partition) -> tuple[int, list[str], Partition]:
-    """Return the properties of a file that affect its comparison beside its bytes: its size, its format, the columns in its path."""
+    """Return a file's size, and the properties that affect its rows beside its bytes: its format, the columns in its path."""
     return path.stat().st_size, path.suffixes, partition
 
 

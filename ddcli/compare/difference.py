@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ChangedRows:
-    """Changed rows, as `pairs` finds them, in no order; those without room in memory are in scratch files."""
+    """The changed rows that `pairs` finds, in no order; those that don't fit in memory are in scratch files."""
 
     def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch
@@ -31,7 +31,7 @@ class ChangedRows:
         self.height = 0
 
     def add(self, changes: pl.DataFrame) -> None:
-        """Add the changes of some keys: all that there are of each."""
+        """Add all changes of some keys."""
         self._held.append(changes)
         self.height += changes.height
         self._size += int(changes.estimated_size())
@@ -43,7 +43,7 @@ class ChangedRows:
             self._held, self._size = [], 0
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield all changes, those of a key together."""
+        """Yield all changes, those of one key together."""
         yield from self._held
         for path in self._written:
             yield pl.read_ipc(path)
@@ -55,18 +55,18 @@ class ChangedRows:
             least = frame if least is None else pl.concat([least, frame])
             if limit is not None:
                 least = least.sort(by, nulls_last=True).head(limit)
-        assert least is not None, "each comparison adds its changes, be they none"
+        assert least is not None, "each comparison adds a frame of changes, if an empty one"
         return least.sort(by, nulls_last=True)
 
     @property
     def fits(self) -> bool:
-        """Return whether all of them are in memory."""
+        """Return whether all changes are in memory."""
         return not self._written
 
 
 @dataclass
 class Tally:
-    """One side: its description, and the numbers of its rows and of its keys with more than one row."""
+    """One side: its name, its kind, its number of rows, and its number of keys with more than one row."""
 
     label: str
     kind: str
@@ -74,16 +74,16 @@ class Tally:
     repeated: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the side as JSON."""
         return {"name": self.label, "kind": self.kind, "rows": self.rows, "repeated_keys": self.repeated}
 
 
 @dataclass
 class Difference:
-    """The changes that turn A into B. False if there are none.
+    """The changes that turn A into B. It is false if there are none.
 
-    `added`, `removed` and `changed` are frames, whose column `count` is the number of rows that each stands for. `ok` is true if
-    there is no difference, or none larger than allowed.
+    `added`, `removed` and `changed` are frames, with a column `count`: the number of equal rows that each row stands for. `ok` states
+    whether the comparison passes: there is no difference, or no more than allowed.
     """
 
     a: Tally
@@ -92,14 +92,14 @@ class Difference:
     compared: Compared
     changes: ChangedRows
     at: Mapping[str, pl.Series] = field(default_factory=dict)
-    """The time as of which B was read, by column, if it is a log of which a time was given."""
+    """The time as of which B was read, by column, if it is a log and was read as of a time."""
     notes: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
     cells: Counter[str] = field(default_factory=Counter)
-    """Changed cells by column."""
+    """The number of changed cells by column."""
 
     def add(self, changes: pl.DataFrame) -> None:
-        """Take in all changes of some keys."""
+        """Add all changes of some keys."""
         self.changes.add(changes)
         for change, count in changes.group_by(CHANGE).agg(pl.col(COUNT).sum()).iter_rows():
             self.counts[change] += count
@@ -126,7 +126,7 @@ class Difference:
 
     @property
     def counting_columns(self) -> tuple[ColumnDifference, ...]:
-        """Those of them that count: types may have been asked to be ignored."""
+        """The differing columns that count: differences of types may be ignored."""
         return tuple(each for each in self.columns if each.change != "type" or not self.settings.ignore_types)
 
     @property
@@ -136,7 +136,7 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Return whether the sides are the same, or no more rows changed than may."""
+        """Return whether the sides are the same, or no more rows differ than `max_changed` allows."""
         allowed = self.settings.max_changed
         return self.same or (
             allowed is not None and not self.counting_columns and allowed.allows(self.rows, self.a.rows)
@@ -147,7 +147,7 @@ class Difference:
 
     @property
     def count(self) -> str:
-        """The name of the column of frames with the number of rows that each stands for: `count`, or `count_` beside a column `count`."""
+        """The name of the column with the number of equal rows: `count`, or `count_` beside a column `count`."""
         name = COUNT
         while name in self.compared.types:
             name += "_"
@@ -155,27 +155,27 @@ class Difference:
 
     @property
     def added(self) -> pl.DataFrame:
-        """Rows that B has and A hasn't, each with its `count`, in order of the key."""
+        """The rows that only B has, each with its `count`, in order of the key."""
         return self._one_sided(ADDED, NEW)
 
     @property
     def removed(self) -> pl.DataFrame:
-        """Rows that A has and B hasn't, each with its `count`, in order of the key."""
+        """The rows that only A has, each with its `count`, in order of the key."""
         return self._one_sided(REMOVED, OLD)
 
     @property
     def changed(self) -> pl.DataFrame:
-        """Changed rows in order of the key: the key, of each other column `old.NAME` and `new.NAME`, and their `count`."""
+        """The changed rows in order of the key: the key, `old.NAME` and `new.NAME` for each other column, and their `count`."""
         values = [prefix + name for name in self.compared.values for prefix in (OLD, NEW)]
         return self._changes(CHANGED).select(*self._key(), *values, pl.col(COUNT).alias(self.count))
 
     def first(self, limit: int | None) -> pl.DataFrame:
-        """Return the first changes, by key, or those without one by their values; None: all."""
+        """Return the first `limit` changes (None: all) in order of the key, or without a key, of their values."""
         return self.changes.ordered(self.order, limit)
 
     @property
     def order(self) -> list[str]:
-        """The columns by which changes are in order."""
+        """The columns by which changes are sorted."""
         values = [prefix + name for name in self.compared.values for prefix in (OLD, NEW)]
         return [*(KEY + name for name in self.compared.key), CHANGE, *values]
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ddcli.compare.difference import Difference
 
 LIMIT = 65_000
-"""Bytes of a comment: GitHub takes 65 536 characters."""
+"""The most bytes of a comment: GitHub takes 65 536 characters."""
 LONGEST = 500
-"""Characters of a cell's text that are shown."""
+"""The most characters of a cell's text that are shown."""
 
 
 def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
@@ -87,6 +87,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """Return text so that neither Markdown nor HTML nor `@` mean anything in it."""
+    """Return text as code in which Markdown, HTML and `@` have no effect."""
     cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
     return f"<code>{escaped(cut)}</code>"

@@ -1,4 +1,4 @@
-"""The output of a comparison: as text, JSON, Markdown, HTML, or as a change log in Parquet."""
+"""A comparison in the chosen format: text, JSON, Markdown, HTML, or a change log in Parquet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Form = Literal["text", "json", "jsonl", "markdown", "html", "parquet"]
 
 
 def show(found: Difference | Differences, form: Form, limit: int | None, out: BinaryIO) -> None:
-    """Write a difference, with at most `limit` changed rows of each output (None: all)."""
+    """Write a comparison, with at most `limit` changed rows of each output (None: all)."""
     titled: Titled = list(found.outputs.items()) if isinstance(found, Differences) else [(None, found)]
     notes = found.lines() if isinstance(found, Differences) else []
     if form == "text":

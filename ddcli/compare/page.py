@@ -27,7 +27,7 @@ del, ins { text-decoration: none; padding: 0 .2rem } .ok { color: #1a7f37 } .no 
 
 
 def page(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
-    """Return the page: `notes`, then each difference under its title; `limit` as for text."""
+    """Return the page: `notes`, then each difference under its title, with at most `limit` changed rows (None: all)."""
     lines = [f"<p>{markup(line)}</p>" for line in notes]
     for title, found in titled:
         lines += _section(title, found, limit)

@@ -1,7 +1,7 @@
-"""The differences between rows of both sides that may be related: the definition, on frames.
+"""The differences between rows of both sides by the definition, on frames with all rows of their keys.
 
 Changes are rows of these columns: `change` (added, removed, changed), `count`, the key's as `key.NAME`, the others as `old.NAME`
-and `new.NAME`, null on the side where there is no row, and of a changed row `is.NAME`: whether the cell has changed.
+and `new.NAME`, null on a side without a row, and `is.NAME`: true for the changed cells of a changed row.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CHANGE, COUNT = "change", "count"
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 KEY, OLD, NEW, IS = "key.", "old.", "new.", "is."
 OLDS, NEWS, END, ID = "\0olds", "\0news", "\0end", "\0id"
-"""The counts of an old and of a new row, the end of its range, and the number of its key."""
+"""The columns with the counts of an old and of a new row, the end of its range, and the number of its key."""
 CHANGES = pl.Enum([REMOVED, CHANGED, ADDED])
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Compares rows `[compared columns, WEIGHT]` of both sides. `bounds` are the tolerances, by column. `exactly`: weights may be
-    large, so that sums need 128 bits.
+    """The comparison of rows `[compared columns, WEIGHT]` of both sides. `bounds` are the tolerances, by column. `exactly`: weights may be
+    so large that sums need 128 bits.
     """
 
     compared: Compared
@@ -39,7 +39,7 @@ class Matching:
     exactly: bool
 
     def changes(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return the changes that turn A's rows into B's. All rows of a key must be there."""
+        """Return the changes that turn A's rows into B's. These must have all rows of each key."""
         removed, added = self._different(a, b)
         if not self.compared.key:
             none = pl.lit(None, pl.Int64)
@@ -62,7 +62,7 @@ class Matching:
         return self._changed(pl.concat(pairs, how="diagonal"))
 
     def repeated(self, rows: Sequence[pl.DataFrame]) -> int:
-        """Return the number of keys that several rows of one side have."""
+        """Return the number of keys that one side has more than once."""
         key = list(self.compared.key)
         weights = pl.concat(rows).select(*key, self._weight)
         whole = pl.col(key[0]) if len(key) == 1 else pl.struct(key)
@@ -79,7 +79,7 @@ class Matching:
         return [KEY + name for name in self.compared.key]
 
     def _different(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the records of which A has more, and those of which B has more, each with how many."""
+        """Return the records of which A has more, and those of which B has more, each with the surplus."""
         weight = self._weight
         rows = [*(frame.with_columns(weight * -1) for frame in a), *(frame.with_columns(weight) for frame in b)]
         summed = pl.concat(rows).group_by(self.compared.names).agg(pl.col(WEIGHT).sum())
@@ -94,9 +94,9 @@ class Matching:
     def _in_order(self, removed: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
         """Pair the removed rows of each key with the added ones, in order, each as often as its multiplicity.
 
-        A row stands for a range of places, up to `END`; where a range of either side ends, a pair ends.
+        A row covers a range of positions, up to `END`; a pair ends where a range of either side ends.
         """
-        # Numbers for the keys, by grouping: an inner join of one row with one row finds no NaN.
+        # Keys are numbered by grouping, because an inner join of one row with one row doesn't match NaN.
         both = pl.concat([removed, added], how="diagonal").with_row_index(ID)
         both = both.with_columns(pl.col(ID).min().over(self._key))
         sides = []
@@ -116,7 +116,7 @@ class Matching:
         return pairs.with_columns(counts).drop(END, COUNT).join(keys, on=ID).drop(ID)
 
     def _changed(self, pairs: pl.DataFrame) -> pl.DataFrame:
-        """Return pairs as changes, without those whose cells are all the same within their tolerances."""
+        """Return pairs as changes, without pairs whose cells are all the same within their tolerances."""
         values = self.compared.values
         old, new = pl.col(OLDS), pl.col(NEWS)
         change = (

@@ -1,7 +1,7 @@
-"""The results of two pipeline files for the present inputs: each is run from nothing, aside, and they are compared output by output.
+"""The comparison of two pipeline files on the present inputs: each is run aside, from nothing, and the results are compared by output.
 
-Files that were archived are read in the archive, and those that were withdrawn are left out: both pipelines' states know them.
-State, outputs and side logs of these runs are in a scratch directory, so existing ones stay as they are.
+Archived files are read in their archives, and withdrawn ones are skipped, according to the states of both pipelines. State, outputs and
+rows that are put aside are in a scratch directory, so no existing file is touched.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Differences:
 
     @property
     def ok(self) -> bool:
-        """Return whether there is no difference, or none larger than allowed for each output."""
+        """Return whether there is no difference, or none larger than allowed for its output."""
         return not (self.only_a or self.only_b) and all(found.ok for found in self.outputs.values())
 
     def lines(self) -> list[str]:
@@ -75,13 +75,13 @@ def compare_pipelines(
     no_code: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Differences:
-    """Run two pipelines over their inputs and compare the contents of their outputs; `settings` are by output.
+    """Run two pipelines over their inputs and compare their outputs; `settings` returns the settings of an output.
 
-    Logs are read as of `as_of`, else with all updates. Raises UsageError for an output to select that neither has, and for a
-    pipeline that imports an arrangement: reading it would need a hold in its state.
+    Outputs are read as of `as_of`, else with all updates. Raises UsageError for a selected output that neither has, and for a
+    pipeline that imports an arrangement: reading it would need a hold in the exporter's state.
     """
     for path in (a, b):
-        read_spec(path)  # notes the variables of both, before either is refused for one that it doesn't have
+        read_spec(path)  # collects the variables of both files, before either is refused for a variable that it lacks
     requests = [read_request(path) for path in (a, b)]
     left, right = (request.spec for request in requests)
     for request in requests:
@@ -106,7 +106,7 @@ def compare_pipelines(
         for request, known, folder, name in zip(requests, earlier, folders, ("A", "B"), strict=True):
             say(f"running {name}: {request.spec.path}")
             committed.append(run_aside(request.spec.path, folder, memory, known))
-        found.notes += _worsened(committed[0], requests[1], committed[1])
+        found.notes += _more_work(committed[0], requests[1], committed[1])
         for name in both:
             given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
             sides = [
@@ -118,11 +118,10 @@ def compare_pipelines(
 
 
 def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> Manifest:
-    """Run a pipeline from nothing, with its state and its outputs in a new folder; return its manifest.
+    """Run a pipeline from nothing, with its state and outputs in a new folder, and return its commit.
 
-    Raises InputError if no input has rows.
-
-    `earlier` are the files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
+    `earlier` are the files of its inputs that states know, such as archived ones. The run moves no file to an archive: only a run of
+    the pipeline's own state does. Raises InputError if the inputs have no rows.
     """
     from ddcli.driver.execute import execute
     from ddcli.driver.tables import update_mirrors
@@ -150,7 +149,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         return committed
 
 
-def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
+def _more_work(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
     """Return a line for each collection of B whose operators may do more work for a change than those of A."""
     from ddcli.driver.prepare import bind_remembered
     from ddcli.plan.places import work_regressions
@@ -161,7 +160,7 @@ def _worsened(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
 
 
 def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:
-    """Return the files of each input that states know, under any name of the input. The first state comes first."""
+    """Return the files of each input that states know, under any input's name. Of two that know a file the first counts."""
     found = {}
     for name, given in request.spec.inputs.items():
         place = real(locate(request.base, given.path.value))
@@ -175,7 +174,7 @@ def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]
                 ):
                     continue
                 for file in manifest.inputs[called].files:
-                    if file.archived:  # relative to another file, perhaps
+                    if file.archived:  # it is relative to that state's pipeline file
                         file = replace(file, archived=str(real(locate(other.base, file.archived))))
                     known.setdefault(file.key, file)
         if known:
@@ -184,7 +183,7 @@ def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]
 
 
 def _not_taken_in(requests: Sequence[Request], earlier: Sequence[Mapping[str, Sequence[InputFile]]]) -> Iterable[str]:
-    """Yield a note for each archive with files that no state knows: they are not compared."""
+    """Yield a note for each archive with files that no state knows, which are not compared."""
     for side, request, known in zip(("A", "B"), requests, earlier, strict=True):
         for name, note in not_taken_in(request.spec, request.base, known).items():
             yield f"input {name} of {side}: {note}: they are not compared"
@@ -195,7 +194,7 @@ def _output(folder: Path, name: str) -> Path:
 
 
 def _times(spec: Spec) -> tuple[str, ...]:
-    """Return the time columns of the outputs: those of a product are named as in the inputs."""
+    """Return the time columns of the outputs, which for a product of times are named as in the inputs."""
     names = tuple(text.value for text in next(iter(spec.inputs.values())).time)
     return names if len(names) > 1 else ("time",)
 
@@ -210,7 +209,7 @@ def _chosen(names: Sequence[str], select: Iterable[str]) -> list[str]:
 
 
 def _apart(a: Request, b: Request) -> Iterable[str]:
-    """Yield which inputs of one name the pipelines read from different places."""
+    """Yield a note for each input that the pipelines read from different places."""
     for name, given in a.spec.inputs.items():
         other = b.spec.inputs.get(name)
         if other is not None:
@@ -223,7 +222,7 @@ def _refuse_imports(request: Request) -> None:
     for name, given in request.spec.inputs.items():
         if given.arrangement is not None:
             raise UsageError(
-                f"the input '{name}' is imported from another pipeline's state, which can't be read aside",
+                f"the input '{name}' is imported from another pipeline's state, which a comparison can't read",
                 span=given.name.span,
                 hint="compare the outputs of two runs instead: `dd diff A/ B/`",
             )

@@ -1,4 +1,4 @@
-"""A comparison as plain values, for JSON: one object, or a line a change."""
+"""A comparison as JSON: one object, or a line for each change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
-    """Return the difference as plain values, with at most `limit` changed rows (None: all)."""
+    """Return the difference as JSON, with at most `limit` changed rows (None: all)."""
     first = found.first(limit) if limit != 0 else None
     rows = [] if first is None else [row.to_json() for row in rows_of(first, found.compared, plain)]
     allowed = found.settings.max_changed
@@ -41,9 +41,9 @@ def to_json(found: Difference, limit: int | None) -> dict[str, Any]:
 
 
 def json_lines(found: Difference, limit: int | None, output: str | None = None) -> Iterator[str]:
-    """Yield a line for each changed row, in order of the key; in no order if all are wanted and memory doesn't hold them.
+    """Yield a line for each changed row, in order of the key; in no order if all are wanted and don't fit in memory.
 
-    `output` is the name of a pipeline's output that they are of.
+    `output` is the name of the pipeline's output that is compared.
     """
     named = {} if output is None else {"output": output}
     streams = limit is None and not found.changes.fits

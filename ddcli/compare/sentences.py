@@ -1,4 +1,4 @@
-"""The findings of a comparison in words: the lines that text, Markdown and HTML share."""
+"""The results of a comparison in words: the lines that text, Markdown and HTML share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MARKS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
 
 
 def column_words(each: ColumnDifference) -> str:
-    """Return words for the difference of a column."""
+    """Return the difference of a column in words."""
     if each.change == "type":
         return f"{each.a} in A, {each.b} in B, {each.note}"
     return f"only in {'A' if each.change == 'only_a' else 'B'} ({each.a or each.b}), {each.note}"
 
 
 def verdict(found: Difference) -> str:
-    """Return the answer in a line."""
+    """Return the result in one line."""
     if found.same and found.columns:
         return "same, but for types, which are ignored"
     if found.same:
@@ -44,7 +44,7 @@ def verdict(found: Difference) -> str:
 
 
 def notes(found: Difference) -> list[str]:
-    """Return the notes of a difference: of its sides, and of duplicate keys."""
+    """Return the notes on a comparison: on its sides, and on duplicate keys."""
     notes = list(found.notes)
     for name, side in (("A", found.a), ("B", found.b)):
         if side.repeated:
@@ -54,5 +54,5 @@ def notes(found: Difference) -> list[str]:
 
 
 def left_out(shown: int, total: int) -> str | None:
-    """Return a note on the changes that are not shown, None without any."""
+    """Return a note on the changes that are not shown; None if all are."""
     return None if shown >= total else f"{total - shown:,} more not shown: see --limit"

@@ -1,4 +1,4 @@
-"""The settings of a comparison, and their syntax: `amount=0.01`, `amount=0.1%`, `at=5s`, `1%`. Imports nothing heavy."""
+"""The settings of a comparison, parsed from texts: `amount=0.01`, `amount=0.1%`, `at=5s`, `1%`. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOLERANCES = "write it as amount=0.01, amount=0.1%, or, of a time, at=5s (ns, us
 class Tolerance:
     """The largest distance at which two values of a column count as equal: `limit`, inclusive.
 
-    `limit` is a number; a share of the larger of both values' sizes (`relative`); or nanoseconds (`lasting`).
+    `limit` is a number; a share of the larger absolute value (`relative`); or nanoseconds (`lasting`).
     """
 
     limit: Decimal
@@ -32,13 +32,13 @@ class Tolerance:
 
 @frozen
 class MaxChanged:
-    """The number of rows that may have changed in a comparison that passes: a number, or a percentage of A's rows."""
+    """The most rows that may differ in a comparison that passes: a number, or a percentage of A's rows."""
 
     limit: Decimal
     percent: bool = False
 
     def allows(self, changed: int, rows: int) -> bool:
-        """Return whether so many changed rows are no more than that, when A has `rows`."""
+        """Return whether this number of changed rows is allowed if A has `rows`."""
         return changed * 100 <= self.limit * rows if self.percent else changed <= self.limit
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class MaxChanged:
 
 @frozen
 class Settings:
-    """The settings of a comparison. `key`: None compares whole records."""
+    """The settings of a comparison. Without a `key`, whole records are compared."""
 
     key: tuple[str, ...] | None = None
     ignore: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class Settings:
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[str, Tolerance]:
-    """Return the tolerances that texts state, by column.
+    """Parse tolerances and return them by column.
 
     >>> parse_tolerances(["amount=0.1%", "at=1.5s"])["at"].limit
     Decimal('1500000000.0')
@@ -99,7 +99,7 @@ def _tolerance(text: str) -> Tolerance | None:
 
 
 def parse_max_changed(text: str) -> MaxChanged:
-    """Return the bound that a text states.
+    """Parse a bound on the number of changed rows.
 
     >>> parse_max_changed("0.5%").allows(5, 1000)
     True

@@ -1,4 +1,4 @@
-"""A side of a comparison, open: rows with multiplicities, given some at a time."""
+"""An open side of a comparison: rows with multiplicities, read in batches."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     """The files of a table, each with the columns of its path."""
 
 WEIGHT = "\0weight"
-"""The column of a side's rows with their multiplicities."""
+"""The name of the column with the rows' multiplicities."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` describes it in words.
+    """One open side: its rows, those of all `scans`, have its columns and `WEIGHT`; `kind` describes it in words.
 
-    `columns` is None for a log that has no files yet: it is empty, and fits any columns. `keep` selects the rows that count, and
-    `at` is the time as of which a log is read, by column. Any rows of `sliced` scans can be read without those before.
-    `refuse` turns an error of the read into a message for people.
+    `columns` is None for an empty log without files, whose columns are unknown. `keep` selects the rows that count, and `at` is the
+    time as of which a log is read, by column. If `sliced`, any rows can be read without those before them. `refuse` turns an
+    error of reading into an error for the user.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Side:
     def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
         """Yield the rows, about `most` at a time, in these columns and `WEIGHT`.
 
-        It reads slice by slice if possible: a stream is read ahead of its consumer, by some 300 MB.
+        They are read slice by slice if possible: a streaming query reads some 300 MB ahead of its consumer.
         """
         try:
             if self.sliced:
@@ -61,7 +61,7 @@ class Side:
             raise self._failure(error) from None
 
     def count(self) -> int:
-        """Return the number of its rows."""
+        """Return the number of rows."""
         try:
             rows: int = pl.concat(self.scans).select(pl.len()).collect(engine="streaming").item()
         except (OSError, *READ_ERRORS) as error:
@@ -80,7 +80,7 @@ class Side:
 
 
 def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:
-    """Cut scans into pieces of at most `most` rows; small ones are put together."""
+    """Cut scans into pieces of at most `most` rows; small scans are concatenated."""
     counts = [frame.item() for frame in pl.collect_all([scan.select(pl.len()) for scan in scans])]
     together: list[pl.LazyFrame] = []
     room = most

@@ -1,7 +1,7 @@
-"""The sides that a person names: their files, whether they are a log or a table, and the types of text.
+"""The sides that a person names: their files, their kind, log or table, and the types of their text columns.
 
-A side is opened in two steps, because text has no types: first both sides report their columns
-(`SideArgument`), then each is read with the types that the other has, or that its text allows (`Side`).
+A side is opened in two steps, because text has no types: first both sides list their columns (`SideArgument`), then each is read with the
+types of the other, or the types that fit all its text (`Side`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
 MOST_OF_TEXT = 1_000
-"""Columns of text on one side that are read in types: the time and memory of polars' queries grow with the square of their columns."""
+"""The most columns of text of a side that are read in types: the time and memory of polars' queries grow with the square of their columns."""
 
 
 class SideArgument(Protocol):
@@ -47,7 +47,7 @@ class SideArgument(Protocol):
 
     @property
     def label(self) -> str:
-        """The person's name of the side."""
+        """The side's name, as the person wrote it."""
 
     @property
     def known(self) -> Mapping[str, pl.DataType]:
@@ -58,13 +58,13 @@ class SideArgument(Protocol):
         """The columns of text, each with the rows that have it."""
 
     def open(self, types: Schema, origin: str) -> Side:
-        """Open the side with these types of its text columns; `origin`, a note for the reader, names the types' origin."""
+        """Open the side with these types of its text columns; `origin` is a note that states where the types come from."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The options by which a path is read. `time` None: that of the log; `as_of` None: with all its updates; `plain`: as rows, in any case;
-    `dialect` is that of CSV.
+    """The options by which a path is read: the `time` columns of a log (None: those that it states), the time `as_of` which it is read (None:
+    with all updates), `plain` to read a log as rows, the `dialect` of CSV.
     """
 
     time: tuple[str, ...] | None = None
@@ -96,7 +96,7 @@ class FrameGiven:
 
 @dataclass(frozen=True)
 class FilesGiven:
-    """Files of one kind: a directory, a file, a glob. `text` are rows as they are written, of files that are text."""
+    """Files of one kind: a directory, a file, a glob. `text` are the untyped rows of text files."""
 
     label: str
     whole: Path
@@ -115,7 +115,7 @@ class FilesGiven:
 
     @property
     def is_log(self) -> bool:
-        """Return whether the rows are updates: they have a diff and a time; or a time at least, if the caller has named its columns."""
+        """Return whether the rows are updates: they have a diff and a time; or if the caller has named the time columns, these."""
         reading = self.reading
         if reading.plain:
             return False
@@ -155,7 +155,7 @@ class FilesGiven:
             scan = tables.scan([path], names)
             flags = scan.select(pl.col(f"^{FAILING}.*$").any())
             if flags.collect_schema() and any(tables.streamed(path, flags).row(0)):
-                tables.collect([path], names)  # reports which row it is
+                tables.collect([path], names)  # raises the error with the row's number
             scans.append(scan.select(*names, ONCE))
         count = f"{len(self.paths)} files" if len(self.paths) > 1 else "a file"
         kind = f"{name_of_kind(self.paths[0])}, {count}"
@@ -202,7 +202,7 @@ class FilesGiven:
 
 @dataclass(frozen=True)
 class EmptyLog:
-    """A log that has only its progress, and no updates yet."""
+    """A log without files of updates, which has only its progress."""
 
     label: str
     known: Mapping[str, pl.DataType] = field(default_factory=dict)
@@ -228,7 +228,7 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
         if read_progress(whole) is not None:
             return EmptyLog(path)
         raise InputError(
-            "there are no files of data", place=path, hint="data is in .parquet, .arrow, .csv, .ndjson or .jsonl files"
+            "there are no data files", place=path, hint="data is in .parquet, .arrow, .csv, .ndjson or .jsonl files"
         )
     paths = [listing.path(file) for file in listing.files]
     kinds = {name_of_kind(one) for one in paths}
@@ -247,13 +247,13 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
 
 
 def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -> tuple[Side, Side]:
-    """Open both sides: text gets the other side's types, if these are known, else those in which all its values, on both sides, can be read.
+    """Open both sides: text columns get the other side's types, if these are known, else the first type that fits all values of both sides.
 
-    Columns to `ignore` stay text.
+    The columns to `ignore` stay text.
     """
     for dialect in {given.reading.dialect for given in (a, b) if isinstance(given, FilesGiven)} - {DEFAULT}:
         if not any(isinstance(given, FilesGiven) and name_of_kind(given.paths[0]) == CSV for given in (a, b)):
-            raise UsageError("--csv states how CSV is written, and neither side is CSV", hint="leave it out")
+            raise UsageError("--csv is for CSV files, and neither side is CSV", hint="leave it out")
         if not dialect.header:
             raise UsageError(
                 "files without a header have no names to compare by", hint="convert them first: `dd convert`"
@@ -290,7 +290,7 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
 
 
 def _origin(given: SideArgument, taken: Schema, inferred: Schema, other: str) -> str:
-    """Return the origin of the types of a side's text columns; an empty text if it has none."""
+    """Return a note on the origin of the types of a side's text columns; an empty text if it has none."""
     parts = [f"of {other}"] if taken else []
     guessed = [f"{name} {inferred[name].required()}" for name in given.texts if name in inferred and name not in taken]
     parts += [f"{'else ' if taken else ''}inferred: {', '.join(guessed)}"] if guessed else []
@@ -298,13 +298,13 @@ def _origin(given: SideArgument, taken: Schema, inferred: Schema, other: str) ->
 
 
 def _readable(dtype: pl.DataType | None) -> Type | None:
-    """Return the type that text can be read in to be like another side's column, if there is one."""
+    """Return the type of another side's column, if text can be read in it."""
     kind = from_polars(dtype, nullable=True) if dtype is not None else None
     return None if kind is None or kind.kind in UNREADABLE else kind
 
 
 def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
-    """Return the rows of files of text as they are written."""
+    """Return the rows of text files, untyped."""
     names: list[str] = []
     untyped = Tables({}, dialect=dialect)
     for path in paths if kind == NDJSON else paths[:1]:
@@ -323,13 +323,13 @@ def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
             _check_alike(path, found, dict.fromkeys(names, pl.String()))
         first = tables.kind(path) is tables.kind(paths[0]) and (kind == NDJSON or list(found) == names)
         (as_first if first else others).append(path)
-    # One scan takes the columns of all its files to be in one order.
+    # One scan assumes that all its files have their columns in one order.
     scans = [tables.kind(paths[0]).scan(as_first), *(tables.kind(path).scan([path]).select(names) for path in others)]
     return pl.concat(scans) if others else scans[0]
 
 
 def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[str, pl.DataType]) -> None:
-    """Refuse a file whose columns are not those of the first one."""
+    """Refuse a file whose columns differ from those of the first one."""
     for name in dict.fromkeys([*first, *found]):
         one, other = (type_name(side[name]) if name in side else None for side in (found, first))
         if one != other:
@@ -342,7 +342,7 @@ def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[st
 
 
 def _with_zones(side: Side, zoned: Schema) -> Side:
-    """Return a side of text with some columns read as moments in a zone. Refuses text that is none."""
+    """Return a side of text with some columns read as moments in a zone. Refuses text that is not a moment."""
     if not zoned or side.columns is None:
         return side
     moments = {name: read(name, kind) for name, kind in zoned.items() if name in side.columns}
@@ -350,7 +350,7 @@ def _with_zones(side: Side, zoned: Schema) -> Side:
         for name, moment in moments.items():
             wrong = scan.filter(pl.col(name).is_not_null() & moment.is_null()).select(name).head(1).collect()
             if wrong.height:
-                problem = f"column '{name}' is {zoned[name].required()}, and {wrong.item()!r} is none"
+                problem = f"column '{name}' is {zoned[name].required()}, and {wrong.item()!r} is not"
                 raise InputError(problem, place=side.label)
     types = {name: kind.to_polars() for name, kind in zoned.items() if name in moments}
     return replace(side, columns={**side.columns, **types}, scans=[scan.with_columns(**moments) for scan in side.scans])

@@ -1,4 +1,4 @@
-"""A comparison as text, coloured on request."""
+"""A comparison as text, coloured on a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The types of text columns without declared ones: the first type that reads every value on both sides.
+"""The types of text columns without declared ones: the first type that fits every value on both sides.
 
-A number is text that could not mean anything else: `007` and `+49` stay text, and so do numbers of so many digits that, as
-floats, different ones would be equal.
+Only text that can mean nothing else is a number: `007` and `+49` stay text, and so do numbers with so many digits that different
+ones would be equal as floats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TEXT = Type("string", nullable=True)
 FIRST = 10_000
-"""Rows that are looked at before the others."""
+"""The number of rows that are checked before the others."""
 WHOLE = r"-?(0|[1-9][0-9]{0,17})"
 SHORT = r"-?(0|[1-9][0-9]{0,14})"
 POWER = r"([eE][+-]?[0-9]{1,3})?"
@@ -37,22 +37,22 @@ FORMS = {
     Type("datetime", nullable=True, unit="us"): MOMENT,
     Type("datetime", nullable=True, unit="us", zone="UTC"): MOMENT + ZONE,
 }
-"""Types that text may have, the narrowest first, and how their values are written."""
+"""The types that text may have, the narrowest first, and the patterns of their values."""
 
 
 TOGETHER = 20
-"""Columns that are looked at in one go: the time and memory of a query grow with the square of its columns."""
+"""The number of columns that are checked in one query: its time and memory grow with the square of its columns."""
 
 
 def read(name: str, kind: Type) -> pl.Expr:
-    """Return a column of text in a type, as pipelines read it, null where it can't be read."""
+    """Return a column of text as values of a type, as pipelines read it; null for text that is not of the type."""
     return Lowering().value(Cast(Column(name, TEXT), kind, try_=True))
 
 
 def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
-    """Return the types of columns of text; `texts` has, for each column, all frames with it.
+    """Return the types of text columns; `texts` has all frames with each column.
 
-    Types that the first rows rule out are not tried on the others, which are streamed once.
+    Types that the first rows rule out are not checked in the others, which are read once.
     """
     by_frame: dict[int, tuple[pl.LazyFrame, list[str]]] = {}
     for name, frames in texts.items():
@@ -72,7 +72,7 @@ def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
 
 
 def _rule_out(rows: pl.LazyFrame, names: Sequence[str], possible: dict[str, list[Type]], valued: set[str]) -> None:
-    """Leave in `possible` the types that all these rows fit, and put columns with any value into `valued`."""
+    """Remove from `possible` the types that one of these rows doesn't fit, and add columns with any value to `valued`."""
     for few in (names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)):
         checks = [pl.col(name).is_not_null().any().alias(f"{name}:any") for name in few]
         checks += [_fits(name, kind).alias(f"{name}:{kind}") for name in few for kind in possible[name]]
@@ -83,7 +83,7 @@ def _rule_out(rows: pl.LazyFrame, names: Sequence[str], possible: dict[str, list
 
 
 def _fits(name: str, kind: Type) -> pl.Expr:
-    """Return whether all values of a column are of a type; of days and moments that they exist, of floats that they are the numbers written."""
+    """Return whether all values of a column fit a type: days and moments must exist, floats must equal the written numbers."""
     fits = pl.col(name).str.contains(f"^({FORMS[kind]})$")
     if kind.is_float:
         number = _digits(pl.col(name))
@@ -94,6 +94,6 @@ def _fits(name: str, kind: Type) -> pl.Expr:
 
 
 def _digits(text: pl.Expr) -> pl.Expr:
-    """Return the digits of numbers, without point, exponent, and zeros at either end."""
+    """Return the digits of numbers, without point, exponent, or zeros at either end."""
     mantissa = text.str.extract(r"^-?([0-9.]*)")
     return mantissa.str.replace(".", "", literal=True).str.strip_chars("0")

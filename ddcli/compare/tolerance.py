@@ -20,22 +20,20 @@ DAY = 86_400 * 10**9
 
 @frozen
 class Bound:
-    """A tolerance for values of a type: they are subtracted `exact`, as they are in memory, or as `float`; `share`: of the larger one."""
+    """A tolerance for values of a type, which are subtracted exactly, as in memory, or as floats; a `share` is of the larger value."""
 
     how: Literal["exact", "float", "share"]
     limit: Decimal
 
 
 def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
-    """Return the bound for a column. Raises UsageError for a tolerance without a meaning there.
+    """Return the bound for a column. Raises UsageError for a tolerance that doesn't fit the column's type.
 
-    Integers, decimals and times are subtracted exactly; floats, and all values under a relative tolerance, as floats.
+    Integers, decimals and times are subtracted exactly; floats, and all values compared with a share, as floats.
     """
     timed = dtype.is_temporal()
     if not (timed or dtype.is_numeric()):
-        raise UsageError(
-            f"a tolerance for '{name}', which is {type_name(dtype)}: only numbers and times can be near each other"
-        )
+        raise UsageError(f"'{name}' is {type_name(dtype)}, and can't have a tolerance: only numbers and times can")
     if timed != tolerance.lasting:
         hint = (
             f"write it as `--tolerance {name}=5s`" if timed else f"write it as `--tolerance {name}=0.01` or `{name}=1%`"
@@ -56,7 +54,7 @@ def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
 
 
 def is_within(a: pl.Expr, b: pl.Expr, most: Bound) -> pl.Expr:
-    """Return whether values are no further apart than a bound; null, an infinity and NaN are near no other value."""
+    """Return whether values are no further apart than a bound; null, infinities and NaN are near no value."""
     if most.how == "exact":
         apart = a.to_physical().cast(pl.Int128) - b.to_physical().cast(pl.Int128)
         return (apart.abs() <= pl.lit(int(most.limit), pl.Int128)).fill_null(value=False)

@@ -21,15 +21,15 @@ OTHERWISE = "leave the column out with `--ignore`, or choose another `-o`"
 
 
 def updates(found: Difference) -> Iterator[pl.DataFrame]:
-    """Yield the updates, a record once: data in the types in which it was compared, the time, and the diff; one frame at least.
+    """Yield the updates, each record once: the compared columns in their common types, the time, and the diff; at least one frame.
 
-    Integers of 128 bits, in which int64 and uint64 are compared as well, are decimals, as Parquet has no such integers. The time is that as of which B was read, if it is a log that was read as of one, else 0. Values within their tolerance
-    are unchanged, and columns that were not compared are left out.
+    Integers of 128 bits, in which int64 is compared with uint64, are decimals, as Parquet has no such integers. The time is that as of
+    which B was read, if it is a log that was read as of one, else 0. Values within their tolerance are unchanged.
     """
     at = found.at or {TIME: pl.Series([0], dtype=pl.Int64)}
     if taken := sorted({*at, DIFF} & set(found.compared.names)):
         raise UsageError(
-            f"the rows have a column '{taken[0]}', which a change log has for itself",
+            f"the rows have a column '{taken[0]}', a name that a change log needs for its own column",
             hint="rename it, or choose another `-o`",
         )
     names = found.compared.names

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Delivery:
-    """The changes of an output from one position to another, netted: each record once, with how often it came or went."""
+    """The changes of an output from one position to another, netted: each record once, with the sum of its diffs."""
 
     since: int
     position: int
@@ -22,5 +22,5 @@ class Delivery:
 
     @property
     def token(self) -> str:
-        """Return the token that acknowledges it."""
+        """The token that acknowledges the delivery."""
         return token(self.since, self.position)

@@ -1,4 +1,4 @@
-"""A table of a database to which changes are delivered, a transaction for each delivery."""
+"""A database table as the target of changes, with a transaction for each delivery."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddcli.store.targets.database import Database
 
 FEEDS = "dd_feeds"
-"""The table of a database with the positions of the tables beside it, and their consumers."""
+"""The table with the positions and consumers of the target tables beside it."""
 KINDS = {
     "target": "varchar primary key",
     "consumer": "varchar",
@@ -33,13 +33,13 @@ KINDS = {
     "form": "bigint",
 }
 FORM = 1
-"""The form of values: null is that of older versions, which wrote times to SQLite with as many digits as they needed."""
+"""The version of the format of values: null for older versions of dd, which wrote times to SQLite with as many digits as they needed."""
 WANTED = "dd_wanted"
-"""A table of a transaction with the columns that the changes have."""
+"""The temporary table with the columns of the changes."""
 
 
 class DatabaseFeed:
-    """A table in a database: its rows and its position, in the table `dd_feeds` beside it, are one transaction."""
+    """A table in a database, whose rows and position, in the table `dd_feeds` beside it, are written in one transaction."""
 
     def __init__(self, database: Database, table: Sequence[str], subscription: Subscription) -> None:
         if table[-1].lower() in TABLES:
@@ -53,7 +53,7 @@ class DatabaseFeed:
         self.place = f"{database.place}: {'.'.join(table)}"
 
     def position(self) -> int:
-        """Return the position that the database has for the table."""
+        """Return the position of the table in the database."""
         if not self._database.is_there():
             return 0
         with self._transaction(write=False) as connection:
@@ -76,10 +76,10 @@ class DatabaseFeed:
                 raise overtaken(self.place)
             self._make(connection, kinds, there=there)
             self._database.load(connection, full_name(self._parts), frame)
-            self._reach(connection, kinds, delivery.position)
+            self._write_position(connection, kinds, delivery.position)
 
     def _find_table(self, connection: Any) -> bool:
-        """Resolve the name of the table, and return whether it exists."""
+        """Find the table of the name in the database, and return whether it exists."""
         self._parts = self._database.resolved(connection, self._named)
         self._feeds = (*self._parts[:-1], FEEDS)
         return self._database.exists(connection, self._parts)
@@ -88,25 +88,25 @@ class DatabaseFeed:
         found = self._row(connection) if self._database.exists(connection, self._feeds) else None
         if found is None and there:
             hint = "name another table with --table: this one was not made by a feed"
-            raise StateError("the table exists, and its position is not known", place=self.place, hint=hint)
+            raise StateError("the table exists, but has no position", place=self.place, hint=hint)
         if found is None:
             return 0
         position = found["position"]
         if type(position) is not int or position < 0:
-            raise StateError(f"the position in {FEEDS} is none", place=self.place, hint="deliver to another table")
+            raise StateError(f"the position in {FEEDS} is invalid", place=self.place, hint="deliver to another table")
         check_subscription(tuple(found[name] for name in self._subscription._fields), self._subscription, self.place)
         return position
 
     def _row(self, connection: Any) -> dict[str, Any] | None:
-        """Return the row of our table about this target."""
+        """Return the row of `dd_feeds` for this target."""
         feeds = self._database.escaped(full_name(self._feeds))
         query = f"select * from {feeds} where target = {self._database.mark}"
         found = connection.execute(query, [self._parts[-1]])
         names = [each[0] for each in found.description]
         return next((dict(zip(names, row, strict=True)) for row in found.fetchall()), None)
 
-    def _reach(self, connection: Any, kinds: Schema, position: int) -> None:
-        """Record this table's position in our table."""
+    def _write_position(self, connection: Any, kinds: Schema, position: int) -> None:
+        """Write the target's position to `dd_feeds`."""
         mark, target, feeds = self._database.mark, self._parts[-1], self._database.escaped(full_name(self._feeds))
         before = self._row(connection)
         if before is None:
@@ -119,7 +119,7 @@ class DatabaseFeed:
         connection.execute(reached, [position, FORM, target])
 
     def _make(self, connection: Any, kinds: Schema, *, there: bool) -> None:
-        """Make the table, or refuse one that has other columns."""
+        """Create the table, or refuse one with other columns."""
         listed = ", ".join(f"{delimited(name)} {self._database.type_of(kind)}" for name, kind in kinds.items())
         if not there:
             connection.execute(f"create table {full_name(self._parts)} ({listed})")
@@ -152,7 +152,7 @@ class DatabaseFeed:
         return self._database.name == "SQLite" or kind.kind in {*self._database.types, "decimal", "datetime"}
 
     def _unfit(self, column: pl.Series) -> str:
-        """Return the problem of values in a column that SQLite would change: a float that is no number is null there."""
+        """Return the problem of a column whose values SQLite would change, such as NaN, which becomes null."""
         if self._database.name != "SQLite":
             return ""
         if column.dtype.is_float() and column.is_nan().any():
@@ -160,7 +160,7 @@ class DatabaseFeed:
         return "too large in some rows" if column.dtype == pl.UInt64() and (column > (1 << 63) - 1).any() else ""
 
     def _held(self, column: pl.Series) -> pl.Series:
-        """Return a column as SQLite has it: values without a type there are text, as in CSV."""
+        """Return a column as SQLite holds it: values of a type that SQLite lacks are text, as in CSV."""
         if self._database.name == "SQLite" and isinstance(column.dtype, pl.List | pl.Struct | pl.Duration | pl.Time):
             from ddcli.render.rows import as_text
 
@@ -168,7 +168,7 @@ class DatabaseFeed:
         return column
 
     def _write_times_anew(self, connection: Any, kinds: Schema) -> None:
-        """Give the texts of times that an older version wrote as many digits as those of now have: equal times are equal texts."""
+        """Rewrite the times that an older version wrote with all digits, so that equal times are equal texts."""
         for name, kind in kinds.items():
             if kind.kind == "datetime":
                 column = delimited(name)

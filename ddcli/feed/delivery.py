@@ -1,8 +1,8 @@
 """The changes of an output since a consumer last acknowledged: the sum of the files of later commits.
 
-Files are read without a lock: those that a manifest names exist until a newer manifest does, and if one vanishes the newer
-manifest is read. The state has each consumer's position (see `store.state.consumers`); it moves when the consumer
-acknowledges a delivery, and until then the same changes are offered again, with newer ones.
+Nothing is locked while files are read: the files that a manifest names exist until a newer manifest does, and if one vanishes, the newer
+manifest is read. A consumer's position is kept in the state (see `store.state.consumers`). It moves when the consumer acknowledges
+changes; until then they are offered again, together with newer ones.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 ATTEMPTS, PATIENCE = 100, 0.05
-"""The number of attempts to read the newest commit, and the seconds in between."""
+"""The number of attempts to read the newest commit, and the seconds between them."""
 BEGIN = "have it begin anew, with the whole contents: `dd feed OUTPUT --consumer NAME --drop`, then ask again"
 ANEW = "deliver to a new place, or remove this target; `dd feed OUTPUT --consumer NAME --drop`: both begin anew, with the whole contents"
 
 
 @frozen
 class OutputFeed:
-    """An output that is open to be consumed: its path, and the state that writes it."""
+    """An output that is open to consumers: its path, and the state that writes it."""
 
     path: Path
     state: Path
 
     @classmethod
     def open(cls, output: str, base: Path, state: Path | None = None) -> OutputFeed:
-        """Open an output by the path of its directory, relative to `base`; its progress names its state, unless `state` does."""
+        """Open an output by the path of its directory, relative to `base`; by default its progress file names its state."""
         path = real(locate(base, output))
         _, owner = read_owned(path)
         if owner is None:
             hint = "name the directory of an output, as `dd state ls` lists them"
-            raise InputError("this is no output of a pipeline", place=str(path), hint=hint)
+            raise InputError("this is not an output of a pipeline", place=str(path), hint=hint)
         found = cls(path, real(locate(path, owner.path) if state is None else state))
         manifest, _ = found._newest()
         if manifest.identity != owner.state:
@@ -72,7 +72,7 @@ class OutputFeed:
         return found
 
     def consumers(self) -> list[tuple[Consumer, int]]:
-        """Return the consumers of this output, each with how many files it has still to get; of one that must begin anew these are all."""
+        """Return the consumers of this output, each with the number of files that it lacks: all, if it must begin anew."""
         _, output = self._newest()
         mine = [each for each in read_consumers(self.state) if self._concerns(each, output)]
         now = {each.name for each in mine if each.log == output.log}
@@ -83,7 +83,7 @@ class OutputFeed:
         ]
 
     def passed(self) -> dict[str, str]:
-        """Return the reason why consumers are refused, and must begin anew, by name: updates that they lack were summed up, or all was written anew."""
+        """Return the consumers that must begin anew, with the reason: `passed` (the updates they lack were summed up) or `written anew`."""
         _, output = self._newest()
         first = next(iter(output.files), None)
         return {
@@ -95,14 +95,14 @@ class OutputFeed:
     def deliver(self, consumer: str) -> Delivery:
         """Return the changes since a consumer last acknowledged, and record that they were offered.
 
-        An unknown consumer is at the beginning, and gets the whole contents. Without new files nothing is offered.
+        A new consumer is at the beginning, and gets the whole contents. Without new files nothing is offered.
         """
         return next(self.follow(consumer, [None]))
 
     def follow(self, consumer: str, commits: Iterable[None]) -> Iterator[Delivery]:
         """Yield the changes since a consumer last acknowledged, and at each further commit those since the one before.
 
-        All that it was given until then may be acknowledged together.
+        The consumer may acknowledge all changes up to one of these together.
         """
         _, output = self._newest()
         since = at = self._find(consumer, output).acknowledged
@@ -119,7 +119,7 @@ class OutputFeed:
             yield replace(found, since=since)
 
     def newer(self) -> Callable[[], bool]:
-        """Return a function that returns whether a commit happened since its last call, or since it was made."""
+        """Return a function that returns whether there was a commit since its last call, at first since now."""
         seen = [self._newest()[0].number]
 
         def look() -> bool:
@@ -153,18 +153,17 @@ class OutputFeed:
                 if newest is None or newest.number == manifest.number:
                     raise
         raise LockedError(
-            "the last commit isn't published wholly, or the next one comes before this one is read",
+            "the last commit isn't fully published, or the next one replaces it before it is read",
             place=str(self.path),
             hint="ask again; if a run has died, the pipeline's next run finishes it",
         )
 
     def acknowledge(self, consumer: str, since: int | None = None, position: int | None = None) -> Consumer:
-        """Move a consumer to a position that it was offered: the last one, or the one given. Return the consumer.
+        """Move a consumer to a position that it was offered, by default the last one, and return the moved consumer.
 
         Raises UsageError for an unknown consumer.
         """
-        _name(consumer)
-        _name(consumer)
+        _check_name(consumer)
         with consuming(self.state, Files()):
             _, output = self._newest()
             there = read_consumers(self.state)
@@ -181,9 +180,9 @@ class OutputFeed:
             return moved
 
     def transfer(self, consumer: str, target: Callable[[Subscription], FeedTarget]) -> tuple[Delivery, str]:
-        """Deliver to a target the changes since its last delivery, exactly once; return the delivery, and the target's place.
+        """Deliver to a target the changes since its last delivery, exactly once; return them, and the target's place.
 
-        The target's own position counts. The consumer's follows it, which makes the log keep the changes still to come.
+        The target's own position counts. The consumer's position follows it, so that the log keeps the updates that are still to come.
         """
         from ddcli.feed.target import Subscription
 
@@ -208,7 +207,7 @@ class OutputFeed:
             _, output = self._newest()
             before = self._find(consumer, output)
             is_new = before not in read_consumers(self.state)
-            # The process of the last delivery may have died before it could move the consumer.
+            # The process that delivered last may have died before it moved the consumer.
             now = before
             if now.acknowledged < at:
                 now = replace(now, before=now.acknowledged, acknowledged=at, offered=())
@@ -227,14 +226,14 @@ class OutputFeed:
         return found, place.place
 
     def _withdraw(self, consumer: Consumer) -> None:
-        """Forget a consumer to which nothing could be delivered, unless another process has moved it since: it would make the log keep its updates for ever."""
+        """Remove a consumer whose first delivery failed, unless another process has moved it since: it would hold the log for ever."""
         with consuming(self.state, Files()):
             if consumer in read_consumers(self.state):
                 remove_consumer(self.state, consumer, Files())
 
     def drop(self, consumer: str) -> Consumer:
-        """Forget a consumer, and return where it was."""
-        _name(consumer)
+        """Remove a consumer, and return it."""
+        _check_name(consumer)
         _, output = self._newest()
         with consuming(self.state, Files()):
             there = [each for each in read_consumers(self.state) if self._concerns(each, output)]
@@ -252,8 +251,8 @@ class OutputFeed:
         return UsageError(f"the output has no consumer '{consumer}'", place=str(self.path), hint=hint)
 
     def _find(self, consumer: str, output: OutputEntry) -> Consumer:
-        """Return a consumer of the output's log; an unknown one is at its beginning. Refuses a consumer of an earlier log of the output."""
-        _name(consumer)
+        """Return the consumer of the output's log; a new one at the beginning. Refuses a consumer of the log that this one replaced."""
+        _check_name(consumer)
         manifest, _ = self._newest()
         name = next(name for name, each in manifest.outputs.items() if each.log == output.log)
         others = [each for each in read_consumers(self.state) if each.name == consumer]
@@ -267,22 +266,22 @@ class OutputFeed:
         return Consumer(consumer, output.log, name)
 
     def _written_anew(self, since: str) -> StateError:
-        problem = f"the output was written anew since {since}: what changed is no longer known"
+        problem = f"the output was written anew since {since}: its changes are no longer known"
         return StateError(problem, place=str(self.path), hint=BEGIN)
 
     def _concerns(self, consumer: Consumer, output: OutputEntry) -> bool:
-        """Return whether a consumer is of this output, or of its log before it was written anew."""
+        """Return whether a consumer reads this output's log, or the one that this output had before it was written anew."""
         manifest, _ = self._newest()
         names = {name for name, each in manifest.outputs.items() if each.log == output.log}
         logs = {each.log for each in manifest.outputs.values()}
         return consumer.log == output.log or (consumer.log not in logs and consumer.output in names)
 
     def _newest(self) -> tuple[Manifest, OutputEntry]:
-        """Return the newest commit, and the output as that has it."""
+        """Return the newest commit, and its entry for the output."""
         manifest = read_newest(self.state)
         if manifest is None:
             hint = "put the state back, or name it with --state"
-            raise StateError("the output's state is not there", place=str(self.state), hint=hint)
+            raise StateError("the output's state does not exist", place=str(self.state), hint=hint)
         paths = output_paths(self.state, manifest)
         for name, path in paths.items():
             if real(path) == self.path:
@@ -309,7 +308,7 @@ class OutputFeed:
         return Delivery(since, manifest.number, self._summed(manifest, later, known), len(later))
 
     def _known(self, file: FileEntry, since: int) -> int:
-        """Return how many rows, the first ones of a file that has grown since, are of the commits up to a position."""
+        """Return the number of rows, at the begin of a file that has grown since, from the commits up to a position."""
         from ddcli.store.log.lineage import rows_through
 
         known = rows_through(self.path / file.name, since)
@@ -322,9 +321,9 @@ class OutputFeed:
         return known
 
     def _summed(self, manifest: Manifest, files: Sequence[FileEntry], known: int) -> pl.DataFrame:
-        """Return the sum of the updates in some files, without the first rows, so many, of the first.
+        """Return the sum of the updates in some files, without the first `known` rows.
 
-        The last one may grow meanwhile: of it so many rows are read as it has in the manifest.
+        The last file may grow meanwhile: only the rows that the manifest counts are read.
         """
         import polars as pl
 
@@ -346,16 +345,16 @@ class OutputFeed:
 
 
 def parse_token(text: str) -> tuple[int, int]:
-    """Return the position before the changes and the one after them.
+    """Parse a token and return the position before the changes and the one after them.
 
     >>> parse_token("12-17")
     (12, 17)
     """
     since, dash, position = text.partition("-")
     if not (dash and since.isascii() and since.isdigit() and position.isascii() and position.isdigit()):
-        raise UsageError(f"'{text}' is no position", hint="write it as `dd feed` reported it: 12-17")
+        raise UsageError(f"'{text}' is not a position", hint="write it as `dd feed` reported it: 12-17")
     if len(text) > 2 * len(str(1 << 63)):
-        raise UsageError(f"'{text}' is no position: its numbers are too large")
+        raise UsageError(f"'{text}' is not a position: its numbers are too large")
     return int(since), int(position)
 
 
@@ -371,12 +370,12 @@ def _columns(output: OutputEntry) -> Schema:
     return parse_schema(output.schema)
 
 
-def _name(consumer: str) -> None:
-    """Refuse a consumer's name that is no file's name everywhere."""
+def _check_name(consumer: str) -> None:
+    """Refuse a consumer's name that is not a file name on every system."""
     try:
         check_name(consumer)
     except ValueError:
         raise UsageError(
-            f"'{consumer}' is no name of a consumer",
+            f"'{consumer}' is not a name for a consumer",
             hint="use up to 100 letters (a to z), digits, dots, hyphens and underscores, the first a letter, a digit or an underscore",
         ) from None

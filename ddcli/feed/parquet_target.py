@@ -1,4 +1,4 @@
-"""A directory of Parquet to which changes are delivered, a file for each delivery."""
+"""A directory of Parquet as the target of changes, with a file for each delivery."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from ddcli.feed.changes import Delivery
 
 META = b"dd.feed"
-"""The key in a file's metadata of its positions and its subscription."""
+"""The key of a file's positions and subscription in its metadata."""
 NAME = re.compile(r"changes-([0-9]{9,19})\.parquet", re.ASCII)
 WAITING = re.compile(rf"\.{NAME.pattern}\.[0-9a-f]{{8}}{re.escape(TEMPORARY)}", re.ASCII)
-"""The name that a file has until it is whole."""
+"""The name of a file until it is whole."""
 
 
 class ParquetFeed:
-    """A directory of Parquet: a file for each delivery, named by the position from which it continues, so that no two continue from one.
+    """A directory of Parquet with a file for each delivery, named by the position where it begins, so that no two begin at the same one.
 
-    A file appears whole, under a name that must not exist yet. A reader of all files, such as a glob, sees whole deliveries.
+    A file appears whole, under a name that must be new. A reader of all files, through a glob, sees whole deliveries.
     """
 
     def __init__(self, path: Path, subscription: Subscription) -> None:
@@ -35,7 +35,7 @@ class ParquetFeed:
         self._subscription = subscription
 
     def position(self) -> int:
-        """Return the position of the last file."""
+        """Return the position at the end of the last file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -53,12 +53,12 @@ class ParquetFeed:
             raise StateError(f"the target can't be read: {error.strerror}", place=self.place) from None
         except (pa.ArrowException, KeyError, ValueError, TypeError, RecursionError):
             hint = "deliver to another directory, or remove the file if it does not belong here"
-            raise StateError("this file of changes is none that `dd feed` wrote", place=str(last), hint=hint) from None
+            raise StateError("`dd feed` did not write this file of changes", place=str(last), hint=hint) from None
         check_subscription(found, self._subscription, self.place)
         return position
 
     def add(self, delivery: Delivery) -> None:
-        """Add a file, flushed before it has its name."""
+        """Add a file, which is flushed before it gets its name."""
         import pyarrow.parquet as pq
 
         if self.position() != delivery.since:
@@ -86,7 +86,7 @@ class ParquetFeed:
             raise EngineError(f"the changes can't be written: {error.strerror}", place=self.place) from None
 
     def _left(self) -> list[Path]:
-        """Return the files of processes that died, or that another one has overtaken."""
+        """Return the unfinished files of processes that died, or were overtaken by another."""
         return [self.path / name for name in os.listdir(self.path) if WAITING.fullmatch(name)]  # noqa: PTH208 - as above
 
 

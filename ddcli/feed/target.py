@@ -1,7 +1,7 @@
-"""Targets to which changes are delivered exactly once: a directory of Parquet, or a table of a database, each with its position.
+"""Targets that get each change exactly once: a directory of Parquet, or a table of a database, each with its position.
 
-The position of a target is committed together with the rows: a Parquet file has both, in a database they are one transaction. So a process that
-is killed has delivered all or nothing, and of two that deliver the same changes one succeeds. A target has one consumer of one log.
+The position of a target is committed together with the rows, in one Parquet file or in one transaction. So a process that is killed
+has delivered all or nothing, and of two that deliver the same changes one succeeds. A target belongs to one consumer of one log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POSITION = "_position"
 
 
 class Subscription(NamedTuple):
-    """The source and the reader of a feed: a consumer, and the log of a state that it is fed from."""
+    """The source and the reader of a feed: a consumer, and the log of a state that it reads."""
 
     consumer: str
     state: str
@@ -29,17 +29,17 @@ class Subscription(NamedTuple):
 
 
 class FeedTarget(Protocol):
-    """A place that changes are delivered to."""
+    """A target of deliveries."""
 
     @property
     def place(self) -> str:
-        """Return the place for people."""
+        """The target's place in messages."""
 
     def position(self) -> int:
-        """Return the position up to which it has all changes; 0 if it has none. Raises StateError if it belongs to another consumer."""
+        """Return the position up to which it has all changes; 0 if it is empty. Raises StateError if it belongs to another subscription."""
 
     def add(self, delivery: Delivery) -> None:
-        """Add changes and the position. Raises LockedError where it is not at the position that they begin at."""
+        """Add changes and their position. Raises LockedError if it is not at the position where they begin."""
 
 
 def check_subscription(found: tuple[str, ...], subscription: Subscription, place: str) -> None:
@@ -58,17 +58,17 @@ def check_subscription(found: tuple[str, ...], subscription: Subscription, place
 
 
 def numbered(delivery: Delivery) -> pl.DataFrame:
-    """Return the changes with their position."""
+    """Return the changes with a column of their position."""
     import polars as pl
 
     if POSITION in delivery.changes.columns:
         raise UsageError(
-            f"the output has a column '{POSITION}', as a target has", hint="give the output's column another name"
+            f"the output has a column '{POSITION}', which is the target's own", hint="rename the output's column"
         )
     return delivery.changes.with_columns(pl.lit(delivery.position, pl.Int64).alias(POSITION))
 
 
 def overtaken(place: str) -> LockedError:
-    """Return the error for a target that is not at the position any more from which changes go on."""
+    """Return the error for a target that is no longer at the position where the changes begin."""
     hint = "run again to deliver what is new since"
     return LockedError("another process has delivered these changes first", place=place, hint=hint)

@@ -1,4 +1,4 @@
-"""The target that a name means: a database by its URI or its file's ending, else a directory; never a file of another kind."""
+"""The target of a name: a database by its URI or its file's ending, else a directory; never a file of another kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDINGS = "FILE.duckdb, FILE.db, FILE.sqlite or postgresql://..."
 
 
 def check_table(text: str, table: str) -> None:
-    """Refuse a table's name where the target isn't a database, or where the name is empty (UsageError)."""
+    """Refuse a table's name if the target isn't a database, or the name is empty (UsageError)."""
     if not text.lower().endswith((*SQLITE, *DUCKDB)) and not text.startswith(POSTGRES):
         raise UsageError("--table is for a database", hint=f"name one with --into {ENDINGS}")
     if not table:
@@ -37,7 +37,7 @@ def check_table(text: str, table: str) -> None:
 
 
 def check_inputs(text: str, base: Path, state: Path) -> None:
-    """Refuse a target where an input of this state's pipeline reads: its next run would take the changes in, or refuse a file of them (UsageError)."""
+    """Refuse a target among the files of an input of this state's pipeline: its next run would take the changes in, or refuse their file (UsageError)."""
     from ddcli.spec import parse_spec
 
     manifest = read_newest(state)
@@ -53,7 +53,7 @@ def check_inputs(text: str, base: Path, state: Path) -> None:
     for name, given in spec.inputs.items():
         if given.in_files and takes(real(locate(file.parent, given.path.value)), written):
             raise UsageError(
-                f"the target is where the input '{name}' of {near(str(file))} reads",
+                f"the target is among the files of the input '{name}' of {near(str(file))}",
                 place=text,
                 hint="deliver to another place",
             )
@@ -62,8 +62,8 @@ def check_inputs(text: str, base: Path, state: Path) -> None:
 def open_target(text: str, table: str, subscription: Subscription, base: Path) -> FeedTarget:
     """Return the target of a name, relative to `base`: a database's file by its ending, else a directory; `table` is one in a database.
 
-    A name with the ending of a file of tables means no directory, and is refused. No target may lie in the directory of an output, or of a state: those have the files of their pipelines
-    and no others.
+    A name with the ending of a table's file is refused, as it can't mean a directory. No target may lie in the directory of an output
+    or of a state, which only have the files of their pipelines.
     """
     if not text:
         raise UsageError("--into is empty", hint=f"name a directory, or a database: {ENDINGS}")
@@ -86,7 +86,7 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
             )
         if any(MANIFEST.fullmatch(each.name) for each in (folder / "manifest").glob("*.json")):
             raise UsageError(
-                f"the target is in a state, '{folder}', which has files of its own only",
+                f"the target is in a state, '{folder}', which has only files of its own",
                 place=text,
                 hint="deliver to another place",
             )
@@ -108,7 +108,7 @@ def open_target(text: str, table: str, subscription: Subscription, base: Path) -
 
 
 def _postgres(uri: str) -> PostgresDatabase:
-    """Return the database of a URI, which has no password: others may see the command line."""
+    """Return the database of a URI, which must not have a password: other users may see the command line."""
     if masked(uri) != uri:
         hint = "leave it out: libpq takes it from the variable PGPASSWORD or the file ~/.pgpass"
         raise UsageError("a database's URI has no password in it", hint=hint)

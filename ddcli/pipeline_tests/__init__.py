@@ -1,7 +1,7 @@
 """`dd test`: the tests of a pipeline file, run in memory, compared with their expectations, and replayed in other cuts.
 
-* expectation: the expected records against the actual ones
-* replay: the same updates in other cuts
+* expectation: the comparison of expected and actual records
+* replay: runs of the same updates in other cuts
 * report: results as text, JSON, workflow commands, JUnit
 * rows: the rows of a test as updates of inputs
 * run: the tests of a file, one by one

@@ -1,4 +1,4 @@
-"""The comparison of expected and actual records: with counts, floats within a tolerance, in any order."""
+"""The comparison of expected and actual records, by multiplicity, with a tolerance for floats, in any order."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from ddcli.plan.test_steps import Expectation
 
 CLOSE = 1e-9
-"""The greatest difference of floats, relative to their size, where no tolerance is given: sums in another order differ."""
+"""The greatest relative difference of floats without a given tolerance: sums in another order differ."""
 
 Record = tuple[Any, ...]
 
 
 @frozen
 class FailureRow:
-    """A row of a failure's table: "-" is missing, "+" is not expected; so many times."""
+    """A row of a failure's table, `count` times: "-" is missing, "+" is not expected."""
 
     mark: str
     values: Record
@@ -63,7 +63,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Seen:
-    """A collection as a test sees it: the changes of a step, and the whole log up to its `upper`."""
+    """The collection of an expectation: the changes of a step, and the whole log up to its `upper`."""
 
     subject: Subject
     layout: Layout
@@ -88,7 +88,7 @@ class Seen:
         return len(self._end())
 
     def _end(self) -> Matrix:
-        """Return the collection when all closed times are over."""
+        """Return the collection after all closed times."""
         times = len(self.subject.time)
         width = self.layout.width
         latest = [int(value) for value in self.log[:, width:-1].max(axis=0)] if len(self.log) else [0] * times
@@ -159,7 +159,7 @@ class Seen:
         return [Failure(expected.span, f"{each.collection} {problem}", columns, tuple(rows))]
 
     def _filled(self, expected: Expected, *, timed: bool) -> Expected:
-        """Return expected rows, those of a file read."""
+        """Return expected rows, read from their file if they are in one, with columns to show."""
         if expected.file is None:
             # Without an expected row no columns are named: the actual rows are shown with all. With rows that name none, rows are counted.
             return (
@@ -198,13 +198,13 @@ class Seen:
 
 
 def physical(time: Sequence[Any], subject: Subject) -> tuple[int, ...]:
-    """Return a time's coordinates as the integers that the engine has."""
+    """Return a time's coordinates as the engine's integers."""
     pairs = zip(time, subject.kinds, strict=True)
     return tuple(int(to_series("", [value], kind).to_physical().cast(pl.Int64).item()) for value, kind in pairs)
 
 
 def projected(collection: Counter[Record], places: Sequence[int]) -> Counter[Record]:
-    """Return records of some of their columns, with the counts of all that become the same added up."""
+    """Return some columns of records; the counts of records that become equal are summed."""
     found: Counter[Record] = Counter()
     for record, count in collection.items():
         found[tuple(record[at] for at in places)] += count
@@ -214,7 +214,7 @@ def projected(collection: Counter[Record], places: Sequence[int]) -> Counter[Rec
 def apart(
     wanted: Counter[Record], there: Counter[Record], tolerance: float | None
 ) -> tuple[Counter[Record], Counter[Record]]:
-    """Return the missing and the unexpected records. Records with near numbers count as the same.
+    """Return the missing and the unexpected records. Records with near numbers count as equal.
 
     >>> apart(Counter({("a", 0.3): 1, ("b", 1.0): 2}), Counter({("a", 0.1 + 0.2): 1, ("b", 1.0): 1}), None)
     (Counter({('b', 1.0): 1}), Counter())
@@ -229,7 +229,7 @@ def apart(
 
 
 def _settle(missing: Counter[Record], extra: Counter[Record], record: Record, other: Record) -> None:
-    """Subtract from both their common count, if it has the same sign."""
+    """Subtract from both their common count, if the counts have one sign."""
     one, two = missing[record], extra[other]
     if one * two > 0:
         common = min(one, two) if one > 0 else max(one, two)
@@ -253,12 +253,12 @@ def _near(one: Record, other: Record, tolerance: float | None) -> bool:
 
 
 def canonical(record: Iterable[Any]) -> Record:
-    """Return a record in which equal values are equal, and can be keys: there is one NaN, one zero, and lists are tuples."""
+    """Return a record whose values are hashable and equal if they mean the same: one NaN, one zero, tuples for lists."""
     return tuple(_canonical(value) for value in record)
 
 
 NAN = float("nan")
-"""The only NaN there is: tuples that hold it are equal, because Python compares identities first."""
+"""The only NaN of canonical records: tuples with it are equal, because Python compares identities first."""
 
 
 def _canonical(value: Any) -> Any:
@@ -277,7 +277,7 @@ class Fields(dict[str, Any]):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it was before it was canonical."""
+    """Return the value of a canonical one."""
     if isinstance(value, Fields):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
@@ -296,11 +296,11 @@ def _class_of(value: Any) -> type:
     return value.plain_class if isinstance(value, Fine) else type(value)
 
 
-# --- expectations that always hold --------------------------------------------------------------------------------
+# --- standing expectations ----------------------------------------------------------------------------------------
 
 
 def standing_failures(each: Expectation, schema: Schema, records: Counter[Record]) -> list[Failure]:
-    """Return the failures of a standing expectation, given a collection's records and their counts."""
+    """Return the failures of a standing expectation for a collection's records and their counts."""
     names, found = list(schema), []
     there = {record: count for record, count in records.items() if count}
     written = each.written

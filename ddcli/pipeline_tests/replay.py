@@ -1,7 +1,6 @@
-"""Replays: the same updates in other cuts. A pipeline's meaning doesn't depend on the cuts of its input, so all must agree.
+"""Replays: runs of the same updates in other cuts. A pipeline's result must not depend on how its input was cut, so all must agree.
 
-A replay that does not agree has found an impure function (a Python function that remembers, or reads a clock), or a bug of
-the engine.
+A replay that disagrees has found a Python function that is not pure (it keeps a state, or reads a clock), or a bug of the engine.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ BOUND_TO_TIME = (
     physical.PythonShift,
     physical.StandingRecord,
 )
-"""The operators that look at times themselves, so that updates of one time can't be given one after the other."""
+"""The operators whose result depends on the times themselves, so that updates of one time can't be fed at different times."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A replay whose output is not the one of the steps, first in this collection: the updates that only either has."""
+    """A replay whose output differs from that of the steps, first in this collection: the updates that only one of both has."""
 
     replay: str
     collection: str
@@ -59,7 +58,7 @@ class Replays:
     logs: Mapping[str, Matrix]
 
     def disagreement(self) -> tuple[int, Disagreement | None]:
-        """Return the number of replays tried, and the first that does not agree."""
+        """Return the number of replays, and the first that disagrees."""
         tried = 0
         for name, log in self._replays():
             tried += 1
@@ -79,7 +78,7 @@ class Replays:
             not any(isinstance(node, BOUND_TO_TIME) for node in self.graph.nodes)
             and len(self.material.subject.time) == 1
         ):
-            # The pipeline may fail on the contents between two updates of one time.
+            # The state between two updates of one time may be one that the pipeline rightly rejects.
             with suppress(DdError):
                 found = self._update_by_update()
                 yield "one update at a time", found
@@ -93,13 +92,13 @@ class Replays:
 
     @property
     def _times(self) -> list[Time]:
-        """The times of all updates, each after those that are before it."""
+        """The times of all updates, in an order that extends their partial order."""
         nt = len(self.material.subject.time)
         found = {tuple(row) for matrix in self.material.updates.values() for row in matrix[:, -nt - 1 : -1].tolist()}
         return sorted(found, key=lambda time: (sum(time), time))
 
     def _run(self, updates: Mapping[str, Matrix], uppers: Sequence[Frontier], shards: int = 1) -> dict[str, Matrix]:
-        """Return the outputs' logs after a run that closes the times up to each frontier in turn."""
+        """Run over updates, closing the times up to each frontier in turn, and return the outputs' logs."""
         subject = self.material.subject
         trial = Trial(
             self.graph,
@@ -120,9 +119,9 @@ class Replays:
         return self._run(rows, [*uppers, self._last], draw.randint(2, MOST_SHARDS))
 
     def _update_by_update(self) -> dict[str, Matrix]:
-        """Run over the updates as if each were at a time of its own; among those of one time retractions come first.
+        """Run over the updates as if each were at a time of its own; of one time, retractions come first.
 
-        The outputs' changes of all these times add up to those of the one time.
+        In the returned logs, the changes at all these times are moved back to the original time.
         """
         parts = [
             (time, diff, name, at)
@@ -152,7 +151,7 @@ def stepped(trial: Trial, updates: Mapping[str, Matrix], uppers: Sequence[Fronti
 
 
 def total(steps: Iterator[dict[str, Matrix]]) -> dict[str, Matrix]:
-    """Return the logs that all steps give together."""
+    """Return the logs of all steps together."""
     gathered: dict[str, list[Matrix]] = {}
     for step in steps:
         for name, matrix in step.items():
@@ -161,7 +160,7 @@ def total(steps: Iterator[dict[str, Matrix]]) -> dict[str, Matrix]:
 
 
 def closing_up_to(time: Time, times: Sequence[Time]) -> Frontier:
-    """Return a frontier that of `times`, each after those before it, closes those up to `time` and none of the others."""
+    """Return a frontier that closes those of the ordered `times` up to `time` and none of the others."""
     done = times[: times.index(time) + 1]
     upper = Frontier([(LEAST,) * len(time)])
     for each in done:
@@ -170,7 +169,7 @@ def closing_up_to(time: Time, times: Sequence[Time]) -> Frontier:
 
 
 def _after(time: Time) -> Frontier:
-    """Return the frontier that closes a time and all before it: times that are after it in some coordinate are open."""
+    """Return the frontier that closes a time and all before it; times after it in some coordinate stay open."""
     return Frontier((LEAST,) * at + (value + 1,) + (LEAST,) * (len(time) - at - 1) for at, value in enumerate(time))
 
 

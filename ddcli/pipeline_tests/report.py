@@ -1,4 +1,4 @@
-"""The report of tests, as text for a person, JSON, workflow commands of GitHub, and JUnit's XML."""
+"""The report of tests as text, JSON, GitHub's workflow commands, and JUnit's XML."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from ddcli.pipeline_tests.run import Outcome, Report
 
 SHOWN = 20
-"""Rows that are shown of a failure; JSON has them all."""
+"""The most rows of a failure that are shown; JSON has all."""
 WIDEST = 40
 COLOURS = {"-": "red", "+": "green"}
 
 
 class FailedTest(DdError):
-    """The failure of a test, as an error of the command."""
+    """The failure of a test as an error of the command."""
 
     exit_code = 1
 
 
 def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield the lines for a person: each test, its failures, and a count. `style` colours a text."""
+    """Yield the lines of a report: each test with its failures, and the counts. `style` colours a text."""
     for one in report.outcomes:
         if one.skipped is not None:
             yield f"{style('skip', 'yellow')}  {visible(one.name)}: {visible(one.skipped)}"
@@ -76,7 +76,7 @@ def _cell(value: Any) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Return the report as plain values."""
+    """Return the report as JSON."""
     passed, failed, skipped = report.count()
     return {
         "pipeline": report.pipeline,
@@ -117,7 +117,7 @@ def _row(failure: Failure, row: FailureRow) -> dict[str, Any]:
 
 
 def errors(report: Report) -> list[DdError]:
-    """Return each failure as the error that it is, for annotations."""
+    """Return the failures as errors, for annotations."""
     found: list[DdError] = []
     for one in report.outcomes:
         for failure in one.failures:
@@ -128,7 +128,7 @@ def errors(report: Report) -> list[DdError]:
 
 
 def junit(report: Report) -> bytes:
-    """Return JUnit's XML, as CI systems read it: a suite a pipeline, a case a test."""
+    """Return the report as JUnit's XML for CI systems: a suite for the pipeline, a case for each test."""
     _, failed, skipped = report.count()
     suite = ET.Element(
         "testsuite",

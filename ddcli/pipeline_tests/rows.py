@@ -1,4 +1,4 @@
-"""The rows that a test adds to inputs, as updates: written into files of each input's format, and read as a run reads them."""
+"""The rows that a test feeds to inputs, as updates: written to files of each input's format, and read as a run reads them."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from ddcli.store.formats.base import Format
 
 WHOLE = ("updates", "append", "snapshots", IMPORT)
-"""The formats in which each row has all columns: others have rows that only delete a record."""
+"""The formats in which each row has all columns; in the others, rows of deletions lack some."""
 
 
 @dataclass
 class Material:
     """The rows that a test's steps feed: each input's updates, and the frontier up to which each step closes the times.
 
-    It is a context with the files of given rows in a temporary directory; errors that name one of these files get
-    the place in the pipeline file.
+    It is a context manager, which keeps files with the rows in a temporary directory; errors in one of them are moved to its
+    place in the pipeline file.
     """
 
     subject: Subject
@@ -101,13 +101,13 @@ class Material:
         for name, layout in self.layouts.items():
             none = np.empty((0, layout.width + width + 1), np.int64)
             self.updates[name] = np.concatenate([none, *parts[name]])
-            if name not in self.facts and self._asks(name):
+            if name not in self.facts and self._needs_facts(name):
                 self._note_facts(name, self._reader(name, self._write(name, None, f"none-{name}")))
 
     # --- files ----------------------------------------------------------------------------------------------------
 
     def _write(self, name: str, given: GivenRows | None, stem: str) -> Path:
-        """Write given rows into a file of their own, and return its path."""
+        """Write the given rows, or copy the given file, to a file of its own, and return its path."""
         folder = Path(self._directory.name)
         if given is not None:
             self._places[stem] = given.span
@@ -140,7 +140,7 @@ class Material:
         return path
 
     def _format(self, name: str) -> Format:
-        """Return the format of an input, whose files here have names of ours."""
+        """Return the format of an input for our files: without the file's name, and without quarantine."""
         given = self.subject.spec.inputs[name]
         log = replace(format_of(given), file_name=None, quarantines=False)
         return replace(log, diff=DIFF) if given.format == IMPORT or given.table else log
@@ -152,7 +152,7 @@ class Material:
         return LogReader(list_input(path.name, path.parent).with_arrival(time), log, known)
 
     def _check(self, name: str, given: GivenRows) -> None:
-        """Refuse a row that leaves out a column that the pipeline reads and that is never null."""
+        """Refuse a row without a column that the pipeline reads and that is never null."""
         if self.subject.spec.inputs[name].format not in WHOLE:
             return
         schema = self.subject.inputs[name]
@@ -163,7 +163,7 @@ class Material:
                     raise SpecError(f"the row lacks '{column}', which is read and never null", span=span, hint=hint)
 
     def _matrix(self, reader: LogReader, name: str, given: GivenRows, before: Frontier) -> Matrix:
-        """Return the updates of a file, none of them before the frontier that the step before has closed."""
+        """Return the updates of a file. Refuses updates at times that the step before has closed."""
         layout = self.layouts[name]
         taken = reader.take(layout.names, None, ())
         none = np.empty((0, layout.width + len(self.subject.time) + 1), np.int64)
@@ -181,13 +181,13 @@ class Material:
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
-    def _asks(self, name: str) -> bool:
+    def _needs_facts(self, name: str) -> bool:
         given = self.subject.spec.inputs[name]
         return bool(given.key) or given.format == "snapshots" or given.negative != "allow"
 
     def _note_facts(self, name: str, reader: LogReader) -> None:
         """Record the facts that the operators of an input with keys or tables need."""
-        if not self._asks(name):
+        if not self._needs_facts(name):
             return
         if name not in self.facts:
             self.facts[name] = InputFacts(self.subject.spec.inputs[name], reader)

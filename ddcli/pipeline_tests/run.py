@@ -1,4 +1,4 @@
-"""The tests of a pipeline, one by one: step, compare with the expectations, replay."""
+"""The tests of a pipeline, one by one: stepped, compared with their expectations, replayed."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 @frozen
 class Outcome:
-    """The outcome of a test: it has passed without failures, unless it was `skipped`, for this reason. So many steps and replays were done;
-    standing expectations were held against `records`.
+    """The outcome of a test: its failures, or the reason why it was `skipped`; the numbers of steps and replays, and of the `records` that
+    standing expectations checked.
     """
 
     name: str
@@ -71,14 +71,15 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds of all tests."""
+        """The seconds of all tests together."""
         return sum(one.seconds for one in self.outcomes)
 
 
 def run_tests(path: Path, *, state: Path | None = None, only: str | None = None, no_code: bool = False) -> Report:
-    """Run the tests of a pipeline file whose names contain `only`, and all expectations that hold after each of their steps. Reads no input and changes nothing.
+    """Run the tests of a pipeline file whose names contain `only`, with the standing expectations of their collections. Reads no input and
+    changes nothing.
 
-    Raises a DdError if the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError if there is no test.
+    Raises a DdError if the pipeline or its tests are wrong, or it names Python functions and `no_code` is given, UsageError without a test.
     """
     request = read_request(path, state)
     refuse_code(request.spec, no_code=no_code)
@@ -98,7 +99,7 @@ def run_tests(path: Path, *, state: Path | None = None, only: str | None = None,
 
 
 def _named(test: Test) -> set[str]:
-    """Return the collections of which a test's steps expect something."""
+    """Return the collections that a test's steps have expectations for."""
     return {each.collection for step in test.steps for each in step.expect}
 
 
@@ -120,7 +121,7 @@ def _outcome(subject: Subject, test: Test, standing: list[Expectation], manifest
 
 @dataclass(frozen=True)
 class _Stepping:
-    """A test that is stepped; the standing expectations of the collections that it names are part of it."""
+    """A test with steps, after each of which the standing expectations of its collections are checked, too."""
 
     subject: Subject
     test: Test
@@ -167,16 +168,16 @@ class _Stepping:
         return StepMeter(self.subject, self._logical(), trial)
 
     def _graph(self) -> PhysicalGraph:
-        """Return the graph that the test computes."""
+        """Return the physical graph that the test computes."""
         return lower(self._logical())
 
     def _logical(self) -> Graph:
-        """Return the collections that the test names, or where it names none, all outputs."""
+        """Return the graph of the collections that the test names, by default of all outputs."""
         named = [each.collection for step in self.test.steps for each in step.expect] or list(self.subject.spec.outputs)
         return Graph({name: self.subject.relation(name).node for name in named})
 
     def _placed(self, failure: Failure, number: int) -> Failure:
-        """Return a failure with the step that it was found in."""
+        """Return a failure with the number of its step, if there are several."""
         step = f"step {number + 1}: " if len(self.test.steps) > 1 else ""
         return replace(failure, problem=f"{step}{failure.problem}")
 
@@ -205,7 +206,7 @@ def _no_updates(trial: Trial, name: str) -> Matrix:
 
 @dataclass(frozen=True)
 class _Standing:
-    """The standing expectations, held against the outputs as the last run left them. Within tests, the steps check them."""
+    """A test of standing expectations, compared with the outputs of the last run. Tests with steps check them as well."""
 
     subject: Subject
     test: Test
@@ -231,14 +232,14 @@ class _Standing:
         return failures
 
     def _output(self, each: Expectation) -> str | None:
-        """Return the output that has a collection, if the state knows one."""
+        """Return the output of a collection that a run has written, if there is one."""
         spec, manifest = self.subject.spec, self.manifest
         of = collection_named(spec, each.collection)
         known = manifest.outputs if manifest is not None else {}
         return next((name for name, one in spec.outputs.items() if one.source.value == of and name in known), None)
 
     def _kept(self, output: str, layout: Layout) -> Seen | None:
-        """Return the contents of an output; None if it has other columns, or lacks its files, as a run will see to."""
+        """Return the contents of an output; None if it has other columns, or lacks its files: the next run handles that."""
         assert self.manifest is not None
         subject, times = self.subject, tuple(self.subject.time)
         listing = list_input(str(subject.request.outputs[output]), subject.request.base)

@@ -1,4 +1,4 @@
-"""The parts of a pipeline that tests need before anything runs: the columns of its inputs, the time, and its collections."""
+"""The parts of a pipeline that tests need before they run: the columns of its inputs, the time, and its collections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """A pipeline to be tested: its inputs' columns, the columns of its time, and its collections. `pool` has the values of all tests."""
+    """A pipeline under test: the columns of its inputs and of its time, and its collections. `pool` has the values of all tests."""
 
     request: Request
     inputs: dict[str, Schema]
@@ -48,7 +48,7 @@ class Subject:
 
     @classmethod
     def of(cls, request: Request) -> Subject:
-        """Return the pipeline of a request. Of inputs' files at most a footer is read, of those that declare their columns none need be there."""
+        """Return the pipeline of a request. At most one footer of each input is read; an input that declares its columns needs no file."""
         request = _declared(request)
         readers = {name: _reader(request, given) for name, given in request.spec.inputs.items()}
         inputs = {name: dict(reader.schema.columns) for name, reader in readers.items()}
@@ -59,7 +59,7 @@ class Subject:
 
     @property
     def spec(self) -> Spec:
-        """Return the model of the pipeline file."""
+        """The model of the pipeline file."""
         return self.request.spec
 
     @property
@@ -78,13 +78,13 @@ class Subject:
 
     @cached_property
     def tests(self) -> tuple[Test, ...]:
-        """The tests of the file, in the types of the columns; SpecErrors with all that is wrong in them."""
+        """The tests of the file, in the types of the columns. Raises SpecErrors with all errors in them."""
         relations = {name: self.relations[of] for name, of in tested_collections(self.spec).items()}
         return typed_tests(self.spec, self.inputs, self.time, relations)
 
 
 def _reader(request: Request, given: InputSpec) -> Reader:
-    """Return a reader of one file of an input, to know its columns."""
+    """Return a reader of one file of an input, for the input's columns."""
     directory = locate(request.base, given.path.value)
     if given.arrangement is not None:
         shared = find_shared(directory, given.arrangement.value)
@@ -102,13 +102,13 @@ def _reader(request: Request, given: InputSpec) -> Reader:
 
 
 def _entry(request: Request, given: InputSpec) -> InputEntry | None:
-    """Return the state's entry of an input whose columns, or some files of which, only the state knows."""
+    """Return the state's entry of an input, if its inferred columns or its consumed files are known only there."""
     manifest = read_newest(request.state) if given.infers or given.consumed != "keep" else None
     return manifest.inputs.get(given.name.value) if manifest else None
 
 
 def _declared(request: Request) -> Request:
-    """Return a request whose inputs declare their inferred columns, by the state or else by the files."""
+    """Return a request whose inputs declare their inferred columns, taken from the state or else from the files."""
     if not any(given.infers for given in request.spec.inputs.values()):
         return request
     inputs = {}

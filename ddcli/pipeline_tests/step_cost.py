@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from ddcli.spec.bounds import Budget
 
 HINTS = {
-    "rows": "`work` in `dd explain` says what bounds the rows of an operator",
+    "rows": "`work` in `dd explain` states the bound on an operator's rows",
     "seconds": "machines differ, and a first step starts the libraries: `rows` are the same each time",
 }
 
 
 @dataclass
 class StepMeter:
-    """Measures the steps of a trial of `graph`, one after the other.
+    """The meter of a trial's steps, one after the other.
 
-    A step's bytes are those of the files that a run of its changes would add: of each arrangement the batch, as one shard, before it is
-    merged with older ones, and of each output that has a collection of the test the changes.
+    A step's bytes are those of the files that a run of its changes would add: for each arrangement its batch, as one shard, before it is
+    merged with older ones, and for each output of a collection of the test its changes.
     """
 
     subject: Subject
@@ -53,16 +53,16 @@ class StepMeter:
     trial: Trial
     _counts: Counts = field(default_factory=Counts)
     _kept: dict[int, Matrix] = field(default_factory=dict)
-    """The contents of each arrangement when the last step was done."""
+    """The contents of each arrangement after the last step."""
 
     def cost(self, seconds: float, changes: Mapping[str, Matrix]) -> RunCost:
-        """Return the cost of the trial's last step, whose outputs have these `changes`. Call it after each step."""
+        """Return the cost of the trial's last step, whose outputs have these `changes`. It must be called after each step."""
         now = self.trial.counts()
         counts, self._counts = now.since(self._counts), now
         return RunCost(counts, seconds, self._written(changes))
 
     def failures(self, budget: Budget, spent: RunCost, span: Span) -> list[Failure]:
-        """Return the failure of a step that took more than its budget: at the bound, with the operator that took most."""
+        """Return the failure of a step that exceeded its budget, at the bound, with the place of the operator that took most."""
         bounds = run_budget(budget, {})
         assert bounds is not None, "a budget has a bound"
         try:
@@ -86,7 +86,7 @@ class StepMeter:
         return found
 
     def _batch_bytes(self, number: int, kept: Kept) -> int:
-        """Return the bytes of the batch with an arrangement's new updates, their times at the frontier as a state has them."""
+        """Return the bytes of the batch of an arrangement's new updates, with times advanced to the frontier, as in a state."""
         upper, layout = self.trial.frontier, BatchLayout(kept.key, kept.value, kept.trace.nt)
         none = np.empty((0, layout.width), np.int64)
 
@@ -104,14 +104,14 @@ class StepMeter:
 
     @cached_property
     def _outputs(self) -> dict[str, str]:
-        """The outputs that have collections of the test, each with the name that the test has for it."""
+        """The outputs of the test's collections, each with the name that the test uses."""
         spec = self.subject.spec
         named = {collection_named(spec, name): name for name in self.graph.outputs}
         return {name: named[of] for name in spec.outputs if (of := collection_named(spec, name)) in named}
 
     @cached_property
     def _places(self) -> dict[str, OperatorPlace]:
-        """Return the places of operators and outputs in the file. Made for messages, as that takes the whole plan."""
+        """The places of operators and outputs in the file, which are computed only for messages, as they need the whole plan."""
         spec = self.subject.spec
         bound = BoundPipeline(spec, self.subject.inputs, self.subject.time)
         outputs = {

@@ -1,19 +1,18 @@
-"""Lookups of keys in a pipeline's state, and queries answered once, without a run.
+"""Look-ups of records by key in a pipeline's state, without a run.
 
     with_state = Lookup.open(Path("orders.yaml"), "revenue_by_region")
     with_state.rows({"region": "north"})
 
-A state keeps arrangements: collections indexed by key. Another collection is computed, for the wanted keys,
-of those below it: a join's rows of both of its sides, a reduction's of its state by group, with the operators that
-runs use.
+A state keeps arrangements: collections indexed by key. Any other collection is computed, for the wanted keys alone, from the arrangements
+below it, by the operators that runs use: a join from both of its sides, a reduction from its groups.
 
 * answer: the records of a collection for some keys
-* contents: the contents of collections in state, outputs and inputs for a statement
+* contents: the contents that a statement reads from the state and the inputs
 * files: files that a query names, as inputs
-* lookup: a state opened for lookups
+* lookup: a state that is open for look-ups by key
 * statement: an SQL statement answered once
 * stored_arrangements: records of arrangements, read from files by key
-* ways: the arrangements that answer a lookup
+* ways: the arrangements that answer a question, and their keys
 """
 
 from ddcli.query.lookup import Lookup

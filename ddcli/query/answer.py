@@ -1,7 +1,7 @@
-"""The records of a collection for some keys: computed of arrangements' records by the operators that runs use.
+"""The records of a collection for some keys, computed from arrangements by the operators that runs use.
 
-An operator that keeps the key has the same result for the records of one key alone as among all, so it receives only those. Each
-is stepped by itself, over a few rows, at the one wanted time.
+An operator that keeps the key returns the same for the records of one key alone as for them among all others, so it receives only
+those. Each operator is stepped by itself, over a few rows, at the time in question.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ANSWER = "answer"
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds records as of one time, `at`; `known`: None, if all that is in the state is before it."""
+    """The search for records as of the time `at`; `known` is that time again, or None if all updates in the state are before it."""
 
     ways: Ways
     kept: StoredArrangements
@@ -58,7 +58,7 @@ class Finder:
         return found.join(keys.cast(kinds), on=keys.columns, how="semi", nulls_equal=True, maintain_order="left")  # type: ignore[arg-type]
 
     def _found(self, node: Node, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return those records, and maybe others."""
+        """Return at least the records with these keys, perhaps more."""
         known = {name: not keys[name].null_count() for name in keys.columns}
         best = max(self.ways.usable(node, known), key=lambda found: len(found[1]), default=None)
         if best is not None:
@@ -94,7 +94,7 @@ class Finder:
         return self.rows(found_below, keys)
 
     def _joined(self, node: physical.EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return pairs: of the records of one side those of the keys, of the other those that they meet."""
+        """Return a join's pairs: the records of one side with the keys, and their partners of the other side."""
         at = self.ways.first(node, {name: not keys[name].null_count() for name in keys.columns})
         assert at is not None, "the keys answer for one of the sides"
         known = known_of_sides(node, keys.columns)[at]
@@ -107,7 +107,7 @@ class Finder:
         return self._stepped(node, *((found, others) if at == 0 else (others, found)))
 
     def _stepped(self, node: Node, *given: pl.DataFrame) -> pl.DataFrame:
-        """Return the records that an operator makes of these records of its inputs."""
+        """Return the output of an operator for these records of its inputs."""
         sources = tuple(self._source(child, at) for at, child in enumerate(node.inputs))
         return self._made(replace(node, inputs=sources), given)
 
@@ -122,7 +122,7 @@ class Finder:
         """Return the output of a graph of one operator for records that exist from the time in question on."""
         from ddcli.circuit.graph import (
             assemble,
-        )  # all other nodes: an arrangement that answers by itself needs no operator
+        )  # it imports all operators: an arrangement that answers by itself needs none
 
         nt = len(self.kinds)
         if isinstance(node, physical.Filtered):
@@ -154,7 +154,7 @@ class Finder:
 
 
 def part(keys: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
-    """Return the different keys in some of the columns, under their new names; without a column there is one, or none."""
+    """Return the distinct keys in some of the columns, under their new names; without columns one empty key, if there is any key."""
     if not columns:
         return pl.DataFrame(height=min(1, keys.height))
     return keys.select(pl.col(old).alias(new) for new, old in columns.items()).unique()
@@ -162,7 +162,7 @@ def part(keys: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _Empty:
-    """Returns empty traces to operators."""
+    """The state of operators that have none: each trace is empty."""
 
     nt: int
 

@@ -1,7 +1,7 @@
-"""The contents that a statement reads, as of one time: collections that a state keeps whole, outputs' logs, and inputs from their beginning.
+"""The contents that a statement reads, as of one time: collections that a state keeps whole, and inputs from their beginning.
 
-A graph is cut at each collection that is found, from the answer down; the rest is computed. Nodes that depend on times themselves (records of keys,
-whole tables, operators that move records in time) are computed apart, over all updates of the inputs below them.
+The graph is cut at each such collection, from the answer down; the rest is computed. Operators whose result depends on the times
+themselves (upserts, whole tables, shifts in time) are run apart, over all updates of the inputs below them.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ if TYPE_CHECKING:
 TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)
 """Operators whose result depends on the times of their input."""
 LOOKING = (logical.Watched, logical.Inspect)
-"""Operators that only look at their input."""
+"""Operators that return their input unchanged, for observers."""
 
 ALWAYS = logical.Source((), {}, "#always")
-"""A source with a row at any time: rows that depend on no input are in an answer even if no input has had a row."""
+"""A source with a row at any time: a query that depends on no input has its rows even if no input has had one."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A collection's records in columns of a layout, `[data lanes | count]`."""
+    """A collection's records in some columns, as `[data lanes | count]`."""
 
     layout: Layout
     matrix: Matrix
 
 
 class FoundContents:
-    """The contents found for the graph of a statement at the time `at`; of a state as of now where `known` is None.
+    """The contents that cut the graph of a statement at the time `at`; of the state, as of its last commit if `known` is None.
 
-    `inputs` are opened when something is asked of them, unless they are given. Their values get the pool of the state, if one is read.
+    `inputs` are opened when they are first needed, unless they are given. Their values get the pool of the state, if one is read.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class FoundContents:
         return found
 
     def cut(self, node: Node) -> Node:
-        """Return a node in which found collections are replaced by sources, each under a name that `fed` knows."""
+        """Return a node with the collections that are found replaced by sources, whose names `fed` knows."""
         graph = Graph({"": node})
         needed = required_columns(graph)
         cuts: dict[str, Node] = {}
@@ -104,7 +104,7 @@ class FoundContents:
         return _rebuilt(node, cuts)
 
     def fed(self, name: str, layout: Layout) -> Matrix:
-        """Return the contents found under a name as updates of the time, in columns of a layout."""
+        """Return the contents of a source that `cut` made as updates at the time, in columns of a layout."""
         found = self._found[name]
         matrix = kernels.take(found.matrix, [*found.layout.take(layout.names), found.matrix.shape[1] - 1])
         return self._timed(matrix)
@@ -116,7 +116,7 @@ class FoundContents:
         return kernels.consolidate(whole)
 
     def _records(self, node: Node, columns: list[str]) -> Found | None:
-        """Return some columns of a collection's records; None if they are to be computed of the nodes below."""
+        """Return some columns of a collection's records; None if they are to be computed from the collections below."""
         if isinstance(node, logical.Once):
             return self._once(node)
         found = self._kept(node, columns) if self.manifest is not None else None
@@ -132,7 +132,7 @@ class FoundContents:
     # --- of the state -----------------------------------------------------------------------------------------------
 
     def _kept(self, node: Node, columns: list[str]) -> Found | None:
-        """Return a collection's records where arrangements of the state have them all."""
+        """Return a collection's records from arrangements of the state, if those have all of them."""
         ways, stored, lowered = self._state
         for nodes in lowered:
             physical = nodes.get(node.fingerprint)
@@ -152,7 +152,7 @@ class FoundContents:
 
     @cached_property
     def _state(self) -> tuple[Ways, StoredArrangements, list[dict[str, Node]]]:
-        """The arrangements of the state, and the physical nodes of the pipeline's collections."""
+        """The arrangements of the state by collection, their files, and the physical nodes of the pipeline's collections."""
         manifest = self.manifest
         assert manifest is not None
         plan = self.bound.plan(manifest.cache["plan"])
@@ -164,19 +164,19 @@ class FoundContents:
     # --- of the inputs ----------------------------------------------------------------------------------------------
 
     def _once(self, node: logical.Once) -> Found:
-        """Return the record of a `Once`: it exists if an input below has a row at or before the time."""
+        """Return the record of a `Once`, which exists if an input below has a row at or before the time."""
         sources = logical.sources(Graph({"": node})).values()
         if self.manifest is not None and self._keeps_rows({source.name for source in sources}):
             layout = Layout(node.schema)
             return Found(layout, np.ones((1, layout.width + 1), np.int64))
-        if any(logical.PRESENT in source.schema for source in sources):  # a row that deletes a key does not count
+        if any(logical.PRESENT in source.schema for source in sources):  # a row that deletes a key doesn't count
             return self._apart(node, list(node.schema))
         layout = Layout(node.schema)
         there = any(source == ALWAYS or self._has_rows(source.name) for source in sources)
         return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
 
     def _keeps_rows(self, names: set[str]) -> bool:
-        """Return whether the state shows that one of some inputs has had a row: a record of it is in an arrangement. The smallest is read first."""
+        """Return whether an arrangement has a record made of rows of these inputs: one has had a row then. The smallest is read first."""
         assert self.manifest is not None
         ways, stored, _ = self._state
         entries = self.manifest.arrangements
@@ -197,7 +197,7 @@ class FoundContents:
         return any(piece.rows for piece in taken.slices)
 
     def _apart(self, node: Node, columns: list[str]) -> Found:
-        """Return records of an operator that looks at times, run over all updates below."""
+        """Return the records of an operator that depends on times, run over all updates below."""
         picked = {name: Column(name, node.schema[name]) for name in columns}
         schema = {name: each.type for name, each in picked.items()}
         picks: Node = logical.Apply((node,), schema, MapStep(tuple(picked.items())))
@@ -216,7 +216,7 @@ class FoundContents:
 
 
 def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
-    """Return a node in which the nodes below that are `cuts`, by fingerprint, are replaced, without nodes that only look at collections."""
+    """Return a node with the `cuts` in place of nodes below it, by fingerprint, and without operators that only observe."""
     done: dict[str, Node] = {}
     for each in Graph({"": node}).nodes():
         inputs = tuple(done[child.fingerprint] for child in each.inputs)
@@ -231,7 +231,7 @@ def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
 
 
 def _is_timed(node: Node) -> bool:
-    """Return whether an operator's result depends on the times of its input; for a loop, whether one in its body does."""
+    """Return whether an operator's result depends on the times of its input; for a loop, whether that of one in its body does."""
     if isinstance(node, loops.Leave):
         return any(isinstance(each, TIMED) and each.free for each in Graph({"": node}).nodes())
     return isinstance(node, TIMED)

@@ -32,14 +32,14 @@ QUOTES = ("'", '"')
 
 @dataclass
 class NamedFiles:
-    """The files of a query as the inputs of a request; notes on them, and the columns that are left out of each, with their types."""
+    """The files of a query as the inputs of a request; notes on them, and the columns that are left out of each file, with their types."""
 
     request: Request
     notes: tuple[tuple[Span, str], ...]
     left_out: Mapping[str, Mapping[str, str]]
 
     def explained(self, error: SpecError) -> SpecError:
-        """Return an error about a query; of one that is about a column that is left out, why that is."""
+        """Return an error of a query; if it lacks a column that was left out, the error that states why."""
         if error.span is None or not error.problem.startswith(("no column", "no table")):
             return error
         at = error.span.column - 1
@@ -53,9 +53,9 @@ class NamedFiles:
 
 
 def named_files(text: Text) -> NamedFiles:
-    """Return the inputs that the files of a query are, under their paths; each of their rows is a record.
+    """Return a request whose inputs are the files of a query, named by their paths; each of their rows is a record.
 
-    The request's state is never read. Raises UsageError for a table without quotes, which no file is.
+    The request's state is never read. Raises UsageError for a table without quotes, which can't be a file.
     """
     inputs: dict[str, InputSpec] = {}
     notes: list[tuple[Span, str]] = []
@@ -67,7 +67,7 @@ def named_files(text: Text) -> NamedFiles:
     for each in tables_of(tree):
         if not _is_quoted(each.span):
             path = each.value if "." in each.value else f"{each.value}.csv"
-            hint = f"a file goes in quotes, `from '{path}'`; a pipeline's table needs `--from PIPELINE`"
+            hint = f"write a file in quotes, `from '{path}'`; a pipeline's table needs `--from PIPELINE`"
             raise UsageError(f"no table is named `{each.value}`: the query has no pipeline", span=each.span, hint=hint)
         if not each.value.strip():
             raise UsageError("the path of a file is empty", span=each.span, hint="name one: `from 'orders.csv'`")
@@ -121,7 +121,7 @@ def _has_unnamed(paths: Sequence[Path], csv: Dialect | None) -> bool:
 
 
 def _unfit(paths: Sequence[Path]) -> dict[str, str]:
-    """Return the columns of the first file that states its columns which are of no type that records can have."""
+    """Return the columns, of the first file that states its columns' types, whose type records can't have."""
     path = next((path for path in paths if name_of_kind(path) not in TEXTS), None)
     if path is None:
         return {}

@@ -1,7 +1,7 @@
-"""A state that is open for lookups of one collection, by key, as of a time.
+"""A look-up of a collection's records in a state, by key and as of a time.
 
-Nothing is locked and nothing written. A commit may remove a file while it is read; files that a manifest names exist until a
-newer manifest does, so the lookup is then repeated with that.
+Nothing is locked and nothing written. The files that a manifest names exist until a newer manifest does; so if a commit removes
+a file during a look-up, the look-up is repeated with the newer one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ATTEMPTS = 100
 
 @dataclass
 class Lookup:
-    """A collection of a pipeline, to be asked for records by key. It has the state as of its newest commit, or of `refresh`."""
+    """A collection of a pipeline whose records can be looked up by key, in the newest commit when it was opened or refreshed."""
 
     request: Request
     name: str
@@ -73,17 +73,17 @@ class Lookup:
 
     @property
     def upper(self) -> str:
-        """The times before which the state closed, in words."""
+        """The times before which the state has closed all, in words."""
         return format_frontier(Frontier(self.manifest.upper), self._kinds)
 
     @property
     def columns(self) -> Schema:
-        """The columns of the records, of those that are kept."""
+        """The columns of the records that the state keeps."""
         return self._node.schema
 
     @property
     def known(self) -> Schema:
-        """All columns of the collection, those that are not kept, too."""
+        """All columns of the collection, including those that the state doesn't keep."""
         return self._meant.schema
 
     @property
@@ -100,15 +100,15 @@ class Lookup:
         return self._ways.keys(self._node)
 
     def answers(self, key: Mapping[str, Any]) -> bool:
-        """Return whether records can be found by these values: the first columns of one of the keys mostly do."""
+        """Return whether records can be found by these values; the first columns of one of the keys are mostly enough."""
         known = {name: value is not None for name, value in key.items()}
         return any(self._ways.answers(node, known) for node in self._nodes)
 
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
         """Return the records with these values; the last column is their multiplicity.
 
-        They are as of the newest commit, or of an earlier time `as_of` that the state still distinguishes. It takes as long as to read
-        the parts of files that can have the key, for any size of the state.
+        They are as of the newest commit, or of an earlier time `as_of` that the state still distinguishes. The cost is that of
+        reading the parts of files that can have the key, whatever the size of the state.
         """
         for name in key:
             if name not in self.columns:
@@ -133,7 +133,7 @@ class Lookup:
             raise UsageError(f"{value!r} is no {kind.required()}, as the column '{name}' is") from None
 
     def refresh(self) -> bool:
-        """Move to the newest commit; return whether it is a new one."""
+        """Move to the newest commit and return whether it is a newer one."""
         newest = self._newest(self.request)
         if newest.number == self.manifest.number:
             return False
@@ -152,11 +152,11 @@ class Lookup:
         manifest = newest_of(request)
         if manifest is None:
             hint = f"`dd run {request.spec.path}` makes it, or name its directory with --state"
-            raise StateError("there is no state to look into", place=str(request.state), hint=hint)
+            raise StateError("there is no state yet", place=str(request.state), hint=hint)
         return manifest
 
     def _read(self) -> None:
-        """Find the collection in the plan by which the state was made."""
+        """Find the collection in the plan that made the state."""
         request, manifest, spec = self.request, self.manifest, self.request.spec
         bound = bind_remembered(request, manifest)
         self._kinds = bound.kinds
@@ -198,7 +198,7 @@ class Lookup:
             return UsageError(f"'{self.name}' can't be asked here: another pipeline keeps it", hint=hint)
         if not keys:
             return UsageError(
-                f"'{self.name}' can't be asked {asked}: nothing that is kept holds it by a key",
+                f"'{self.name}' can't be asked {asked}: the state keeps it by no key",
                 hint="ask a collection that is reduced, made distinct or joined; or end this one with `- arrange: {by: [..], export: NAME}`",
             )
         return UsageError(
@@ -208,7 +208,7 @@ class Lookup:
 
 
 def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[Time, Time | None]:
-    """Return the time that is asked for, None being the last that a state has closed; and again if not all that is in the state is before it."""
+    """Return the time in question, by default the last that a state has closed; and again, or None if all updates in the state are before it."""
     upper = Frontier(manifest.upper)
     known = format_frontier(upper, kinds)
     corners = upper.corners() if upper else ((BEYOND,) * len(kinds),)
@@ -216,7 +216,7 @@ def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[T
         return tuple(value - 1 for value in corners[0]), None
     if as_of is None:
         raise UsageError(
-            f"the state has closed the times before {known}: none is the last of them",
+            f"the state has closed the times before {known}, of which none is the last",
             hint="choose one with --as-of",
         )
     words = as_of if isinstance(as_of, tuple | list) else [as_of]
@@ -225,7 +225,7 @@ def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[T
         return (last_time(manifest),), None  # nothing has arrived since the last run
     if upper.less_equal(at):
         raise UsageError(
-            f"{','.join(map(str, words))} is not closed: the state knows the times before {known}",
+            f"{','.join(map(str, words))} is not closed: the state has closed the times before {known}",
             hint="ask for an earlier one, or run the pipeline",
         )
     last = len(corners) == 1 and all(value == corner - 1 for value, corner in zip(at, corners[0], strict=True))

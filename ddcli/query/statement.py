@@ -1,7 +1,8 @@
 """A statement answered once, from a state and the inputs, without a run: nothing is written, no lock taken.
 
-It is bound to the collections of the pipeline as a collection of it would be, and run in memory as of one time. Collections below it that the state
-keeps whole are read there (see `contents`), so only the rest is computed; as of "latest" the state is not read, as it lacks pending rows.
+It is bound like a collection of the pipeline, and run in memory as of one time. The collections below it that the state keeps whole are
+read from there (see `contents`), and only the rest is computed. As of "latest" all is computed from the inputs, as the state lacks
+pending rows.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 LATEST = "latest"
-"""The time as of which all rows of the inputs count, whether a run has taken them or not."""
+"""As of this, all rows of the inputs count, including those that no run has taken in."""
 ANSWER = "answer"
 
 
 @dataclass(frozen=True)
 class QueryAnswer:
-    """The rows of a statement, each repeated by its multiplicity, as of a time in words; and notes, each at its place in the statement."""
+    """The rows of a statement, each repeated by its multiplicity; their time in words; and notes, each at its place in the statement."""
 
     rows: pl.DataFrame
     time: str
@@ -68,8 +69,8 @@ def answer(
 ) -> QueryAnswer:
     """Return the rows of a query over the inputs, collections and outputs of a pipeline file.
 
-    They are as of the last commit of its state; or of `as_of`, an earlier time, or "latest": the rows that a run would find now, as without a state.
-    Raises SpecError at the place of a mistake in the query, UsageError for a missing table and a time that is not closed.
+    They are as of the last commit of its state; or of `as_of`, an earlier time; or as a run would find them now, "latest", the default
+    without a state. Raises SpecError at the place of a mistake in the query, UsageError for an unknown table and a time that is not closed.
     """
     request = read_request(pipeline, state)
     refuse_code(request.spec, no_code=no_code)
@@ -100,7 +101,7 @@ def _answer(request: Request, query: str, as_of: str | None) -> QueryAnswer:
 
 
 def answer_of_files(query: str) -> QueryAnswer:
-    """Return the rows of a query over the files that it names, as they are now. Raises SpecError and UsageError as `answer` does."""
+    """Return the rows of a query over the files that it names. Raises SpecError and UsageError as `answer` does."""
     files = named_files(query_text(query))
     try:
         found = _Statement(files.request, None, LATEST).answer(query)
@@ -110,11 +111,11 @@ def answer_of_files(query: str) -> QueryAnswer:
 
 
 class _Statement:
-    """A request's state and inputs at one commit, to answer a query as of a time."""
+    """The state and inputs of a request at one commit and time, to answer a query."""
 
     def __init__(self, request: Request, manifest: Manifest | None, when: str | None) -> None:
         self.request, self.manifest = request, manifest
-        if not request.outputs:  # it is of no pipeline file
+        if not request.outputs:  # there is no pipeline file
             self.inputs: WholeInputs | None = WholeInputs.stateless(request)
             self.bound = self.inputs.ready.bound
         elif manifest is not None and manifest.pipeline == request.digest and when != LATEST:
@@ -123,7 +124,7 @@ class _Statement:
         else:
             self.inputs = WholeInputs.of(request, taken=when != LATEST)
             self.bound = self.inputs.ready.bound
-        # No arrangement has rows that no run has taken: where these count, all is of the inputs.
+        # Arrangements lack the rows that no run has taken in: as of "latest", all is computed from the inputs.
         self.kept = None if when == LATEST else manifest
         self.kinds: Sequence[Type] = self.bound.kinds
         self.at, self.known = self._time(when)
@@ -142,7 +143,7 @@ class _Statement:
         return QueryAnswer(_in_order(rows, found[:, -1], bound.order), self._shown_time(), notes)
 
     def _time(self, when: str | None) -> tuple[Time, Time | None]:
-        """Return the time that is asked for, and again if not all that is in the state is before it; see `asked_time`."""
+        """Return the time in question as `asked_time` does."""
         if self.manifest is not None and when != LATEST:
             return asked_time(self.manifest, self.kinds, when)
         assert self.inputs is not None
@@ -167,23 +168,23 @@ class _Statement:
 
 
 def frontier_closing(at: Time) -> Frontier:
-    """Return the frontier that closes the times up to one, which may be the last there is."""
+    """Return the frontier that closes the times up to and including one, which may be the last possible."""
     return Frontier([time for time in before(at) if BEYOND not in time])
 
 
 def _named(bound: BoundPipeline, spec: Spec) -> Mapping[str, Relation]:
-    """Return inputs, collections and outputs by name."""
+    """Return the relations of inputs, collections and outputs by name."""
     outputs = {name: bound.relations[output.source.value] for name, output in spec.outputs.items()}
     return outputs | bound.relations
 
 
 def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: RowOrder) -> pl.DataFrame:
-    """Return records, each repeated by its multiplicity, in the order of some columns, else of all; null is the largest value."""
+    """Return records, each repeated by its multiplicity, in the query's order, else by all columns; null is the largest value."""
     if (counts < 0).any():
         wrong = rows.row(int(np.flatnonzero(counts < 0)[0]), named=True)
         shown = ", ".join(f"{name}={value}" for name, value in wrong.items() if not name.startswith(ORDER))
         problem = f"a row has a negative multiplicity: {shown}"
-        raise EngineError(problem, hint="an input takes away more than it has: `dd query` shows multiplicities")
+        raise EngineError(problem, hint="an input retracts more than it has: `dd query` shows multiplicities")
     plain = [name for name in rows.columns if not name.startswith(ORDER)]
     if rows.width and (counts > 1).any():
         rows = rows[np.repeat(np.arange(rows.height), counts)]

@@ -1,4 +1,4 @@
-"""Records of arrangements as a state holds them, read from its files by key, as of a time."""
+"""The records of a state's arrangements, read from its files by key, as of a time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from ddcli.store.state.manifest import Manifest
 
 DIFF = "\0diff"
-"""The name of the column of multiplicities beside a record's."""
+"""The name of the column of multiplicities, beside a record's own columns."""
 
 
 @dataclass
 class StoredArrangements:
-    """The arrangements of one manifest. The indexes of their files are kept for the next lookup."""
+    """The arrangements of one manifest. The indexes of their files are cached for the next look-up."""
 
     state: Path
     manifest: Manifest
@@ -47,13 +47,13 @@ class StoredArrangements:
     _batches: dict[tuple[Path, int], StoredBatch] = field(default_factory=dict)
 
     def succeed(self, before: StoredArrangements) -> None:
-        """Take over the batches of the manifest before, for files that still exist: a file never changes."""
+        """Take over the cached files of the manifest before: a file never changes."""
         self._batches = before._batches
 
     def rows(self, node: Node, prefix: Sequence[str], keys: pl.DataFrame, at: Time | None) -> pl.DataFrame:
         """Return the records whose first columns, `prefix`, are one of the rows of `keys`, with their multiplicities at a time.
 
-        Without a time all known updates count, and within a loop those of all its rounds, which add up to its last one. Reads the
+        Without a time all updates count; those inside a loop sum over all of its rounds, to its result. Reads only the
         parts of files that can have one of the keys. Raises UsageError for a time before the kept past.
         """
         entry = self.manifest.arrangements[node.fingerprint]
@@ -61,14 +61,14 @@ class StoredArrangements:
         if at is not None and since and not less_equal(since.as_time(), at):
             early = format_time(since.as_time(), self.kinds)
             raise UsageError(
-                f"the state no longer keeps {format_time(at, self.kinds)} apart: of {describe(node)} it keeps times from {early} on",
+                f"the state no longer keeps {format_time(at, self.kinds)} apart: of {describe(node)} it keeps the times from {early} on",
                 hint="keep more of the past with `history: 30 days`, or `history: all`, in the pipeline file",
             )
         horizon = None if at is None else latest_horizon(node, self.manifest.cache.get("horizons", {}))
         if at is not None and horizon is not None and at[0] < horizon:
             begin = format_time((horizon,), self.kinds)
             raise UsageError(
-                f"nothing is known of {describe(node)} from before {begin}: older updates in a log that it is made of were summed up as of then",
+                f"the past of {describe(node)} before {begin} is unknown: older updates in a log that it reads were summed up as of then",
                 hint=f"ask as of {begin} or later",
             )
         layout = BatchLayout.of(entry, len(self.kinds) + level(node))
@@ -89,7 +89,7 @@ class StoredArrangements:
     def _by_shard(
         self, entry: ArrangementEntry, layout: BatchLayout, prefix: Sequence[str], keys: pl.DataFrame
     ) -> list[tuple[int, np.ndarray]]:
-        """Return the keys to look for in each shard: without a whole key, all in all."""
+        """Return the keys to look up in each shard: without a whole key, all keys in all shards."""
         schema = {name: layout.record.schema[name] for name in prefix}
         columns = [keys[name].cast(kind.to_polars()) for name, kind in schema.items()]
         frame = pl.DataFrame(columns).filter(

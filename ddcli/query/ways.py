@@ -1,4 +1,4 @@
-"""The columns by which a collection can be looked up, and the arrangements that answer. Knows the plan, and no data."""
+"""The columns by which a collection can be looked up, and the arrangements that answer; derived from the plan, without data."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Names = tuple[str, ...]
 
 @frozen
 class Way:
-    """An arrangement whose records are those of a collection: the node that keeps it, and the names of its columns there.
+    """An arrangement whose records are those of a collection: its node, and the collection's names for its columns.
 
-    Records with a null in one of the columns `present` are not in it. It has its columns in the order of `columns`, in which it is
-    sorted, so a lookup must have values for the first of them.
+    It lacks records with a null in one of the columns `present`. It is sorted by its columns in the order of `columns`, so a
+    look-up must have values for the first of them.
     """
 
     node: Node
@@ -37,9 +37,9 @@ class Way:
     present: frozenset[str] = frozenset()
 
     def prefix(self, known: Mapping[str, bool], *, whole: bool = False) -> Names | None:
-        """Return the first of its own columns by which it can be searched, those that are known; None: not at all.
+        """Return the first of its own columns that are known, by which it can be searched; None if it can't be searched.
 
-        `known` is true for a column with a value, false for null. If it may be read `whole`, none has to be known.
+        `known` maps a column to True for a value, False for null. If it may be read `whole`, no column has to be known.
         """
         if not all(known.get(name) for name in self.present):
             return None
@@ -53,7 +53,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Ways:
-    """The arrangements of a plan that a state holds, by identity in `held`; each is searched by its key, or may also be read `whole`."""
+    """The arrangements of a plan that a state has, by their identities `held`; each is searched by its key, or may be read `whole`."""
 
     graph: physical.PhysicalGraph
     held: Collection[str]
@@ -61,12 +61,12 @@ class Ways:
 
     @cached_property
     def _kept(self) -> dict[str, Node]:
-        # For a window that continues from row to row a state has marks, not its records.
+        # For a running window, a state keeps marks, not its records.
         nodes = (node for node in self.graph.nodes if not isinstance(node, physical.RunningGroup))
         return {node.fingerprint: node for node in nodes if node.fingerprint in self.held}
 
     def to(self, node: Node) -> list[Way]:
-        """Return the arrangements that hold the collection of a node: its own, and those that others read it by."""
+        """Return the arrangements with the collection of a node: its own, and those by which other operators read it."""
         found = []
         own = self._kept.get(node.fingerprint)
         if own is not None:
@@ -80,12 +80,12 @@ class Ways:
         return found
 
     def usable(self, node: Node, known: Mapping[str, bool]) -> list[tuple[Way, Names]]:
-        """Return the arrangements that hold all records of a node of which these columns are known, each with the columns to search it by."""
+        """Return the arrangements with all of a node's records that have values for these columns, each with the columns to search by."""
         ways = ((way, way.prefix(known, whole=self.whole)) for way in self.to(node))
         return [(way, prefix) for way, prefix in ways if prefix is not None]
 
     def of_inputs(self, names: Collection[str]) -> Iterator[Node]:
-        """Yield the arrangements whose records are all made of rows of some inputs. Without such a row none has a record."""
+        """Yield the arrangements whose records are all made of rows of these inputs, so that one with a record proves a row."""
         for node in self._kept.values():
             if isinstance(node, physical.Arrangement) and PRESENT not in node.schema:
                 below = Graph({"": node}).nodes()
@@ -93,7 +93,7 @@ class Ways:
                     yield node
 
     def answers(self, node: Node, known: Mapping[str, bool]) -> bool:
-        """Return whether the records of a node can be found of which these columns are known: values, or (False) nulls."""
+        """Return whether a node's records can be found by these columns: True for a known value, False for a null."""
         if self.usable(node, known):
             return True
         match node:
@@ -114,7 +114,7 @@ class Ways:
         return below is not None and self.answers(below, known)
 
     def first(self, node: physical.EquiJoin, known: Mapping[str, bool]) -> int | None:
-        """Return the side of a join to begin with: the other is asked for the keys that are found there; None: neither can be."""
+        """Return the side of a join to search first; the other is searched for the keys found there. None if neither works."""
         found = known_of_sides(node, known)
         sides = [{own: known[name] for own, name in side.items()} for side in found]
         keys = [_key(side) for side in node.inputs]
@@ -127,7 +127,7 @@ class Ways:
         return max(able, key=lambda at: set(keys[at]) <= set(sides[at]), default=None)
 
     def keys(self, node: Node) -> list[Names]:
-        """Return the keys by which a node's records can be found, in the names of its columns, each once."""
+        """Return the keys by which a node's records can be found, in the names of its own columns."""
         keys = (tuple(dict.fromkeys(key)) for key in self._keys(node))
         found = [key for key in dict.fromkeys(keys) if self.answers(node, dict.fromkeys(key, True))]
         return [key for key in found if not any(other != key and key[: len(other)] == other for other in found)]
@@ -160,7 +160,7 @@ class Ways:
 
 
 def same(node: Node) -> Node | None:
-    """Return the node below that has the same records where their key is known, perhaps with other multiplicities or more columns."""
+    """Return the node below with the same records for each key, perhaps with other multiplicities or more columns."""
     match node:
         case loops.Leave():
             iterate = node.inputs[0]
@@ -176,7 +176,7 @@ def same(node: Node) -> Node | None:
 
 
 def partition(node: physical.WindowedGroup) -> Names:
-    """Return the columns by which a window's rows are parted: all of a partition's rows are needed for one."""
+    """Return the columns that partition a window's rows: one row's values depend on all rows of its partition."""
     return tuple(name for name in _key(node) if name != ALL)
 
 
@@ -195,7 +195,7 @@ def origins(node: physical.Linear) -> dict[str, str]:
 
 
 def known_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return, for both sides of a join, the known column of its records that each of their columns is."""
+    """Return, for both sides of a join, its known columns by the side's own column that has the same value."""
     found: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for name, side, source in node.columns:
         if name in known:
@@ -210,7 +210,7 @@ def known_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dic
 
 
 def _names_after(node: physical.EquiJoin, at: int) -> dict[str, str]:
-    """Return the names that the columns of one side of a join have in its records."""
+    """Return the names of one side's columns in the join's records."""
     names: dict[str, str] = {}
     for name, side, source in node.columns:
         if (side == "right") == bool(at):
@@ -236,7 +236,7 @@ def _key(node: Node) -> Names:
 
 
 def _taken_apart(node: Node) -> tuple[Node, tuple[Step, ...]]:
-    """Return a node as linear steps over another that is none."""
+    """Return a node as linear steps over a node that is not linear."""
     steps: tuple[Step, ...] = ()
     while isinstance(node, physical.Linear) and not isinstance(node, physical.Pick):
         steps = (*node.steps, *steps)
@@ -249,7 +249,7 @@ def _text(node: Node, steps: Iterable[Step]) -> str:
 
 
 def _renamed(node: Node, arranged: physical.Arrangement, steps: Iterable[Step]) -> Iterator[Way]:
-    """Yield the way to a node through an arrangement that is `steps` after it, if those only rename columns and leave nulls out."""
+    """Yield the way to a node through an arrangement of it after `steps`, if those only rename columns and drop nulls."""
     names = {name: name for name in node.schema}
     present: set[str] = set()
     for step in steps:

@@ -92,13 +92,13 @@ def test_what_cannot_be_asked_is_told(kept):
     for arguments, code, said in (
         (["named", "name=Ann"], 2, "hint: ask by customer"),
         (["named"], 2, "'named' can't be asked without a key"),
-        (["paid", "customer=1"], 2, "nothing that is kept holds it by a key"),
+        (["paid", "customer=1"], 2, "the state keeps it by no key"),
         (["orders", "note=x"], 2, "no column 'note' is kept, as no output needs it"),
         (["name", "customer=1"], 2, "did you mean 'named'?"),
         (["named", "customr=1"], 2, "did you mean 'customer'?"),
         (["named", "customer=one"], 2, "'one' is no int64"),
         (["named", "customer=1", "--as-of", 0], 2, "the state no longer keeps 0 apart"),
-        (["named", "customer=1", "--as-of", 2], 2, "2 is not closed: the state knows the times before 2"),
+        (["named", "customer=1", "--as-of", 2], 2, "2 is not closed: the state has closed the times before 2"),
         (["named", "customer=1", "--as-of", 1, "--follow"], 2, "--as-of and --follow don't go together"),
         (["named", "customer=1", "--count", 1], 2, "--count and --timeout need --follow"),
     ):
@@ -108,7 +108,7 @@ def test_what_cannot_be_asked_is_told(kept):
 
 
 def test_a_state_that_is_none_or_another_is_told(kept):
-    assert "there is no state to look into" in kept("query", "shop.yaml", "named", "customer=1", "--state", "x").err
+    assert "there is no state yet" in kept("query", "shop.yaml", "named", "customer=1", "--state", "x").err
     kept.write("shop.yaml", SHOP.replace("amount > 0", "amount > 7"))
     changed = kept("query", "shop.yaml", "named", "customer=1")
     assert changed.code == 4

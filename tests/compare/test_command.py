@@ -273,7 +273,7 @@ def test_keys_that_repeat_are_said(shop):
         (["old.csv", "new.csv", "-k", "id", "--tolerance", "amount"], 2, "'amount' is not a tolerance"),
         (["old.csv", "new.csv", "-k", "id", "--ignore", "id"], 2, "is in the key, and can't be ignored"),
         (["old.csv", "new.csv", "--max-changed", "few"], 2, "'few' is not a number of rows"),
-        (["old.csv", "new.csv", "--as-of", "3"], 2, "no change log"),
+        (["old.csv", "new.csv", "--as-of", "3"], 2, "not a change log"),
         (["old.csv", "new.csv", "--as-of", "3", "--to", "4"], 2, "--as-of is one time for both sides"),
         (["old.csv", "new.csv", "--time", "day"], 2, "neither side has the time columns day"),
         (["old.csv", "new.csv", "--select", "x"], 2, "--select is for pipelines"),

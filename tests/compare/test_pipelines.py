@@ -106,7 +106,7 @@ def test_rows_put_aside_stay_aside(pipelines):
         (
             lambda text: text.replace("orders: orders/", "orders: {import: {state: .dd/x, arrangement: y}}"),
             [],
-            "can't be read aside",
+            "a comparison can't read",
         ),
         (lambda text: text, ["--key", "id"], "neither side has a column 'id'"),
         (lambda text: text, ["--from", "3"], "--from, --to, --time, --csv and --plain are for data"),

@@ -244,7 +244,7 @@ def test_files_of_the_same_bytes_in_other_partitions_are_not_the_same(folder):
     ("make", "said"),
     [
         (lambda folder: None, "there is no file or directory 'side'"),
-        (lambda folder: (folder / "side").mkdir(), "there are no files of data"),
+        (lambda folder: (folder / "side").mkdir(), "there are no data files"),
         (
             lambda folder: (write(folder / "side/1.csv", ROWS), write(folder / "side/2.parquet", ROWS)),
             "several kinds: CSV, Parquet",

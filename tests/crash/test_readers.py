@@ -69,7 +69,7 @@ def test_death_after_the_commit(case, tmp_path, through):
         manifest = read_newest(shop.state)
         unfinished = len(unpublished(shop.state, manifest))
         told = [error.problem for error in verify_state(shop.state, manifest)]
-        assert told == ["the last commit isn't published wholly"] * unfinished
+        assert told == ["the last commit isn't fully published"] * unfinished
         shop.run()
         assert look(shop.folder) == new
         shutil.rmtree(shop.folder)

@@ -152,7 +152,7 @@ def test_a_name_that_is_no_files_is_refused(fed, name):
     for more_ in ([], ["--ack"], ["--drop"]):
         result = fed("feed", "out/totals", f"--consumer={name}", *more_)
         assert result.code == 2
-        assert "is no name of a consumer" in result.err
+        assert "is not a name for a consumer" in result.err
     assert snapshot(fed.folder) == before
 
 
@@ -179,7 +179,7 @@ def test_an_output_that_has_nothing_yet_can_be_acknowledged(shop):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--ack", "1"], "'1' is no position"),
+        (["--ack", "1"], "'1' is not a position"),
         (["--ack", "0-" + "9" * 99], "its numbers are too large"),
         (["--ack", "0-9"], "was not offered 0-9"),
         (["--ack", "7-9"], "was not offered 7-9"),
@@ -203,11 +203,11 @@ def test_what_makes_no_sense_is_refused(fed, arguments, problem):
 def test_only_an_output_is_fed_from(fed):
     for place, code in (("orders", 3), ("out", 3), ("nowhere", 3)):
         result = fed("feed", place, "--consumer", "mail")
-        assert (result.code, "no output of a pipeline" in result.err) == (code, True), result.err
+        assert (result.code, "not an output of a pipeline" in result.err) == (code, True), result.err
     shutil.copytree(fed.folder / "out/totals", fed.folder / "out/copy")
     assert "writes no such output" in fed("feed", "out/copy", "--consumer", "mail").err
     shutil.move(fed.folder / ".dd", fed.folder / "elsewhere")
-    assert "state is not there" in fed(*FEED).err
+    assert "state does not exist" in fed(*FEED).err
     shutil.move(fed.folder / "elsewhere", fed.folder / ".dd")
     assert fed(*FEED, "--state", ".dd/orders").code == 0
 
@@ -268,7 +268,7 @@ def test_a_commit_that_is_not_published_is_waited_for(fed, monkeypatch):
     newest.rename(newest.with_name(f".{newest.name}.000000002.dd-tmp"))
     refused = fed(*FEED)
     assert refused.code == 75
-    assert "isn't published wholly" in refused.err
+    assert "isn't fully published" in refused.err
     State.open(fed.folder / ".dd/orders", {"totals": fed.folder / "out/totals"}).close()
     assert csv(fed)[0] == ["south,1,7,-1", "south,2,8,1"]
 
