@@ -1,16 +1,16 @@
-"""Views for people: tables, plans, pictures, progress. Nothing here changes anything.
+"""Views for people: tables, plans, pictures, progress. Nothing here writes to a state.
 
 * drawing: a plan as SVG
-* layers: boxes in layers, few crossings
-* layout: the places of a plan's boxes
+* layers: the boxes of one scope in layers, with few crossings
+* layout: the places of the boxes of a plan
 * live: progress on a terminal
 * mermaid: a plan as Mermaid
-* order: the order in which operators are read
+* order: the order of operators in text
 * page: a plan as one HTML page
 * profile: the operators by their time
 * rows: rows as a table, JSON, CSV, Parquet
 * shapes: boxes, groups, lines
 * text: a plan on a terminal
 * units: numbers in few letters, widths of text
-* view: the plan as people see it
+* view: the plan with its counts, for all drawings
 """

@@ -1,7 +1,7 @@
-"""A view as a drawing: the size of each box for its words, its place, and all of it as SVG.
+"""A view as a drawing: the size of each box for its words, its place, and the drawing as SVG.
 
 Words are in a font of fixed width, so that their width is known without the font: a cell is at most 0.61 of the font's size in
-the fonts that are named. Every text from outside is escaped.
+all fonts of the style. Every text from outside is escaped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CELL = FONT * 0.62
 ROW = 16.0
 PAD_X, PAD_Y = 10.0, 8.0
 MOST = 38
-"""Columns of a box's words."""
+"""The most columns of a box's words."""
 LEAST_WIDTH = 96.0
 
 STYLE = """
@@ -52,7 +52,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class BoxText:
-    """The text in a box: the operator's kind, its name in the file, how it works, and its counts."""
+    """The text in a box: the operator's kind, its name in the file, its description, and its counts."""
 
     kind: str
     name: str
@@ -61,19 +61,19 @@ class BoxText:
 
     @property
     def columns(self) -> int:
-        """Return its width in columns of letters."""
+        """The width in columns of letters."""
         head = cells(self.kind) + (cells(self.name) + 2 if self.name else 0)
         return max([head, *map(cells, self.says), *map(cells, self.counted)])
 
     @property
     def rows(self) -> int:
-        """Return its height in rows."""
+        """The height in rows."""
         return 1 + len(self.says) + len(self.counted)
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A view with a place for each of its boxes."""
+    """A view with its boxes' texts and places."""
 
     view: View
     words: dict[str, BoxText]
@@ -117,7 +117,7 @@ def words_of(view: View, operator: OperatorView) -> BoxText:
 
 
 def svg(drawing: Drawing, *, alone: bool = True) -> str:
-    """Return a drawing as SVG: a file that stands `alone`, with its style, or a part of a page that has it."""
+    """Return a drawing as SVG: a file of its own (`alone`), with the style, or a part of a page that has the style."""
     placed, view = drawing.layout, drawing.view
     width, height, role = round(placed.width), round(placed.height), "img" if alone else "group"
     head = f'<svg class="dd" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="{role}" aria-labelledby="dd-title">'
@@ -167,7 +167,7 @@ def _box(operator: OperatorView, words: BoxText, rect: Rect, number: int, button
         [*(("says", s) for s in words.says), *(("count", c) for c in words.counted)], start=1
     ):
         lines.append(f'<text class="{style}" x="{x:.1f}" y="{y + at * ROW:.1f}">{markup(line)}</text>')
-    # A number instead of the id: an output's id contains its name from the file.
+    # A number instead of the id: an output's id has a name from the file.
     return f'<g class="{styles}" {button}data-n="{number}"><title>{markup(title)}</title>{_rect(rect, 6)}{twin}{"".join(lines)}</g>'
 
 
@@ -188,7 +188,7 @@ def _line(line: Line, numbers: Mapping[str, int]) -> str:
 
 
 def _corners(points: tuple[Point, ...], radius: float) -> str:
-    """Return a path along points with round corners; its lines run straight down, up or sideways."""
+    """Return a path along points, of vertical and horizontal lines with round corners."""
     path = f"M{points[0].x:.1f} {points[0].y:.1f}"
     for before, at, after in zip(points, points[1:], points[2:], strict=False):
         reach = [min(radius, (abs(one.x - at.x) + abs(one.y - at.y)) / 2) for one in (before, after)]

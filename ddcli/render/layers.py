@@ -1,7 +1,7 @@
 """One scope of a layout: its boxes in layers, ordered so that few lines cross, and moved so that lines are straight.
 
-A line that passes a layer has a place of its own in it, as a box has. Lines run sideways only between layers, where there are no
-boxes: so no line of any graph crosses a box.
+A line that passes a layer has a place of its own in it, like a box. Lines move sideways only between layers, where no boxes are, so
+no line crosses a box, whatever the graph.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ddcli.render.shapes import BoxGroup
 
 GAP_X, GAP_Y = 22.0, 34.0
-"""Between two boxes of a layer, and between layers, at the least."""
+"""The least distances between two boxes of a layer, and between layers."""
 LINE = 12.0
-"""The width of the place that a line has in a layer which it passes."""
+"""The width of a line's place in a layer that it passes."""
 TRACK = 9.0
-"""Between two lines that go back."""
+"""The distance between two lines of feedback."""
 PADDING = 14.0
 SWEEPS = 12
 MOVES = 48
@@ -33,9 +33,9 @@ LABEL = ("label",)
 
 @dataclass(slots=True)
 class Vertex:
-    """A thing in a layer: a box, a group, a line that passes (or enters or leaves), or a label.
+    """A vertex of a layer: a box, a group, a line that passes (or enters or leaves), or a label.
 
-    `ins` and `outs` are the ends and begins of lines, from its left side, by the collection that they carry.
+    `ins` and `outs` are the distances from its left side at which lines end and begin, by the collection that they carry.
     """
 
     key: tuple[str, ...]
@@ -55,7 +55,7 @@ class Vertex:
 
 
 class Edge(NamedTuple):
-    """A line between vertices of a scope, that carries the collection of the box `carried`."""
+    """A line between vertices of a scope; it carries the collection of the box `carried`."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -64,7 +64,7 @@ class Edge(NamedTuple):
 
 @dataclass
 class PlacedScope:
-    """A scope that has been laid out, its upper left corner at (0, 0)."""
+    """A laid out scope, with its upper left corner at (0, 0)."""
 
     width: float
     height: float
@@ -102,7 +102,7 @@ class LayeredScope:
     # --- layers ---------------------------------------------------------------------------------------------------
 
     def _assign_layers(self) -> None:
-        """Put each vertex below those that it reads, and one that reads none close above its first reader."""
+        """Put each vertex below those that it reads; a vertex that reads nothing right above its first reader."""
         reads: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
         readers: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
         for edge in self.edges:
@@ -130,7 +130,7 @@ class LayeredScope:
             self.vertices[label.key] = label
 
     def _pass_layers(self) -> None:
-        """Give lines that pass layers a place in each: one for all lines that carry the same from the same vertex."""
+        """Add a vertex for lines to each layer that they pass: one for all lines with one collection from one vertex."""
         chains: dict[tuple[tuple[str, ...], str], dict[int, tuple[str, ...]]] = defaultdict(dict)
         found: dict[Edge, None] = {}
         for edge in sorted(self.edges, key=lambda each: self.vertices[each.target].layer):
@@ -152,7 +152,7 @@ class LayeredScope:
     # --- order ----------------------------------------------------------------------------------------------------
 
     def _order(self) -> None:
-        """Order the vertices of each layer so that few lines cross: by the mean of their neighbours, down and up by turns."""
+        """Order the vertices of each layer so that few lines cross: by the mean of their neighbours, downward and upward in turns."""
         self._start_order()
         best, fewest = [list(layer) for layer in self.layers], self._crossings()
         for sweep in range(SWEEPS):
@@ -168,7 +168,7 @@ class LayeredScope:
         self.layers = best
 
     def _start_order(self) -> None:
-        """Begin with the order in which a walk from the top comes to them: neighbours' neighbours are near."""
+        """Put the vertices in the order of a depth-first walk from the top, in which neighbours' neighbours are near."""
         below: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
         for edge in self.edges:
             below[edge.source].append(edge.target)
@@ -196,7 +196,7 @@ class LayeredScope:
         layer.sort(key=lambda vertex: (vertex.key != LABEL, wanted[vertex.key], order[vertex.key]))
 
     def _positions(self) -> dict[tuple[tuple[str, ...], str, str], float]:
-        """Return the place in its layer of each end of a line: a group's ports lie one beside the other."""
+        """Return the place in its layer of each end of a line: a group's ports lie side by side."""
         found = {}
         index = {vertex.key: at for layer in self.layers for at, vertex in enumerate(layer)}
         for edge in self.edges:
@@ -225,7 +225,7 @@ class LayeredScope:
     # --- x --------------------------------------------------------------------------------------------------------
 
     def _spread_ins(self) -> None:
-        """Have lines that end at one box end side by side, in the order in which they come."""
+        """Spread the ends of lines at one box over its top, in the order of their sources."""
         index = {vertex.key: at for layer in self.layers for at, vertex in enumerate(layer)}
         coming: dict[tuple[str, ...], list[Edge]] = defaultdict(list)
         for edge in self.edges:
@@ -238,7 +238,7 @@ class LayeredScope:
                 vertex.ins[edge.carried] = vertex.width * (at + 1) / (len(edges) + 1)
 
     def _place_x(self) -> None:
-        """Move the vertices of each layer as near as their order lets them to where their lines would be straight."""
+        """Move the vertices of each layer, without changing their order, toward the places where their lines would be straight."""
         for layer in self.layers:
             x = 0.0
             for vertex in layer:
@@ -251,11 +251,11 @@ class LayeredScope:
             below[edge.source].append(edge)
         numbers = list(range(len(self.layers)))
         for sweep in range(MOVES):
-            # Toward the least sum of distances, not of their squares: a few bends, instead of a little slant everywhere.
+            # This minimises the sum of distances, not of their squares: a few bends, instead of a little slant everywhere.
             slack = 64.0 * 0.5 ** (8 * sweep / MOVES)
             for number in numbers if sweep % 2 == 0 else reversed(numbers):
                 self._move(self.layers[number], above, below, slack)
-        # Any layer between inputs and readers is as good: finally all are put right below their inputs.
+        # Any place between the neighbours above and below is as good: at last, each moves below the vertices that it reads.
         for number in numbers:
             self._move(self.layers[number], above, {}, 1.0)
 
@@ -322,7 +322,7 @@ class LayeredScope:
         return PlacedScope(width, height, items, groups, lines, ports["in"], ports["out"])
 
     def _place_y(self, back: Sequence[tuple[str, str]]) -> tuple[list[float], list[float]]:
-        """Return top and bottom of each layer. Where many lines change places there is more room between two."""
+        """Return the top and bottom of each layer. Between two layers there is more room if lines move far sideways."""
         tops, bottoms = [], []
         y = 0.0 if self.group else PADDING
         tracks: dict[int, int] = defaultdict(int)
@@ -344,7 +344,7 @@ class LayeredScope:
         return one.x + one.leaves(edge.carried) - other.x - other.enters(edge.carried)
 
     def _line(self, edge: Edge, tops: Sequence[float], bottoms: Sequence[float]) -> Line:
-        """Return a line from the bottom of a vertex, straight down to the end of its layer, then over to the top of the next."""
+        """Return a line from the bottom of a vertex, straight down to the bottom of its layer, then across to the top of the next."""
         one, other = self.vertices[edge.source], self.vertices[edge.target]
         x, end = one.x + one.leaves(edge.carried), other.x + other.enters(edge.carried)
         start = tops[one.layer] + (0.0 if one.passes else one.height)
@@ -356,7 +356,7 @@ class LayeredScope:
     def _back_line(
         self, at: int, source: str, target: str, tops: Sequence[float], bottoms: Sequence[float], right: float
     ) -> Line:
-        """Return a line back to an earlier layer: down, to the right of all, up, and to the top of its target from there."""
+        """Return a line of feedback: down, along the right of all vertices up, and to the top of its target."""
         one, other = self.vertices["item", source], self.vertices["item", target]
         start, end = one.x + one.width * 0.75, other.x + other.width - 10
         low, high = bottoms[one.layer] + TRACK * (at + 1), tops[other.layer] - TRACK * (at + 1.5)
@@ -368,9 +368,9 @@ class LayeredScope:
 
 
 def spaced(wanted: Sequence[float], weights: Sequence[float], widths: Sequence[float], gap: float) -> list[float]:
-    """Return positions as near as possible to the wanted ones (least squares, weighted) at which boxes keep order and distance.
+    """Return the positions nearest to the wanted ones (weighted least squares) at which boxes keep their order and distance.
 
-    Without the widths that is an isotonic regression: neighbours that would overlap are pooled and share one shift.
+    Without the widths this is an isotonic regression: neighbours that would overlap are pooled and share one shift.
 
     >>> spaced([0, 0, 100], [1, 1, 1], [10, 10, 10], 2)
     [-6.0, 6.0, 100.0]

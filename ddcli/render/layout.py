@@ -1,9 +1,9 @@
 """The layout of a graph: boxes in layers from top to bottom, with boxes around groups of boxes, and lines that cross no box.
 
-After Sugiyama, Tagawa, Toda (1981): each box is of a layer below those it reads; a line that passes a layer has a place of its own
-in it, as a box has; boxes are ordered within layers so that few lines cross, then moved so that lines are straight. A group is laid
-out by itself, then is one box of the scope around it, with ports at its top and bottom where lines enter and leave. Lines run
-sideways only between layers, where there are no boxes: so no line of any graph crosses a box.
+After Sugiyama, Tagawa, Toda (1981): each box is in a layer below those it reads; a line that passes a layer has a place of its own
+in it, like a box; boxes are ordered within layers so that few lines cross, then moved so that lines are straight. A group is laid
+out by itself, then is one box of the scope around it, with ports at its top and bottom for lines in and out. Lines move sideways only
+between layers, where no boxes are, so no line crosses a box, whatever the graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tuple[str, str]]) -> PlacedScope:
-    """Return the places of the boxes, groups and lines of a graph. `edges` are pairs of items' ids; without those that go back there is no cycle."""
+    """Return the places of the boxes, groups and lines of a graph. `edges` are pairs of items' ids, without feedback, so that there is no cycle."""
     return _Layouter(items, groups, list(dict.fromkeys(edges))).scope(None)
 
 
@@ -30,7 +30,7 @@ class _Layouter:
         self.edges = edges
 
     def path(self, item: str) -> list[str | None]:
-        """Return the groups around an item, outermost (none) first."""
+        """Return the scopes around an item, the outermost first: None, then its groups."""
         found: list[str | None] = []
         group = self.items[item].group
         while group is not None:
@@ -39,13 +39,13 @@ class _Layouter:
         return [None, *reversed(found)]
 
     def child(self, scope: str | None, item: str) -> tuple[str, ...]:
-        """Return the item if it is in the scope itself, else the group of the scope that holds it."""
+        """Return the item if it is in the scope itself, else the group of the scope around it."""
         path = self.path(item)
         at = path.index(scope) + 1
         return ("group", str(path[at])) if at < len(path) else ("item", item)
 
     def scope(self, scope: str | None) -> PlacedScope:
-        """Lay out a group, or all."""
+        """Lay out a group, or (None) the whole graph."""
         inner = {group.id: self.scope(group.id) for group in self.groups.values() if group.group == scope}
         vertices: dict[tuple[str, ...], Vertex] = {
             ("item", item.id): Vertex(("item", item.id), item.width, item.height)

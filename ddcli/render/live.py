@@ -1,6 +1,6 @@
-"""The progress of a run, on a terminal: its present work, the rows and bytes read and written, and their rates. It vanishes at the end.
+"""The progress of a run on a terminal: its present stage, rows and bytes read and written, and rates. It vanishes at the end.
 
-A run that is over soon shows nothing and imports nothing: a thread waits for `PATIENCE` first, and imports rich only then.
+A short run shows nothing and imports nothing: a thread waits for `PATIENCE` first, and imports rich only then.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 PATIENCE = 0.5
-"""Seconds that a run may take before something is shown."""
+"""The seconds of a run before its progress is shown."""
 TIMES_A_SECOND = 8
 WINDOW = 3
-"""Seconds over which rates are taken."""
+"""The seconds over which rates are averaged."""
 
 
 class LiveProgress(Progress):
-    """The display of a run's progress on a terminal, from `PATIENCE` seconds after its first stage began until it is over.
+    """The progress of a run on a terminal, from `PATIENCE` seconds after its first stage began until its end.
 
-    Lines for a person are written by `say`: they scroll by above the display. Runs may report one after the other.
+    Messages must be printed by `say`, which puts them above the progress. One object serves several runs, one after the other.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -49,7 +49,7 @@ class LiveProgress(Progress):
         self._began = clock.monotonic()
         self._seen: deque[tuple[float, int, int]] = deque(maxlen=WINDOW * TIMES_A_SECOND)
 
-    # --- what the run reports -------------------------------------------------------------------------------------
+    # --- reports of the run ---------------------------------------------------------------------------------------
 
     def begin(self, what: str, tasks: int | None = None) -> None:
         if self._thread is None:
@@ -94,7 +94,7 @@ class LiveProgress(Progress):
         else:
             live.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
-    # --- what is shown --------------------------------------------------------------------------------------------
+    # --- the terminal ---------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
         if self._over.wait(PATIENCE):
@@ -113,7 +113,7 @@ class LiveProgress(Progress):
                 self._live = None
 
     def __rich__(self) -> RenderableType:
-        """Return the present picture."""
+        """Return the present progress as two lines: the stage and the amounts."""
         from rich.table import Table
         from rich.text import Text
 
@@ -134,11 +134,11 @@ class LiveProgress(Progress):
         if self.active:
             numbers.append(f"{self.active} at work")
         if self.failed:
-            numbers.append(f"{self.failed} failed and tried again")
+            numbers.append(f"{self.failed} failed and retried")
         return "  ".join([f"{minutes}:{rest:02d}", *([", ".join(numbers)] if numbers else []), self.what])
 
     def _amounts(self) -> str:
-        """Return words for the rows and bytes read and written, and for their speed in the last seconds."""
+        """Return the rows and bytes read and written, and their rates in the last seconds, in words."""
         (first, *before), (last, *now) = self._seen[0], self._seen[-1]
         words, sizes, parts = ("read", "wrote"), (self.bytes_read, self.bytes_written), []
         for word, rows, earlier, size in zip(words, now, before, sizes, strict=True):
@@ -151,7 +151,7 @@ class LiveProgress(Progress):
 
 
 def bar(done: int, number: int, width: int = 20) -> str:
-    """Return a bar of a part of a whole.
+    """Return a progress bar.
 
     >>> bar(1, 4, 8)
     '[##      ]'

@@ -1,4 +1,4 @@
-"""A view as a Mermaid flowchart, as Markdown pages of GitHub and others show it."""
+"""A view as a Mermaid flowchart, which GitHub and others show in Markdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mermaid(view: View) -> list[str]:
 
 
 def _scope(view: View, names: dict[str, str], scope: str | None, indent: str) -> Iterator[str]:
-    """Yield the operators of a loop, and the loops in it as subgraphs."""
+    """Yield the lines of a loop's operators, and of the loops in it as subgraphs."""
     counts = view.counts()
     for each in view.operators:
         if each.loop == scope:
@@ -57,7 +57,7 @@ def _style(operator: OperatorView) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text in which characters with a meaning in Mermaid or HTML are numbered entities."""
+    """Return a text with characters that mean something in Mermaid or HTML as character codes."""
     return "".join(
         letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in visible(text)
     )

@@ -1,4 +1,4 @@
-"""The order in which a view's operators are read one after the other: each right after what it reads last, a loop's together."""
+"""The order of a view's operators in text: each right after the last operator that it reads, those of a loop together."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ddcli.render.view import View
 
 Step = tuple[Literal["row", "open", "close"], str]
-"""An operator by its id, or a loop that begins or ends."""
+"""An operator by its id, or the begin or end of a loop."""
 
 
 class Visit(NamedTuple):
-    """An operator or loop of a scope that comes next."""
+    """The next operator or loop of a scope."""
 
     name: str | None
     scope: str | None
@@ -29,7 +29,7 @@ def ordered(view: View) -> list[Step]:
 
 
 class _Ordering:
-    """A walk from the outputs up: an operator comes before its readers, and right before the first of them."""
+    """A walk from the outputs up: each operator comes before its readers, right before the first of them."""
 
     def __init__(self, view: View) -> None:
         self.reads = {each.id: each.inputs for each in view.operators}
@@ -42,7 +42,7 @@ class _Ordering:
         self.done: set[str] = set()
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps: operators and loops in no loop, with all that is in them."""
+        """Yield the steps of the outermost operators and loops, and of all members of these."""
         for name in [*self.ends, *self.inside[None]]:
             visits = [self._visit(self._holder(name, None), None)]
             while visits:
@@ -55,9 +55,9 @@ class _Ordering:
                     yield step
 
     def _visit(self, name: str | None, scope: str | None) -> Iterator[Step | Visit]:
-        """Yield the predecessors of an operator or loop of a scope, then itself; nothing if it is outside, or done.
+        """Yield visits of the predecessors of an operator or loop of a scope, then itself; nothing if it is outside, or done.
 
-        It yields the visits of others instead of making them: a chain of operators may be longer than a stack is deep.
+        Visits are yielded, not recursive calls: a chain of operators may be longer than the stack.
         """
         if name is None or name in self.done:
             return
@@ -74,14 +74,14 @@ class _Ordering:
         yield "close", name
 
     def _members(self, name: str) -> Iterator[str]:
-        """Yield the operators that something is or holds."""
+        """Yield an operator itself, or all operators in a loop."""
         if name in self.reads:
             yield name
         for each in self.inside[name]:
             yield from self._members(each)
 
     def _holder(self, name: str, scope: str | None) -> str | None:
-        """Return the operator if it is in the scope itself, else the loop of the scope that holds it; None where it is outside."""
+        """Return the operator if it is in the scope itself, else the loop of the scope around it; None if it is outside the scope."""
         at: str | None = name
         while at is not None and self.around[at] != scope:
             at = self.around[at]

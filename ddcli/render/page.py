@@ -1,6 +1,6 @@
-"""A view as one page that needs nothing else: the drawing, each operator's details at a click, and the last runs as small plots.
+"""A view as one HTML page without other files: the drawing, each operator's details on a click, and the last runs as small plots.
 
-No text of the pipeline goes into the script, and all of it is escaped; the page's own policy forbids it to load anything.
+No text of the pipeline is part of the script, and all of it is escaped; the page's security policy forbids it to load anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PLOT_WIDTH, PLOT_HEIGHT = 220, 44
 SHOWN_RUNS = 12
-"""Runs of which an operator's details have a line."""
+"""The most runs in an operator's details."""
 
 LOOK = """
 :root { color-scheme: light dark; }
@@ -75,7 +75,7 @@ for (const button of document.querySelectorAll('td button')) button.addEventList
 
 
 def page(drawing: Drawing) -> str:
-    """Return a drawing as a page."""
+    """Return a drawing as an HTML page."""
     view, name = drawing.view, markup(drawing.view.name)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return "\n".join(
@@ -147,7 +147,7 @@ def _figure(name: str, values: Sequence[float], text: Callable[[float], str]) ->
 
 
 def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, height: int = PLOT_HEIGHT) -> str:
-    """Return values over time as a small plot from zero up, the last one marked; `words` describe it to a screen reader."""
+    """Return values over time as a small plot from zero up, the last one marked; `words` is its text for screen readers."""
     top, edge = max(values) or 1.0, 4
     step = (width - 2 * edge) / max(len(values) - 1, 1)
     points = [(edge + at * step, height - edge - (height - 2 * edge) * value / top) for at, value in enumerate(values)]
@@ -163,7 +163,7 @@ def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, heig
 
 
 def _details(drawing: Drawing) -> str:
-    """Return the details of each operator, all but one hidden."""
+    """Return the details of each operator, which are hidden until it is chosen."""
     view = drawing.view
     numbers = {each.id: at for at, each in enumerate(view.operators)}
     parts = ['<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose an operator.</p></section>']
@@ -171,8 +171,8 @@ def _details(drawing: Drawing) -> str:
         names = ", ".join(each.names)
         description = "".join(f"<p>{markup(line)}</p>" for line in each.says)
         facts = [
-            ("reads", ", ".join(_called(view, numbers, source) for source in each.inputs)),
-            ("read by", ", ".join(_called(view, numbers, reader) for reader in each.readers)),
+            ("reads", ", ".join(_title_of(view, numbers, source) for source in each.inputs)),
+            ("read by", ", ".join(_title_of(view, numbers, reader) for reader in each.readers)),
             ("columns", ", ".join(f"{column} {kind}" for column, kind in each.columns.items())),
         ]
         if each.held:
@@ -188,7 +188,7 @@ def _details(drawing: Drawing) -> str:
     return "".join([*parts, "</aside>"])
 
 
-def _called(view: View, numbers: dict[str, int], name: str) -> str:
+def _title_of(view: View, numbers: dict[str, int], name: str) -> str:
     operator = view.operators[numbers[name]]
     return " ".join([operator.kind, *(operator.names[:1] or operator.says[:1])])
 
@@ -219,7 +219,7 @@ def _numbers(count: RowCounts | None) -> str:
 
 
 def _table(view: View) -> str:
-    """Return a table of all operators with their numbers, for people who prefer text."""
+    """Return the table of all operators with their numbers."""
     counts = view.counts()
     words = ("operator", "collection", "how")
     numbers = ("rows in", "rows out", "+", "-", "time", "state rows", "state")
@@ -237,7 +237,7 @@ def _table(view: View) -> str:
 
 
 def _loops(view: View) -> str:
-    """Return the loops: the turns of their bodies, and the rows of each round."""
+    """Return the table of loops: the turns of their bodies, and the rows of each round."""
     counts = view.counts()
     head = "".join(f'<th class="word">{word}</th>' for word in ("loop", "rows of each round"))
     rows = []

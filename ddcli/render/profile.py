@@ -1,4 +1,4 @@
-"""The profile of a run: its operators by their time, as a table or as plain values."""
+"""The profile of a run: its operators by their time, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.render.view import View
 
 MOST, LEAST = 60, 24
-"""Columns of an operator's words where there is no terminal, and at the least."""
+"""The columns of an operator's words without a terminal, and the least on a narrow one."""
 MARGIN = "  "
 LEFT_OUT = (("rows/s",), ("+", "-"), ("in", "out"))
 """The columns that a narrow table leaves out, in this order."""
@@ -24,9 +24,9 @@ HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
 
 @frozen
 class Spent:
-    """An operator, its rows, and the seconds of all threads that it took, with their `share` of the run's.
+    """An operator, the rows through it, its seconds, summed over threads, and their share of those of all operators.
 
-    An input takes the seconds of its reads, an output those of its writes; an arrangement's state is written in its own.
+    An input's seconds are those of reading it, an output's those of writing it; an arrangement's include writing its state.
     """
 
     id: str
@@ -43,20 +43,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class Profile:
-    """A run's operators, the one that took longest first; its loops as lines; how long it took by the clock."""
+    """A run's operators, the slowest first; its loops in words; its seconds by the clock."""
 
     operators: list[Spent]
     loops: list[str]
     seconds: float
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the operators as plain values."""
+        """Return the operators as JSON."""
         return [asdict(each) for each in self.operators]
 
     def lines(self, columns: int | None = None) -> list[str]:
-        """Return a table that fits into this number of columns; empty for a run that stepped no operator.
+        """Return a table of at most this many columns; nothing for a run that stepped no operator.
 
-        On a narrow terminal numbers are left out before words are.
+        A narrow table leaves out numbers before it cuts words.
         """
         if not self.operators:
             return []

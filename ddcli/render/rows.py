@@ -1,8 +1,8 @@
-"""Rows for people and for programs: text in columns, JSON, CSV, Parquet, written batch by batch as they come.
+"""Rows for people and for programs: text in columns, JSON, CSV, Parquet, written batch by batch.
 
-Values without a text of their own have one spelling everywhere: binary values are in hexadecimal digits; in CSV and in text lists are
-JSON, and durations are ISO 8601 (`PT1M30S`). JSON has no NaN and no infinities: there they are texts, "NaN", "Infinity" and
-"-Infinity", which `cast(text as float64)` reads, and so an input in NDJSON.
+Values that have no plain text have one spelling everywhere: binary values are hexadecimal digits; in CSV and in text, lists are
+JSON and durations ISO 8601 (`PT1M30S`). JSON has no NaN and no infinities: there they are the texts "NaN", "Infinity" and
+"-Infinity", which `cast(text as float64)` reads, and so does an input in NDJSON.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 RowFormat = Literal["text", "json", "jsonl", "csv", "parquet", "arrow"]
 BATCH = 1 << 16
-"""Rows that are in memory together where they stream by."""
+"""The most rows of a stream that are in memory together."""
 PAGE = 1000
-"""Rows of text that have columns of one width."""
+"""The number of rows of text that have columns of one width."""
 TEXT = Type("string", nullable=True)
 NULL = "null"
 
 
 def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a lazy frame, in order, some at a time; without a row, one empty frame. Errors of the read are raised here."""
+    """Yield the rows of a lazy frame in batches, in order; without rows, one empty frame. Raises the errors of reading."""
     found = False
     for batch in frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming"):
         found = True
@@ -43,7 +43,7 @@ def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 
 def first(frames: Iterable[pl.DataFrame], limit: int) -> Iterator[pl.DataFrame]:
-    """Yield the first rows of batches: a row more than `limit`, if there are so many, by which one sees that there are more."""
+    """Yield the first `limit` rows of batches, and one more, if there is one, which shows that rows are left out."""
     room = limit + 1
     for frame in frames:
         yield frame.head(room)
@@ -55,7 +55,7 @@ def first(frames: Iterable[pl.DataFrame], limit: int) -> Iterator[pl.DataFrame]:
 def write_rows(
     frames: Iterable[pl.DataFrame], form: RowFormat, out: BinaryIO, limit: int | None = None
 ) -> tuple[int, bool]:
-    """Write batches of rows, of which there is at least one, maybe empty; return how many rows, and whether `limit` cut them."""
+    """Write batches of rows, at least one, perhaps empty; return the number of rows, and whether `limit` cut them."""
     writer = WRITERS[form](out)
     rows, cut = 0, False
     for frame in frames if limit is None else first(frames, limit):
@@ -69,7 +69,7 @@ def write_rows(
 
 
 class _Writer:
-    """Writes batches of rows that have the same columns."""
+    """The writer of batches of rows with the same columns."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
@@ -89,7 +89,7 @@ class _JsonLines(_Writer):
 
 
 class _Json(_Writer):
-    """An array, a row a line."""
+    """The writer of a JSON array with a line for each row."""
 
     def add(self, frame: pl.DataFrame) -> None:
         if not frame.is_empty():
@@ -101,11 +101,11 @@ class _Json(_Writer):
 
 
 class _Csv(_Writer):
-    """CSV with a header, as inputs are read: an empty field is null, two quotes are empty text."""
+    """The writer of CSV with a header, as inputs are read: an empty field is null, two quotes are empty text."""
 
     def add(self, frame: pl.DataFrame) -> None:
         texts = [as_text(column) if _needs_text(column.dtype) else column for column in frame]
-        if self.out.isatty():  # CSV has no escapes: a file has the text itself, a screen its visible form
+        if self.out.isatty():  # CSV has no escapes: a file gets the text as it is, a screen gets it visible
             texts = [visible_column(column) if column.dtype == pl.String else column for column in texts]
             texts = [column.rename(visible(column.name)) for column in texts]
         self.out.write(pl.DataFrame(texts).write_csv(include_header=not self.begun).encode())
@@ -113,7 +113,7 @@ class _Csv(_Writer):
 
 
 class _Tables(_Writer):
-    """Files of Arrow tables, which pyarrow writes."""
+    """The writer of a file of Arrow tables, by pyarrow."""
 
     def __init__(self, out: BinaryIO) -> None:
         super().__init__(out)
@@ -141,7 +141,7 @@ class _Parquet(_Tables):
 
 
 class _Arrow(_Tables):
-    """An Arrow IPC file."""
+    """The writer of an Arrow IPC file."""
 
     def _begin(self, schema: pa.Schema) -> Any:
         import pyarrow as pa
@@ -150,7 +150,7 @@ class _Arrow(_Tables):
 
 
 class _TextTable(_Writer):
-    """Columns of text under their names, numbers to the right; they get wider where a later page needs it."""
+    """The writer of text in columns under their names, numbers to the right; a later page may have wider columns."""
 
     def add(self, frame: pl.DataFrame) -> None:
         if not self.begun:
@@ -196,7 +196,7 @@ def _json_lines(frame: pl.DataFrame) -> bytes:
 
 
 def _has_no_number(column: pl.Series) -> bool:
-    """Return whether there are floats in a column, its lists and structs, that JSON has no number for."""
+    """Return whether a column, or its lists and structs, has floats that are not numbers in JSON."""
     while isinstance(column.dtype, pl.List):
         column = column.drop_nulls().explode()
     if isinstance(column.dtype, pl.Struct):
@@ -205,7 +205,7 @@ def _has_no_number(column: pl.Series) -> bool:
 
 
 def _json_rows(frame: pl.DataFrame) -> str:
-    """Return rows as JSON, a line each, with texts for floats that JSON has no number for: polars would write null."""
+    """Return rows as JSON, a line each, with texts for floats that are not numbers in JSON: polars would write null."""
     parts = [
         pl.lit("{" if at == 0 else ",") + pl.lit(f"{json.dumps(name)}:") + _json_value(pl.col(name), kind)
         for at, (name, kind) in enumerate(frame.schema.items())
@@ -215,7 +215,7 @@ def _json_rows(frame: pl.DataFrame) -> str:
 
 
 def _json_value(value: pl.Expr, kind: PolarsDataType) -> pl.Expr:
-    """Return the JSON of values, never null."""
+    """Return the JSON of values; the expression itself is never null."""
     if isinstance(kind, pl.List):
         inner = value.list.eval(_json_value(pl.element(), kind.inner)).list.join(",")
         return (pl.lit("[") + inner + pl.lit("]")).fill_null("null")
@@ -239,7 +239,7 @@ def _needs_text(dtype: pl.DataType) -> bool:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return the values of a column as text, as `cast(text as type)` reads them wherever it reads such values; null stays null."""
+    """Return the values of a column as text that `cast(text as type)` reads, if it reads the type; null stays null."""
     value = pl.col(column.name)
     dtype = column.dtype
     if isinstance(dtype, pl.List | pl.Struct):
@@ -261,12 +261,12 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def shown(column: pl.Series) -> pl.Series:
-    """Return the values of a column as text for a screen: on one line each, see `visible`."""
+    """Return the values of a column as text for a screen, on one line each (see `visible`)."""
     return visible_column(as_text(column)).fill_null(NULL)
 
 
 def visible_column(column: pl.Series) -> pl.Series:
-    """Return texts as any screen shows them: see `visible`."""
+    """Return texts with visible characters only (see `visible`)."""
     if not column.str.contains(SUSPECT).any():
         return column
     return pl.Series(column.name, [None if text is None else visible(text) for text in column.to_list()], pl.String)

@@ -1,4 +1,4 @@
-"""The shapes of a drawing: boxes and groups of boxes that are to be placed, their places, and lines between them."""
+"""The shapes of a drawing: boxes and groups of boxes to be placed, their places, and the lines between them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Rect(NamedTuple):
     height: float
 
     def moved(self, x: float, y: float) -> Rect:
-        """Return the box elsewhere."""
+        """Return the box moved by this distance."""
         return Rect(self.x + x, self.y + y, self.width, self.height)
 
 
 @frozen
 class Item:
-    """A box to be placed, in a group or (None) in none."""
+    """A box to be placed, perhaps in a group."""
 
     id: str
     width: float
@@ -38,7 +38,7 @@ class Item:
 
 @frozen
 class BoxGroup:
-    """A group of boxes, in another or in none, with room for its label. `back` are lines from its boxes up to others of them."""
+    """A group of boxes, perhaps in another, with the size of its label. `back` are lines of feedback between its boxes."""
 
     id: str
     width: float
@@ -49,9 +49,9 @@ class BoxGroup:
 
 @frozen
 class Line:
-    """A part of a line that comes from `source`: points joined by turns by a straight line down and a curve; or a line back to an earlier layer.
+    """A part of a line from `source`: points that are joined in turns by a straight line down and a curve; or a line of feedback (`back`).
 
-    With `target` it ends at that box.
+    The part with `target` ends at that box.
     """
 
     source: str
@@ -60,5 +60,5 @@ class Line:
     back: bool = False
 
     def moved(self, x: float, y: float) -> Line:
-        """Return the line elsewhere."""
+        """Return the line moved by this distance."""
         return Line(self.source, tuple(Point(p.x + x, p.y + y) for p in self.points), self.target, self.back)

@@ -1,6 +1,6 @@
-"""A view on a terminal: an operator a row, from inputs to outputs, with lanes beside them for collections that are still read.
+"""A view on a terminal: a row for each operator, from inputs to outputs, with lanes beside them for collections that are still read.
 
-A lane begins at an operator, runs down to the readers of its collection, and ends at the last of them. Loops are boxes around rows.
+A lane begins at an operator, passes the readers of its collection, and ends at the last of them. Loops are boxes around rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.render.view import OperatorView, View
 
 LEAST = 30
-"""Columns that words have beside lanes, at the least."""
+"""The least columns for words beside lanes."""
 # (up, down, left, right): the piece of line with these ends
 PIECES = {
     (False, True, False, True): "╭",
@@ -41,7 +41,7 @@ STYLES = {"kind": {"bold": True}, "name": {"fg": "cyan"}, "counted": {"dim": Tru
 
 
 def text(view: View, width: int = 100, *, ascii_only: bool = False) -> list[str]:
-    """Return a view as lines of at most `width` columns (more, where many collections are read at once), styled for a terminal."""
+    """Return a view as lines of at most `width` columns (more, if many lanes are open at once), styled for a terminal."""
     rows = list(_rows(view))
     room = 2 * max((len(row.lanes) // 2 for row in rows), default=0) + 2
     lines = [(row.lanes.ljust(room) + _styled(row.words, max(LEAST, width - room))).rstrip() for row in rows]
@@ -49,7 +49,7 @@ def text(view: View, width: int = 100, *, ascii_only: bool = False) -> list[str]
 
 
 Words = list[tuple[str, str]]
-"""Words of a line, each with the style that it is in."""
+"""The words of a line, each with its style."""
 
 
 @frozen
@@ -111,17 +111,17 @@ def _head(operator: OperatorView) -> Words:
 
 @dataclass
 class _Lanes:
-    """The collections that are still to be read, side by side; `waiting` has the number of their readers to come."""
+    """The collections that are still to be read, side by side; `waiting` has the number of readers to come."""
 
     waiting: dict[str, int]
     lanes: list[str | None] = field(default_factory=list)
 
     def rest(self) -> str:
-        """Return the lanes, each going on."""
+        """Return the line on which all lanes continue."""
         return " ".join("│" if lane else " " for lane in self.lanes)
 
     def enter(self, operator: OperatorView) -> list[str]:
-        """Lead the lanes of its inputs to an operator, and add a lane for it; return the lines for that, the last with its sign."""
+        """Join the lanes that an operator reads, open a lane for it, and return the lines for both, the last with its sign."""
         inputs = list(dict.fromkeys(operator.inputs))
         before = list(self.lanes)
         read = [self.lanes.index(source) for source in inputs]
@@ -147,13 +147,13 @@ class _Lanes:
         return lines
 
     def _across(self, before: Sequence[str | None], read: Sequence[int], own: int) -> str:
-        """Return the line by which lanes come to the operator at `own`; it passes behind lanes that it doesn't read."""
+        """Return the line that joins lanes to the operator at `own`; it passes behind lanes that the operator doesn't read."""
         first, last = min(*read, own), max(*read, own)
         parts = []
         for at, lane in enumerate(self.lanes):
             above = at < len(before) and before[at] is not None
             if at in read or at == own:
-                # Where the operator takes the place of a lane that is not its own, that one has ended before.
+                # If the operator takes the place of a lane that it doesn't read, that lane has ended before.
                 up = above and (at in read or before[at] == lane)
                 parts.append(PIECES[up, lane is not None, at > first, at < last])
             else:

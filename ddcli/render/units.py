@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def cells(text: str) -> int:
-    """Return the number of columns that a text takes: East Asian letters and pictures take two, marks on letters none.
+    """Return the width of a text in columns: East Asian letters and pictures take two, marks on letters none.
 
     >>> cells("añ"), cells("日本")
     (2, 4)
@@ -31,7 +31,7 @@ def cells(text: str) -> int:
 
 
 def clipped(text: str, most: int) -> str:
-    """Return as much of a text as fits into so many columns, with an ellipsis where something is left out.
+    """Cut a text to at most this many columns, with an ellipsis if it is longer.
 
     >>> clipped("a long text", 6), clipped("short", 6)
     ('a lon…', 'short')
@@ -44,7 +44,7 @@ def clipped(text: str, most: int) -> str:
 
 
 def wrapped(texts: Iterable[str], most: int, lines: int) -> list[str]:
-    """Return texts as at most so many lines of so many columns, each text on lines of its own."""
+    """Wrap texts into at most `lines` lines of `most` columns, each text on lines of its own."""
     found = [line for text in texts for line in textwrap.wrap(visible(text), most) or [""] if text]
     if len(found) > lines:
         found = [*found[: lines - 1], found[lines - 1] + " …"]
@@ -83,9 +83,9 @@ def duration(seconds: float) -> str:
 
 
 def flow(count: RowCounts, operator: OperatorView) -> str:
-    """Return the flow of an operator: rows in, rows out, and of the rows out how many insert and retract.
+    """Return the flow of an operator: rows in, rows out, and the numbers of insertions and retractions among these.
 
-    Then the expected number of rows, except for arrangements; and how many earlier rows it read for each row in.
+    Then the expected number of rows, except for arrangements; and the number of earlier rows that it read for each row in.
     """
     into = f"{amount(count.rows_in)} → " if count.rows_in else ""
     read = ""
@@ -98,7 +98,7 @@ def flow(count: RowCounts, operator: OperatorView) -> str:
 
 
 def spent(count: RowCounts | None, held: HeldState | None) -> str:
-    """Return the cost of an operator: its seconds, its part of the state, and how much of that was scanned for keys."""
+    """Return the cost of an operator: its seconds, its part of the state, and the rows of it that were scanned for keys."""
     time = duration(count.seconds) if count and count.seconds else ""
     state = f"state {amount(held.rows)} rows, {size_of(held.bytes)}" if held else ""
     scanned = f"scanned the keys of {amount(count.rows_scanned)}" if count and count.rows_scanned else ""
@@ -106,7 +106,7 @@ def spent(count: RowCounts | None, held: HeldState | None) -> str:
 
 
 def loop_title(loop: LoopView, count: RowCounts | None) -> str:
-    """Return the heading of a loop: its variables, and how many rounds its body took."""
+    """Return the heading of a loop: its variables, its bound of rounds, and the turns and time of its body."""
     title = f"loop {', '.join(loop.variables)}"
     if loop.bound is not None:
         title += f", {loop.bound} rounds"

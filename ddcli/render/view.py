@@ -1,6 +1,6 @@
-"""The operator plan as people see it: operators, loops as boxes around them, and the counts of the last runs.
+"""The view of an operator plan: operators, loops as boxes around them, and the counts of the last runs.
 
-Pure: a plan, a manifest and records of runs in, plain values out; `explain` finds them. All drawings are made of a `View`.
+A view is a pure function of a plan, a manifest and records of runs; `explain` reads those. All drawings show a `View`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class HeldState:
 
 @frozen
 class OperatorView:
-    """An operator, an input or an output. `id` stays the same from run to run, while the operator does the same.
+    """An operator, an input or an output. `id` stays the same from run to run, as long as the operator computes the same.
 
-    `names` are the names of its collection in the pipeline file, `says` the details of its `kind` of work, `loop` the innermost loop
-    around it. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state. `work` is the bound of
-    its work for a change, a class of `plan.work`. `estimated` are the rows that it was expected to emit in the last run, by the knowledge
-    before it.
+    `names` are those of its collection in the pipeline file, `says` describes the operator beyond its `kind`, `loop` is the innermost loop
+    around it. `readers` read its collection; an arrangement with several is shared. `keeps`: it has state. `work` is the class of
+    `plan.work` that bounds its work for a change. `estimated` are the rows that the last run was expected to put out, estimated from the
+    runs before.
     """
 
     id: str
@@ -70,9 +70,9 @@ class OperatorView:
 
 @frozen
 class LoopView:
-    """A loop: a box around its body's operators, in the loop `parent`. `feedback` has the operator that becomes each variable.
+    """A loop: a box around its body's operators, in the loop `parent`. `feedback` are pairs of a body's operator and its variable.
 
-    `bound` is the number of its rounds, None: until nothing changes.
+    `bound` is the number of rounds; None: until nothing changes.
     """
 
     id: str
@@ -84,7 +84,7 @@ class LoopView:
 
 @dataclass(frozen=True)
 class View:
-    """A pipeline's plan, inputs before their readers, with the records of its last runs, oldest first."""
+    """The view of a pipeline's plan, operators before their readers, with the records of its last runs, oldest first."""
 
     name: str
     operators: tuple[OperatorView, ...]
@@ -95,11 +95,11 @@ class View:
 
     @property
     def run(self) -> RunRecord | None:
-        """The last run, if one is known."""
+        """The last run, if there is one."""
         return self.runs[-1] if self.runs else None
 
     def counts(self, run: RunRecord | None = None) -> Mapping[str, RowCounts]:
-        """Return the counts of each operator and loop in a run, or the last one, by id."""
+        """Return the counts of each operator and loop in a run, by default the last one, by id."""
         run = run or self.run
         if run is None:
             return {}
@@ -110,7 +110,7 @@ class View:
         return self._counted[run.number]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the view as JSON."""
         counts = self.counts()
         return {
             "name": self.name,
@@ -125,7 +125,7 @@ class View:
 
 
 def _outputs(run: RunRecord, known: Iterable[str]) -> dict[str, RowCounts]:
-    """Return a run's counts of the outputs: their updates are in its summary, the time of writing with the operators."""
+    """Return a run's counts of the outputs: the updates from its summary, the seconds of writing from the operators' counts."""
     found = {}
     for name, made in run.summary["outputs"].items():
         if (at := OUTPUT + name) in known:
@@ -139,7 +139,7 @@ def _plain(count: RowCounts | None) -> dict[str, Any] | None:
 
 
 def run_json(run: RunRecord) -> dict[str, Any]:
-    """Return the figures of a run for its small plots, as plain values."""
+    """Return the figures of a run for the small plots, as JSON."""
     written = sum(int(made["rows"]) for made in run.summary["outputs"].values())
     return {
         "number": run.number,
@@ -160,10 +160,10 @@ def view_of(
     manifest: Manifest | None,
     runs: Iterable[RunRecord],
 ) -> View:
-    """Return the view of a plan. `names` are those of collections and inputs, by name the logical fingerprint; `paths` the outputs'."""
+    """Return the view of a plan. `names` are the logical fingerprints of collections and inputs by name; `paths` are those of outputs."""
     graph = plan.graph
     times = next((scan.nt for scan in graph.scans().values()), 1)
-    called = _called(plan, names)
+    called = _names_by_node(plan, names)
     shown = [node for node in graph.nodes if not isinstance(node, loops.Iterate)]
     around = {node.loop: node for node in graph.nodes if isinstance(node, loops.Iterate)}
     inputs = {node.fingerprint: _inputs(node, around) for node in shown}
@@ -206,7 +206,7 @@ def view_of(
 
 
 def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[RunRecord]) -> dict[str, int]:
-    """Return the rows that each operator was expected to emit in the last run, by the knowledge before it."""
+    """Return the rows that each operator was expected to put out in the last run, estimated from the runs before."""
     if manifest is None or not runs or runs[-1].number != manifest.number:
         return {}
     held = {name: sum(file.rows for file in entry.files) for name, entry in manifest.arrangements.items()}
@@ -226,13 +226,13 @@ def _expected(graph: PhysicalGraph, manifest: Manifest | None, runs: Sequence[Ru
 
 
 def _bound(node: Node) -> list[str]:
-    """Return the bound of a node's work, where that is more than the change."""
+    """Return the bound of a node's work in words, if it is more than the change."""
     found = work(node)
     return [] if found in (None, "change") else [f"work: {found}"]
 
 
-def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names that the file gives the collections of physical nodes, by fingerprint, if they are collections by themselves."""
+def _names_by_node(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the file's names of physical nodes, by fingerprint, as far as these are collections of the file."""
     called: dict[str, list[str]] = defaultdict(list)
     for generation, part in zip(plan.generations, plan.parts, strict=True):
         lowered = generation.joined(generation.nodes(part), generation.lowered(part))
@@ -245,12 +245,12 @@ def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
             for variable in _variables(node, plan.graph.nodes):
                 called[variable.fingerprint].insert(0, node.names[variable.index].value)
         elif isinstance(node, physical.Scan):
-            called[node.fingerprint] = [node.name]  # first of all it is that
+            called[node.fingerprint] = [node.name]  # an input has its own name alone
     return called
 
 
 def _inputs(node: Node, around: Mapping[str, loops.Iterate]) -> list[str]:
-    """Return the fingerprints that a node reads: an exit of a loop reads the collection of the body, a variable its initial value."""
+    """Return the fingerprints of the nodes that a node reads: a `Leave` reads the loop's body, a variable its initial collection."""
     if isinstance(node, loops.LoopVariable):
         return [around[node.loop].initials[node.index].fingerprint]
     if isinstance(node, loops.Leave):
@@ -261,7 +261,7 @@ def _inputs(node: Node, around: Mapping[str, loops.Iterate]) -> list[str]:
 
 
 def _loop_of(node: Node, around: Mapping[str, loops.Iterate]) -> str | None:
-    """Return the innermost loop in which a node is: the one whose round it depends on."""
+    """Return the innermost loop around a node, on whose round it depends."""
     innermost = max(node.free, key=lambda loop: loop.depth, default=None)
     return around[innermost.name].fingerprint if innermost else None
 
@@ -278,7 +278,7 @@ def _variables(node: loops.Iterate, nodes: Iterable[Node]) -> list[loops.LoopVar
 
 
 def _held(fingerprint: str, manifest: Manifest | None) -> HeldState | None:
-    """Return the size of a node's state, with the rows that wait for their time."""
+    """Return the size of a node's state, including rows that wait for their time."""
     entries = manifest.arrangements if manifest else {}
     found = [entries[name] for name in (fingerprint, fingerprint + WAITING) if name in entries]
     if not found:

@@ -62,7 +62,7 @@ def test_stages_rows_and_bytes_are_shown_and_gone(terminal, monkeypatch):
     terminal.read("[#####               ] 1/4  stage 1 of 2: join")
     terminal.read("read 1.2 M rows (5.0 MB")
     progress.follow(2, 1, 1)
-    terminal.read("2/4, 1 at work, 1 failed and tried again")
+    terminal.read("2/4, 1 at work, 1 failed and retried")
     progress.say("a line [of text]")
     terminal.read("a line [of text]")
     progress.begin("stage 2 of 2: reduce")
