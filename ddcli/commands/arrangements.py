@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict[str, str]:
     """Return a description of each arrangement, by its identity: `orders by customer`; none if the file has changed since.
 
-    Without a `pipeline` it is the file that the state remembers.
+    The default file is the one whose path is in the state.
     """
     file = pipeline or file_of(directory, manifest)
     try:
@@ -44,14 +44,14 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
 
 
 def columns_of_file(key: Iterable[str]) -> list[str]:
-    """Return the columns of a key without those that stand for a single group of all rows: they are the plan's, not the file's."""
+    """Return the columns of a key without those that the plan adds for a single group of all rows."""
     return [name for name in key if name not in {ALL, presence.NAME}]
 
 
 def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
-    """Return the names of inputs and collections by the nodes that have their records, or from which these come row by row.
+    """Return the names of inputs and collections by the nodes that have their records, or from which linear operators compute these.
 
-    Of several collections that come from one node it is the nearest.
+    A node below several collections has the name of the nearest.
     """
     found: dict[str, tuple[int, str]] = {}
     for name, relation in bound.relations.items():

@@ -1,7 +1,7 @@
 """The errors of a pipeline that can be found without reading a row: `dd check`.
 
-Everything is tried and all errors are reported: those of the file, of the columns of its inputs' files, and of the plan of
-all collections that can be planned. Polars is not imported, pyarrow only to read the columns of a file.
+It reports all errors: those of the file, of the columns of its inputs' files, and of the plan, as far as one can be made. Polars
+is not imported, and pyarrow only to read the columns of files that state them.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 @frozen
 class CheckedInput:
-    """An input's columns, in how many files they were found, and the key if another pipeline keeps it."""
+    """An input's columns, the number of its files, and the key of an imported arrangement."""
 
     schema: LogSchema
     files: int = 0
     key: tuple[str, ...] = ()
     passed: dict[str, str] = field(default_factory=dict)
-    """Files that are not read, and why."""
+    """The files that are skipped, with the reason."""
     pinned: PinnedColumns | None = None
-    """Its columns if they are inferred."""
+    """The inferred columns, if they are inferred."""
     table: bool = False
-    """True: it is a table of another program, which has no files of its own."""
+    """True: it is a table of another program, without files of its own."""
     size: int = 0
-    """The bytes of its files, by which a new plan is chosen."""
+    """The bytes of its files, which affect the choice of a new plan."""
 
 
 @frozen
@@ -67,15 +67,15 @@ class Checked:
     outputs: dict[str, Schema] = field(default_factory=dict)
     errors: tuple[DdError, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
-    """The Python functions whose text doesn't show the number of their arguments, each with the reason."""
+    """The Python functions whose number of arguments is unknown, with the reason."""
     not_taken_in: dict[str, str] = field(default_factory=dict)
-    """Notes on inputs without a state whose archives have files."""
+    """Notes on inputs whose archives have files although there is no state."""
     bound: BoundPipeline | None = None
-    """The file with the columns of its inputs, of those whose columns are known."""
+    """The pipeline with the known columns of its inputs."""
 
     @property
     def remarks(self) -> list[str]:
-        """Notes about the inputs: those whose columns were declared without a file, or inferred, and those whose archives are not empty."""
+        """The notes on the inputs: on declared columns without a file, on inferred columns, and on archives that are not empty."""
         found = self.inputs.items()
         none = [name for name, given in found if not (given.files or given.key or given.pinned or given.table)]
         inferred = [f"inputs.{name}: {given.pinned.remark}" for name, given in found if given.pinned is not None]
@@ -83,7 +83,7 @@ class Checked:
         return [*none_here, *inferred, *(f"inputs.{name}: {note}" for name, note in self.not_taken_in.items())]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the report as JSON."""
         inputs = {
             name: {
                 "columns": _texts(found.schema.columns),
@@ -120,9 +120,8 @@ def _values(error: DdError) -> dict[str, Any]:
 def check(path: Path, budget: Mapping[str, str] | None = None) -> Checked:
     """Return the parts of a pipeline file and all its errors; no row of an input is read.
 
-    The class of work in `budget` replaces the file's.
-
-    An input whose columns are declared needs no file. The columns of its files are checked if these are on this machine.
+    The class of work in `budget` replaces the file's. An input with declared columns needs no file; its files are checked if
+    they are on this machine.
     """
     try:
         text = read_text(path)
@@ -159,7 +158,7 @@ def check_text(text: str, path: Path, budget: Mapping[str, str] | None = None) -
 
 
 def _overworked(bound: BoundPipeline, budget: Mapping[str, str]) -> list[BudgetError]:
-    """Return an error for each operator that may do more work than the budget."""
+    """Return an error for each operator that may do more work than the budget allows."""
     from ddcli.job.budget import run_budget
     from ddcli.plan.places import places
 
@@ -192,7 +191,7 @@ def _manifest(spec: Spec, base: Path) -> Manifest | None:
 
 
 def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) -> CheckedInput:
-    """Return the columns of an input by its files, all of them held together, or as declared."""
+    """Return the columns of an input, from all of its files, which must agree, or as declared."""
     if given.table:
         return _check_table(given, base)
     where = locate(base, given.path.value)
@@ -223,7 +222,7 @@ def _check_table(given: InputSpec, base: Path) -> CheckedInput:
 
 
 def _files_of(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:
-    """Return the files to hold an input's columns against. Where these are declared there may be none, and no store is asked."""
+    """Return the files to check an input's columns against. If these are declared, there may be none, and no object store is listed."""
     where = locate(base, given.path.value)
     none = Listing(where, ())
     if given.columns is not None and isinstance(where, ObjectPath):
@@ -237,7 +236,7 @@ def _files_of(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing
 
 
 def _at_the_input(error: DdError, given: InputSpec) -> DdError:
-    """Return an error of an input's files as one at the place where the pipeline names them."""
+    """Return an error in an input's files as one at the input's path in the pipeline file."""
     if error.span is not None:
         return error
     place = f"{near(error.place)}: " if error.place else ""
@@ -245,7 +244,7 @@ def _at_the_input(error: DdError, given: InputSpec) -> DdError:
 
 
 def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]) -> BoundPipeline | None:
-    """Return the file with the columns of the inputs that could be checked; add an error if their times differ."""
+    """Return the pipeline with the columns of the inputs that could be checked; errors of their times are added to `errors`."""
     if not inputs:
         return None
     schemas = {name: found.schema for name, found in inputs.items()}
@@ -266,7 +265,7 @@ def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]
 
 
 def _plan(bound: BoundPipeline | None, errors: list[DdError]) -> dict[str, Schema]:
-    """Return the columns of the outputs; add the errors of names and types in all collections that can be planned."""
+    """Return the columns of the outputs; errors of names and types in the plan and the tests are added to `errors`."""
     from ddcli.plan.test_steps import check_tests
 
     if bound is None:

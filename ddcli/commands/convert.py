@@ -1,7 +1,7 @@
-"""Conversions: any input to a change log of its own, and the collection of a log at a time to a plain table.
+"""The conversion of any input to a change log of its own, and of a log's collection at a time to a plain table.
 
-An input is converted by a run: a pipeline that copies it, with a temporary state. So it is read as any pipeline reads
-it, in the same bounded memory, and refused for the same reasons. The result appears whole or not at all.
+An input is converted by a run of a pipeline that copies it, with a temporary state. So it is read like any pipeline's input, in the same
+bounded memory, with the same errors. The target appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ddcli.sources.change_log import ChangeLog
 
 OPTIONS = "options"
-"""The name of the text into which options are turned; no place in it is ever shown."""
+"""The file name of the pipeline that is made of options; no message has a place in it."""
 NAME = "log"
 TIME = "name the time column under the input's `time`"
 MISSING = re.compile(r".*the key '(\w+)' is missing")
@@ -65,11 +65,11 @@ def convert_input(
 ) -> RunSummary:
     """Write an input of a pipeline file as a change log into the directory `target`; return the summary.
 
-    Closes the times that a run would. Raises the errors of a run, and UsageError if `target` is not empty, unless it is a log
-    and `force` lets it be replaced.
+    It closes the times that a run would. Raises a run's errors, and UsageError if `target` is not empty, unless it is a log and `force`
+    allows to replace it.
     """
     spec = load_spec(pipeline)
-    # No row is left out: a log has no place beside it for those that can't be read.
+    # No row is left out: beside a log there is no place for unreadable rows.
     spec = replace(spec, inputs={one: replace(given, quarantines=False) for one, given in spec.inputs.items()})
     if name not in spec.inputs:
         near = did_you_mean(name, spec.inputs)
@@ -88,11 +88,11 @@ def convert_files(
     until: str | None = None,
     force: bool = False,
 ) -> RunSummary:
-    """Write files as a change log; `given` and `csv` are their keys as an input of a pipeline file. See `convert_input`."""
+    """Write files as a change log; `given` and `csv` describe them as an input of a pipeline file. See `convert_input`."""
     tree = {"dd": 1, "name": NAME, "clock": "event", "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
     with _without_places():
-        text = json.dumps(tree, ensure_ascii=False).replace("${", "$${")  # names of files, no variables
-        spec = parse_spec(visible(text), OPTIONS)  # escapes that YAML knows, too
+        text = json.dumps(tree, ensure_ascii=False).replace("${", "$${")  # file names have no variables
+        spec = parse_spec(visible(text), OPTIONS)  # these are escapes in YAML, too
         if csv is not None:
             spec = replace(spec, inputs={NAME: replace(spec.inputs[NAME], csv=csv)})
         return _converted(spec, NAME, Path.cwd(), target, until, force=force)
@@ -101,15 +101,15 @@ def convert_files(
 def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False) -> int:
     """Write the collection of a log at a time as a plain table into a file; return the number of its rows.
 
-    A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of
-    the name determines the kind of file; the collection is held in memory.
+    A record of multiplicity two is written twice; a negative multiplicity is an InputError. The ending of the
+    name determines the kind of file. The memory used is that of the collection.
     """
     kind = KINDS.get(target.suffix.lower())
     if kind is None:
         hint = f"name it with one of these endings: {', '.join(KINDS)}"
-        raise UsageError(f"'{target.name}' has no ending of a known kind of file", hint=hint)
+        raise UsageError(f"'{target.name}' does not end like a known kind of file", hint=hint)
     if isinstance(target, ObjectPath):
-        raise UsageError("a table is written into a file of this machine", hint="write it here, then copy it there")
+        raise UsageError("a table is written to a file on this machine", hint="write it here, then copy it")
     if target.exists() and not force:
         raise UsageError("the file exists already", place=str(target), hint="--force replaces it")
     rows = log.as_of(as_of)
@@ -128,7 +128,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
 
 
 def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
-    """Return each record, repeated by its multiplicity."""
+    """Return the records of a batch, each repeated by its multiplicity."""
     import polars as pl
 
     counts = batch[log.diff]
@@ -173,7 +173,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
 
 @contextmanager
 def _making(target: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a directory to write a log into that becomes `target` at the end, all at once; in an object store, `target` itself."""
+    """Yield a directory for a log, which is renamed to `target` when it is whole; in an object store, `target` itself."""
     there = _entries(target)
     if there and not force:
         raise UsageError("the target is not empty", place=str(target), hint="--force replaces a log")
@@ -201,7 +201,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _appearing(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write into, which gets its name, and replaces a file of that name, when it is whole."""
+    """Yield a file to write, which is renamed to `target` when it is whole, and then replaces the old one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     waiting = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
@@ -225,7 +225,7 @@ def _entries(directory: Path) -> list[Path]:
 
 @contextmanager
 def _without_places() -> Iterator[None]:
-    """Remove the places in a file from errors of options, as there is no file."""
+    """Remove the places from errors about options, which are in no file."""
     try:
         yield
     except SpecErrors as errors:

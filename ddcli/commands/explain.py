@@ -1,4 +1,4 @@
-"""The view of a pipeline that `dd explain` draws: its plan, as the next run will have it, the state, and the records of runs."""
+"""The view of a pipeline that `dd explain` draws: the plan of the next run, the state, and the records of runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def explain(path: Path, state: Path | None = None) -> View:
-    """Return the view of the pipeline file at `path`; raise its errors. No row is read, nothing changed, no lock taken.
+    """Return the view of the pipeline file at `path`, or raise its errors. No row is read, nothing written, no lock taken.
 
-    An input whose columns are declared needs no file; of others the columns are read from the files' footers.
+    An input with declared columns needs no file; the columns of others are read from the files' footers.
     """
     checked = check(path)
     if checked.errors:

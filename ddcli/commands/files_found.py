@@ -1,4 +1,4 @@
-"""The inputs that files in a folder look like, with their formats and dialects, for `dd init --from`."""
+"""The inputs that `dd init --from` guesses from the files in a folder: formats, columns, keys and times."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
 FILES = 30
-"""Files of an input that are looked at."""
+"""The most files of an input that are read."""
 DATED = re.compile(r"(?P<before>.*?)(?P<day>\d{4}-?\d{2}-?\d{2})(?P<after>.*)", re.ASCII)
 NUMBERED = re.compile(r"[-_. ]*\d[\d\-_T]*", re.ASCII)
 NAMED_KEY = re.compile(r"(?i)(.*[_ -])?(id|nr|no|number|nummer|key|code|sku|uuid)|.*Id", re.ASCII)
 NAMED_TIME = re.compile(r"(?i).*(updated|modified|changed|time|date|datum|day|tag|created|_at|\bat)\b.*", re.ASCII)
 TIMES = ("date", "datetime[us]", "datetime[us, UTC]", "datetime[ms]", "datetime[ns]")
 COMMON = 0.5
-"""Share of the keys of a file that the next one must have, too, for them to be whole tables."""
+"""The share of a file's keys that the next file must have, too, if both are whole tables."""
 MOST_SKIPPED = 5
 
 
 @dataclass
 class FoundInput:
-    """An input as its files look: `given` are its keys in the pipeline file, `doubts` are remarks by key, or by column."""
+    """An input as guessed from its files: `given` are its keys in the pipeline file, `doubts` are remarks by key, or by column."""
 
     name: str
     path: str
@@ -47,15 +47,15 @@ class FoundInput:
     columns: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     table: str = ""
-    """The kind of table that it is, of one that another program keeps."""
+    """The kind of table, if another program keeps it."""
     why_not: str | None = None
-    """The reason why there can be no such input as it is."""
+    """The reason why the files can't be an input as they are."""
 
 
 def find(root: Path, shown: str, listing: Listing) -> list[FoundInput]:
-    """Return the inputs that the files below a folder look like; `shown` is its path as the pipeline file has it.
+    """Guess the inputs from the files below a folder; `shown` is its path in the pipeline file.
 
-    Files in a folder below it are one input, others are by their names without dates and numbers.
+    The files in a folder below it are one input; others are grouped by their names without dates and numbers.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     named = [one.path for one in listing.passed if one.why == ONLY_WHERE_NAMED]
@@ -83,7 +83,7 @@ def find(root: Path, shown: str, listing: Listing) -> list[FoundInput]:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Return a file's name without endings, and these."""
+    """Return a file's name without its endings, and the endings."""
     plain = bare(name)
     kind = plain[plain.rfind(".") :] if "." in plain else ""
     at = name.lower().rfind(kind) if kind else len(name)
@@ -104,7 +104,7 @@ def _glob(shown: str, paths: Sequence[str], ending: str, *, alone: bool) -> str:
 
 
 def is_values_name(ending: str) -> bool:
-    """Return whether files with this ending are taken only where a path names them."""
+    """Return whether files with this ending are taken in only if a path names them."""
     return bare(f"a{ending}").endswith(".json")
 
 
@@ -140,14 +140,14 @@ def _look_at(given: FoundInput) -> None:
 
 
 def _own_columns(path: Path) -> dict[str, str]:
-    """Return the columns of a file that states them itself."""
+    """Return the columns of a file of a kind that states them."""
     from ddcli.store.parquet.footers import Footers
 
     return {name: str(kind).removesuffix("?") for name, kind in Footers(None, {}).footer(path).items()}
 
 
 def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
-    """Return whether an input's rows are Debezium's events; then its columns are those of the first row after a change."""
+    """Return whether an input's rows are Debezium's events; if so, set its columns, key and order from them."""
     bodies = events_of(first_objects(files[0]))
     if bodies is None:
         return False
@@ -163,12 +163,12 @@ def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
         if not all(isinstance(source, dict) and "lsn" in source for source in sources):
             has_pos = all(isinstance(source, dict) and "pos" in source for source in sources)
             given.given["order_by"] = "source.pos" if has_pos else "ts_ms"
-            given.doubts["order_by"] = "of two changes at one time the one with the greater value is the later"
+            given.doubts["order_by"] = "of two changes at one time the one with the greater value is later"
     return True
 
 
 def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
-    """Return the dialect of CSV files, and note its options that are no default."""
+    """Return the dialect of CSV files, and add the options that differ from the defaults to the input."""
     options: dict[str, Any] = {}
     encoding = _encoding(given, files)
     if encoding != UTF_8:
@@ -190,7 +190,7 @@ def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
 
 
 def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
-    """Return the encoding of files, as far as their bytes show it."""
+    """Guess the encoding of files from their bytes."""
     for path in files:
         if wrong := wrong_encoding(path, UTF_8):
             name = re.search(r"encoding: ([\w-]+)", wrong[1])
@@ -206,7 +206,7 @@ def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
 
 
 def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *, declared: bool) -> None:
-    """Choose format, key, and the column by which rows are newer."""
+    """Guess the format, the key, and the column that orders the rows of a key."""
     day = _named_days(given, declared=declared)
     names = [name for name in given.columns if name != day]
     in_each = [name for name in names if _is_key(given, name) and all(_is_unique(table.get(name)) for table in tables)]
@@ -245,12 +245,12 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
 
 
 def _moments(table: dict[str, list[str | None]], time: str, beside: str | None) -> list[str | None]:
-    """Return the times of a file's rows; of a column that it doesn't have itself, one for each row."""
+    """Return the times of a file's rows; without a column of times, None for each row."""
     return table.get(time) or [None] * len(table.get(beside or "", []))
 
 
 def _named_days(given: FoundInput, *, declared: bool) -> str | None:
-    """Return the column of the days in the names of all files, and note their pattern."""
+    """Return the column of the days in the names of all files, if these have one, and add their pattern to the input."""
     matches = [DATED.fullmatch(path.name) for path in given.files]
     shapes = {(match["before"], match["after"]) for match in matches if match}
     if None in matches or len(shapes) != 1 or "day" in given.columns:
@@ -273,6 +273,6 @@ def _is_unique(values: Sequence[str | None] | None) -> bool:
 
 
 def _are_whole_tables(keys: Sequence[set[str | None]]) -> bool:
-    """Return whether most keys of a file are in the next one again."""
+    """Return whether most keys of each file are in the next one, too."""
     shares = [len(one & other) / max(len(one), 1) for one, other in pairwise(keys)]
     return sum(shares) / len(shares) >= COMMON

@@ -1,4 +1,4 @@
-"""Pipeline files over the files of a folder, as they look: each input is copied to an output, and doubts are comments."""
+"""Pipeline files over the files of a folder, as guessed from these: each input is copied to an output, and doubts are comments."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEYS = ("file_name", "format", "key", "order_by", "csv")
-"""Keys of an input in the order in which they are written."""
+"""The keys of an input, in the order in which they are written."""
 OWN = ("time", "diff")
-"""Columns that an output's log has itself."""
+"""The columns that an output's log adds."""
 
 
 def begin(data: Path, directory: Path) -> dict[str, str]:
-    """Return the pipeline files that the files below `data` make, by name; their paths are relative to `directory`.
+    """Return the text of pipeline files over the files below `data`, by name; paths in them are relative to `directory`.
 
-    Rows have the time of the run that takes them in. Events of Debezium have times of their own, so they get a pipeline of their own. Raises
-    UsageError if no file can be read.
+    Rows have the time of the run that takes them in. Debezium's events have times of their own, so they are in a second pipeline. Raises
+    UsageError if nothing can be read.
     """
     if not data.is_dir():
         raise UsageError("there is no such directory", place=str(data), hint="name the folder in which the files are")
@@ -39,7 +39,7 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
     if not good:
         why = "; ".join(f"{one.path}: {one.why_not}" for one in found) or "it has no file of a kind that is read"
         raise UsageError(
-            f"there is nothing to begin with: {why}", place=str(data), hint="docs/inputs.md lists the kinds of files"
+            f"no file can be an input: {why}", place=str(data), hint="docs/inputs.md lists the kinds of files"
         )
     name = re.sub(r"[^\w.-]+", "_", data.resolve().name).strip("._-") or "data"
     clocks = [clock for clock in ("arrival", "event") if any(_clock(one) == clock for one in good)]
@@ -54,7 +54,7 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
 
 
 def _tables(data: Path, shown: str) -> Iterator[FoundInput]:
-    """Yield inputs for tables of Delta Lake: the folder itself, or those in it; then the other entries of the folder, as left out."""
+    """Yield inputs for Delta Lake tables: the folder itself, or the tables in it and, as left out, its other entries."""
     if (data / LOG).is_dir():
         yield _table(data, shown)
         return
@@ -89,7 +89,7 @@ def _clock(given: FoundInput) -> str:
 
 
 def _lines(name: str, shown: str, clock: str, good: Sequence[FoundInput], bad: Sequence[FoundInput]) -> Iterator[str]:
-    yield f"# Written by `dd init --from` as the files in {visible(shown)} look. A comment with a question mark is a guess: look at it."
+    yield f"# Written by `dd init --from`, guessed from the files in {visible(shown)}. A comment with a question mark is a guess: check it."
     yield "dd: 1"
     yield f"name: {json.dumps(name)}"
     if clock == "arrival":
@@ -129,7 +129,7 @@ def _input(given: FoundInput) -> Iterator[str]:
 
 
 def _declares(given: FoundInput) -> bool:
-    """Return whether the pipeline must state the columns: files of text don't."""
+    """Return whether the pipeline must declare the columns, because the files are text."""
     from ddcli.store.parquet.footers import TEXTS, name_of_kind
 
     return name_of_kind(given.files[0]) in TEXTS
@@ -150,7 +150,7 @@ def _value(value: Any) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a text as YAML has it."""
+    """Return a text as YAML, quoted if needed."""
     return (
         text
         if re.fullmatch(r"(?!(?:null|true|false)\b)[A-Za-z_./][\w./?-]*", text, re.IGNORECASE | re.ASCII)

@@ -1,4 +1,4 @@
-"""A pipeline file whose SQL collections are written as the operators that they become."""
+"""A pipeline file whose SQL collections are rewritten as operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddcli.plan.bound import BoundPipeline
 
 WIDE = 1 << 20
-"""Columns of a line: none is broken."""
+"""The most columns of a line, so that none is broken."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class WrittenPipeline:
 
 
 def written_pipeline(path: Path) -> WrittenPipeline:
-    """Return the pipeline file at `path` with operators in the place of its queries; raise its errors.
+    """Return the pipeline file at `path` with operators in place of its queries, or raise its errors.
 
-    The rest of the file stays as it is written. Queries in included files and in the bodies of loops stay, too.
+    All else in the file stays as it is written, and so do queries in included files and in the bodies of loops.
     """
     import yaml
 
@@ -66,7 +66,7 @@ def written_pipeline(path: Path) -> WrittenPipeline:
 
 
 def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
-    """Return the collections that replace a query, the last under its name."""
+    """Return the collections of operators that compute a query, the last under the query's name."""
     from ddcli.plan.sql.operator_writer import written
     from ddcli.plan.sql.statement import bind
 
@@ -97,7 +97,7 @@ def _edits(text: str, key: Any, value: Any, made: dict[str, Any], collections: A
 
 
 def _entries(values: dict[str, Any], mapping: Any, column: int) -> str:
-    """Return entries of a mapping as it is written: in braces, or a line each from a column on."""
+    """Return entries in the style of a mapping: in braces, or each on a line of its own, indented to a column."""
     import yaml
 
     values = _escaped(values)
@@ -110,7 +110,7 @@ def _entries(values: dict[str, Any], mapping: Any, column: int) -> str:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a value whose texts have no variable of the file's."""
+    """Return a value in whose texts `${` is escaped, so that it begins no variable."""
     if isinstance(value, dict):
         return {_escaped(name): _escaped(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,7 @@
-"""Several pipelines in one run: their files, the outputs of others that they read, and the order that follows.
+"""Several pipelines for one run, ordered by their dependencies.
 
-One needs another whose outputs (or logs of rows put aside, or tables) are its inputs, or whose arrangements it imports. Reads pipeline files, no data.
+A pipeline needs another whose outputs (or logs of rows put aside, or tables) are its inputs, or whose arrangements it imports. Only
+pipeline files are read, no data.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Pipeline:
-    """A pipeline file, and its valid part, if it has one; `needs` are the others that it reads from."""
+    """A pipeline file, with its spec if it can be read; `needs` are the pipelines that it reads from."""
 
     path: Path
     spec: Spec | None
@@ -41,11 +42,11 @@ class Pipeline:
 
     @property
     def outputs(self) -> Sequence[str]:
-        """Return the names of its outputs."""
+        """The names of its outputs."""
         return tuple(self.spec.outputs) if self.spec else ()
 
     def written(self) -> list[Path]:
-        """Return the files that it writes, each log as one in its directory."""
+        """Return the files that it writes; a log is represented by one file in its directory."""
         if self.spec is None:
             return []
         texts = [output.path for output in self.spec.outputs.values() if output.path is not None]
@@ -55,7 +56,7 @@ class Pipeline:
         return files + [real(locate(self._base, text.value)) / "updates.parquet" for text in texts]
 
     def tables(self) -> list[tuple[object, ...]]:
-        """Return the identities of the tables that it writes, but for files."""
+        """Return the identities of the tables that it writes, without files."""
         found: list[tuple[object, ...]] = []
         for output in self.spec.outputs.values() if self.spec else ():
             if (target := output.target) is None:
@@ -69,7 +70,7 @@ class Pipeline:
         return found
 
     def _table(self, given: InputSpec) -> tuple[object, ...]:
-        """Return the identity of the table that is an input, as `tables` does. The tables behind a query are unknown."""
+        """Return the identity of an input's table, as `tables` does. The tables behind a query are unknown."""
         if given.table == "iceberg":
             return given.path.value, catalog_of(given.catalog)
         if given.table == "database":
@@ -78,12 +79,12 @@ class Pipeline:
         return given.table, real(locate(self._base, given.path.value))
 
     def _database(self, uri: str) -> object:
-        """Return a database: its URI, or its file."""
+        """Return the identity of a database: its file, or its URI."""
         path = database_file(uri)
         return real(locate(self._base, path)) if path else uri
 
     def reads(self, other: Pipeline) -> bool:
-        """Return whether one of its inputs is a log, a table, or an arrangement, of another pipeline."""
+        """Return whether one of its inputs is a log, a table or an arrangement of the other pipeline."""
         if self.spec is None or other.spec is None:
             return False
         tables = other.tables()
@@ -102,10 +103,10 @@ class Pipeline:
 
 
 def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
-    """Return the pipelines of files, and of the YAML files right in directories; and those of these that are none.
+    """Return the pipelines of files, and of the YAML files right in directories; and the YAML files that are not pipelines.
 
-    They are in an order in which each comes after those that it reads from, else as they were named. Raises UsageError for a file
-    that isn't there, a directory without one, and for pipelines that read from each other.
+    Each comes after those that it reads from; else they are in the order of `paths`. Raises UsageError for a missing file, a directory
+    without a pipeline, and for pipelines that read from each other.
     """
     found: dict[Path, Pipeline] = {}
     passed: list[Path] = []
@@ -130,9 +131,9 @@ def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
 
 
 def select(pipelines: Sequence[Pipeline], wanted: Iterable[str]) -> list[Pipeline]:
-    """Return those that write the outputs that are `wanted`; of `+name` also all that they need, of `name+` all that need them.
+    """Return the pipelines that write the `wanted` outputs; for `+name` also all that these need, for `name+` all that need these.
 
-    Raises UsageError for a name that no output has.
+    Raises UsageError for an unknown output.
     """
     chosen: list[Pipeline] = []
     names = [name for pipeline in pipelines for name in pipeline.outputs]
@@ -152,12 +153,12 @@ def select(pipelines: Sequence[Pipeline], wanted: Iterable[str]) -> list[Pipelin
 
 
 def _unqualified(table: str) -> str:
-    """Return the name of a table of a database without the schema in which tables are if none is named."""
+    """Return the name of a database's table without the default schema."""
     return table.removeprefix("public.").removeprefix("main.")
 
 
 def _open(path: Path) -> Pipeline:
-    """Read a file. Its run reports its errors."""
+    """Read a pipeline file. Errors in it are left to its run to report."""
     try:
         return Pipeline(path, read_spec(path)[0])
     except DdError:
@@ -165,7 +166,7 @@ def _open(path: Path) -> Pipeline:
 
 
 def _is_pipeline(path: Path) -> bool:
-    """Return whether a YAML file has inputs or outputs; one that can't be read might."""
+    """Return whether a YAML file is a pipeline, as it has inputs, outputs or includes; one that can't be read may be."""
     try:
         tree = parse_tree(read_text(path), str(path))
     except DdError:
@@ -176,13 +177,13 @@ def _is_pipeline(path: Path) -> bool:
 
 
 def _no_fragments(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """Return those that are not merely included by others."""
+    """Return the pipelines without those that have no output and are included by others."""
     included = {real(path) for pipeline in pipelines for path in included_files(pipeline.path)}
     return [pipeline for pipeline in pipelines if pipeline.outputs or real(pipeline.path) not in included]
 
 
 def _needed(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
-    """Return all that some pipelines need, directly or not."""
+    """Return all pipelines that some need, directly or indirectly."""
     found: list[Pipeline] = []
     open_ = [need for pipeline in pipelines for need in pipeline.needs]
     while open_:
@@ -194,7 +195,7 @@ def _needed(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
 
 
 def _in_order(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    # The outputs of a file that can't be read are unknown: its error comes first.
+    # Others may need a file that can't be read, so it comes first, with its error.
     left, found = sorted(pipelines, key=lambda one: one.spec is not None), []
     while left:
         following = next((one for one in left if not any(need in left for need in one.needs)), None)

@@ -1,4 +1,4 @@
-"""The changes that a run would make, without making them: `dd plan`."""
+"""The preview of a run: the changes that it would make, for `dd plan`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @frozen
 class InputWork:
-    """The rows that would be taken from an input, at most: those of new files and of files with waiting rows; and those that would be read again."""
+    """The most rows that a run would take from an input, from new files and files with waiting rows; and the files that it would read again."""
 
     rows: int
     new_files: int
@@ -40,7 +40,7 @@ class InputWork:
 
 @frozen
 class ArrangementWork:
-    """An arrangement that is kept (with its size), built, or dropped (then its collection is unknown), with the reason.
+    """An arrangement that is kept (with its size), built, or dropped, and the reasons. A dropped one has only its identity.
 
     One that is built in a new state has an estimate of its rows.
     """
@@ -54,7 +54,7 @@ class ArrangementWork:
 
 @frozen
 class OutputWork:
-    """The change of an output: "same", "new", "changed" (then it is given the difference), or "removed"; and why."""
+    """The change of an output: "same", "new", "changed" (it gets the difference), or "removed"; and the reasons."""
 
     change: str
     why: tuple[str, ...] = ()
@@ -75,18 +75,18 @@ class Preview:
     dropped: tuple[ArrangementWork, ...] = ()
     outputs: dict[str, OutputWork] = field(default_factory=dict)
     worsened: tuple[str, ...] = ()
-    """Collections whose operators may do more work for a change than the last run's, each at its place."""
+    """A line for each collection whose operators may do more work for a change than in the last run, with its place."""
     inferred: dict[str, str] = field(default_factory=dict)
-    """The inferred columns of inputs, as far as known."""
+    """The inferred columns of inputs, as far as they are known."""
     choices: tuple[PlanChoice, ...] = ()
-    """The plan's choices, and their reasons."""
+    """The plan's choices, with their reasons."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the preview as JSON."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return it as lines of text."""
+        """Return the preview as lines of text."""
         if not self.work:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return [f"{self.name}: nothing to do{at}"]
@@ -134,7 +134,7 @@ def _because(why: tuple[str, ...]) -> str:
 
 
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
-    """Return the work that a run of the pipeline file at `path` would do; raise the error that it would. Changes nothing, takes no lock."""
+    """Return the work that a run of the pipeline file at `path` would do, or raise the run's error. Writes nothing, takes no lock."""
     request = read_request(path, state, until)
     return read_settled(request, lambda: _preview_now(request))
 
@@ -193,7 +193,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         work=upper != before or changes is not None,
         needs_apply=bool(manifest and changes and not request.withdrawn and needs_apply(request, manifest, changes)),
         inputs=inputs,
-        worsened=_worsened(ready.bound, wanted, manifest) if changes else (),
+        worsened=_regressions(ready.bound, wanted, manifest) if changes else (),
         inferred={
             name: reader.log.inferred
             for name, reader in ready.readers.items()
@@ -204,17 +204,17 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     )
 
 
-def _worsened(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> tuple[str, ...]:
-    """Return which collections are in a worse class of work than the state was made with, a line each."""
+def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) -> tuple[str, ...]:
+    """Return a line for each collection in a worse class of work than in the plan that made the state."""
     from ddcli.plan.places import work_regressions
 
     known = manifest.cache["plan"].get("work") if manifest else None
-    found = work_regressions(known or {}, bound, wanted)  # an earlier version has not kept it
+    found = work_regressions(known or {}, bound, wanted)  # states of earlier versions lack the classes
     return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
 
 
 def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:
-    """Return the number of files, and of bytes, of each input that must be read again."""
+    """Return the number of files and bytes that must be read again, by input."""
     if changes is None:
         return {}
     read = [name for name in changes.cut().scans() if name in changes.known.inputs]
@@ -225,7 +225,7 @@ def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[st
 def _state_work(
     wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None, expected: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the future of the arrangements and the outputs; `expected` has the rows of those of a new state, by fingerprint."""
+    """Return the work on arrangements and outputs; `expected` are the estimated rows of a new state's arrangements, by fingerprint."""
     from ddcli.plan.changes import describe, keeps_state
     from ddcli.plan.logical import EXPORT
     from ddcli.plan.physical import WAITING

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LATEST = "latest"
 """As of this, all updates count."""
 DIFF, TIME = "diff", "time"
-UNFINISHED = "the last commit isn't published wholly, and is left out; the pipeline's next run finishes it"
+UNFINISHED = "the last commit isn't fully published, and is left out; the pipeline's next run finishes it"
 NO_UPDATES = "its collection is empty: the pipeline has run, and its output had no record so far"
 MOST_HELD = 10_000_000
 """Times that are read at once, to see whether rows are in order."""

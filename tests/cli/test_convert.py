@@ -236,7 +236,7 @@ def test_wrong_use_is_told_in_the_words_of_the_options(orders):
         (["orders", "out", "--order-by", "amount"], "the format 'updates' has no key 'order_by'"),
         (["orders", "out", "--columns", "{region: strin}"], "strin"),
         (["orders", "out", "--columns", "region"], "not a mapping of columns to types"),
-        (["orders", "out.txt", "--as-of", 1], "has no ending of a known kind of file"),
+        (["orders", "out.txt", "--as-of", 1], "does not end like a known kind of file"),
         (["orders", "out.csv", "--as-of", 1, "--key", "region"], "--as-of and --key don't go together"),
         (["orders.yaml", "out", "--input", "orders", "--key", "region"], "--input and --key don't go together"),
         (["orders.yaml", "out", "--input", "ordes"], "did you mean 'orders'?"),

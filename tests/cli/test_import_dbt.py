@@ -226,7 +226,7 @@ def test_what_cannot_be_taken_over_is_listed_by_file_and_line(project):
         "model `dim_customers`: ",
         "model `last_orders`: it is written in python",
         "model `category_months`: this can't be read as SQL",
-        "model `customer_moves`: `elsewhere` is no model, seed, snapshot or source of the project",
+        "model `customer_moves`: `elsewhere` is not a model, seed, snapshot or source of the project",
         "model `idle_customers`: its post-hook can't be taken over",
         "model `customer_orders`: it reads `dim_customers`, which is left out",
     ):
@@ -285,7 +285,7 @@ def test_what_is_wrong_in_the_project_is_listed(project, case):
     [
         ("greatest(r.manager, c.name) as most", "greatest is null where one value is"),
         ("max_by(r.manager, c.name) over () as most", "max_by is null where the value of its row is"),
-        ("(select 1 from elsewhere) as x", "`elsewhere` is no model, seed, snapshot or source"),
+        ("(select 1 from elsewhere) as x", "`elsewhere` is not a model, seed, snapshot or source"),
         ("c.nothing", "no column is named `c.nothing`"),
     ],
 )
@@ -304,7 +304,7 @@ def test_a_with_that_hides_a_model_is_left_out(project):
     edit(project, "idle_customers", old=old, new="with fct_orders as (select 1 as customer_id)\nselect id, name from")
     result = project("import", "dbt", "dbt")
     assert result.code == 1
-    assert "a `with` calls something else `fct_orders`" in result.err
+    assert "a `with` has a table `fct_orders`" in result.err
 
 
 def test_words_of_duckdb_keep_their_meaning(project):

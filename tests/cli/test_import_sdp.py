@@ -146,7 +146,7 @@ def test_a_place_in_the_pipeline_is_one_in_the_file(shop):
     left = {(each["file"], each["line"], each["column"]): each["problem"] for each in report["left_out"]}
     assert left.pop(("sql/0.sql", 5, 11)).startswith("materialized view `v w`: ")
     assert left.pop(("sql/1.sql", 2, 24)) == "streaming table `empty`: no flow writes to it"
-    assert left.pop(("sql/1.sql", 3, 13)) == "flow `f`: `nowhere` is no streaming table of the project"
+    assert left.pop(("sql/1.sql", 3, 13)) == "flow `f`: the project has no streaming table `nowhere`"
     assert left == {}
     assert '"ok": "out/ok/"' in report["text"]
 
@@ -175,13 +175,13 @@ def test_a_table_that_nothing_defines_is_an_input_to_be_looked_at(shop):
         ("[" * 5000, "no YAML: nested too deeply"),
         ("- a", "no specification"),
         ("name: p", "`libraries`|no specification|nothing"),
-        ("name: 1\nstorage: s", "a name is no text"),
-        (SPEC + "target: x\n", "`target` is no field of it"),
+        ("name: 1\nstorage: s", "a name is not text"),
+        (SPEC + "target: x\n", "`target` is not a field of it"),
         (SPEC.replace("sql/**", "sql/*/x.sql"), "no folder with"),
         (SPEC.replace("sql/**", "../**"), "outside of the project"),
         (SPEC.replace("{include: sql/**}", "1"), "no specification"),
-        (SPEC + "configuration: {a: 1}\n", "a setting is no text"),
-        (SPEC + "configuration: {dd.inputs.t: '['}\n", "`dd.inputs.t` is no input"),
+        (SPEC + "configuration: {a: 1}\n", "a setting is not text"),
+        (SPEC + "configuration: {dd.inputs.t: '['}\n", "`dd.inputs.t` is not an input"),
         ("a: &a [1]\nb: *a\n" + SPEC, "is no field"),
     ],
 )

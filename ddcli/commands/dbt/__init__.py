@@ -1,7 +1,7 @@
 """A compiled dbt project as a pipeline file.
 
 * inputs: seeds, sources and snapshots as inputs
-* manifest: what dbt compiled, read from `target/manifest.json`
-* project: what of a project can be taken over, and why the rest can't
-* translation: a compiled query as SQL of ours
+* manifest: the compiled project, read from `target/manifest.json`
+* project: the parts of a project that are taken over, and the reasons why others are left out
+* translation: a compiled query as dd's SQL
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.commands.projects.project import ProjectNode
 
 OWN = "dd"
-"""The key of a source's, seed's or snapshot's `meta` that holds its input as a pipeline file has it."""
+"""The key of a source's, seed's or snapshot's `meta` for its input, in the form of a pipeline file."""
 TYPES = {
     "tinyint": "int8",
     "smallint": "int16",
@@ -38,7 +38,7 @@ TYPES = {
     "decimal": "decimal(18, 3)",
     "blob": "binary",
 }
-"""Types of DuckDB that have another name here."""
+"""The types of DuckDB that have another name here."""
 SCD = {
     "dbt_scd_id": "string",
     "dbt_updated_at": "datetime[us]?",
@@ -49,7 +49,7 @@ SCD = {
 
 
 def input_of(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any], str]:
-    """Return an input as a pipeline file in `folder` has it, and a remark; empty where the project states everything."""
+    """Return the input of a node for a pipeline file in `folder`, and a remark; the remark is empty if the project states everything."""
     if isinstance(own := node.meta.get(OWN), dict):
         return own, ""
     if node.kind == "seed":
@@ -57,7 +57,7 @@ def input_of(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, 
     if node.kind == "snapshot":
         columns = {**_columns(node), **SCD} if node.types else {}
         found = {"path": f"snapshots/{node.name}/", "format": "upsert", "key": ["dbt_scd_id"]} | _declared(columns)
-        return found, "? where the rows of dbt's snapshot lie: its history can't be computed from what there is now"
+        return found, "? where the rows of dbt's snapshot lie: its history can't be computed from the present rows"
     location = str(node.meta.get("external_location") or "")
     columns = _columns(node)
     if re.fullmatch(r"'[^']+'", location):
@@ -89,7 +89,7 @@ def _seed(node: ProjectNode, project: Path, folder: Path) -> tuple[dict[str, Any
 
 
 def _columns(node: ProjectNode) -> dict[str, str]:
-    """Return the columns whose types the project states, all of them nullable."""
+    """Return the columns whose types the project states; all are nullable."""
     types = {**node.types, **{str(name): str(kind) for name, kind in node.config["column_types"].items()}}
     found = {}
     for name, kind in types.items():

@@ -1,4 +1,4 @@
-"""The output of dbt's compilation: the nodes of `target/manifest.json` as values whose types are known."""
+"""The project that dbt compiled: the nodes of `target/manifest.json` as typed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST = 1 << 30
-"""Bytes of a manifest."""
+"""The most bytes of a manifest."""
 COMPILE = "compile the project with `dbt compile --full-refresh`"
 INCREMENTAL = "macro.dbt.is_incremental"
 UNREAD = {
@@ -21,17 +21,17 @@ UNREAD = {
     "semantic_models": "semantic model",
     "saved_queries": "saved query",
 }
-"""Parts of a manifest that are neither tables nor tests of one, and what one of them is called."""
+"""The parts of a manifest that are neither tables nor tests of one, and the name of one of them."""
 
 
 def read_manifest(project: Path) -> ForeignProject:
-    """Return the project that dbt compiled. Raises UsageError where it compiled nothing, or for another database than DuckDB."""
+    """Return the project that dbt compiled. Raises UsageError if there is none, or it was compiled for another database than DuckDB."""
     path = project / "target" / "manifest.json"
     tree = _read(path)
     try:
         adapter = tree["metadata"].get("adapter_type")
         if adapter != "duckdb":
-            hint = "compile it with dbt-duckdb: SQL of another database means other things by the same words"
+            hint = "compile it with dbt-duckdb: in SQL of another database the same words have other meanings"
             raise UsageError(f"compiled for {adapter or 'no database'}", place=str(path), hint=hint)
         named = str(tree["metadata"].get("project_name") or project.resolve().name)
         found = [_node(each) for part in ("nodes", "sources") for each in tree[part].values()]
@@ -42,14 +42,14 @@ def read_manifest(project: Path) -> ForeignProject:
         )
         return ForeignProject(named, {each.id: each for each in found}, _is_full_refresh(path, tree), unread)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        problem = f"no manifest of dbt's: {type(error).__name__}: {error}"
+        problem = f"this is not a manifest of dbt's: {type(error).__name__}: {error}"
         raise UsageError(problem, place=str(path), hint=COMPILE) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
-            problem = "there is no such file" if not path.exists() else "no plain file"
+            problem = "there is no such file" if not path.exists() else "this is not a plain file"
             raise UsageError(problem, place=str(path), hint=COMPILE)
         if path.stat().st_size > LARGEST:
             raise UsageError(f"larger than {LARGEST >> 30} GiB", place=str(path))
@@ -59,12 +59,12 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"not JSON: {error}", place=str(path), hint=COMPILE) from None
     if not isinstance(tree, dict):
-        raise UsageError("no manifest of dbt's", place=str(path), hint=COMPILE)
+        raise UsageError("this is not a manifest of dbt's", place=str(path), hint=COMPILE)
     return tree
 
 
 def _is_full_refresh(path: Path, tree: dict[str, Any]) -> bool:
-    """Return whether dbt wrote the manifest under `--full-refresh`: the results of the same call say so."""
+    """Return whether dbt wrote the manifest under `--full-refresh`, by the results of the same call."""
     beside = path.with_name("run_results.json")
     if not beside.is_file() or beside.stat().st_size > LARGEST:
         return False
@@ -83,7 +83,7 @@ def _node(each: dict[str, Any]) -> ProjectNode:
         relation = tuple(str(part).lower() for part in (each.get("database"), each.get("schema"), name) if part)
     meta = {**_mapping(each.get("source_meta")), **_mapping(config.get("meta")), **_mapping(each.get("meta"))}
     if kind == "source" and meta.get("external_location"):
-        meta["external_location"] = str(each["relation_name"])  # with the names of the source filled in
+        meta["external_location"] = str(each["relation_name"])  # it has the names of the source filled in
         relation = (meta["external_location"].strip("'").lower(),)
     about = each.get("test_metadata")
     test = {}

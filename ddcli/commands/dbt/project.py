@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.commands.projects.takeover import ImportedProject
 
 TABLES = ("table", "incremental", "external", "materialized_view")
-"""Materializations that are outputs; a view is one where nothing reads it."""
+"""The materializations that become outputs; a view becomes one if nothing reads it."""
 PLAIN = {
     "severity": "ERROR",
     "where": None,
@@ -28,22 +28,22 @@ PLAIN = {
     "warn_if": "!= 0",
     "error_if": "!= 0",
 }
-"""The settings of a test that fails for each row that it finds."""
+"""The settings of a test that fails if it finds a row."""
 NEVER: dict[str, Any] = {"always": "false"}
 
 
 def import_project(project: Path, target: Path) -> ImportedProject:
-    """Return the pipeline file that a project becomes, for a place of its own. Raises UsageError where nothing of it can be one."""
+    """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be taken over."""
     return _DbtTakeover(read_manifest(project), project, target).run()
 
 
 class _DbtTakeover(Takeover):
-    """A dbt project while its pipeline is made."""
+    """The takeover of a dbt project."""
 
     program = "dbt"
 
     def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:
-        """Return an input as the pipeline file has it, and a remark."""
+        """Return the input of a node for the pipeline file, and a remark."""
         if node.kind == "snapshot":
             self.found.notes.append(f"{node.file}: the snapshot `{node.name}` is an input: dbt still takes it")
         return input_of(node, self.folder, self.target.absolute().parent)
@@ -82,7 +82,7 @@ class _DbtTakeover(Takeover):
                 )
 
     def refuse(self, node: ProjectNode) -> None:
-        """Refuse what has no query here, or may have been compiled as another."""
+        """Refuse a node without a query, or whose compiled query may be another one."""
         if missing := next((each for each in node.reads if each in self.gone), None):
             raise SpecError(f"it reads `{missing.split('.')[-1]}`, which is left out", place=node.compiled)
         if node.language != "sql":
@@ -91,7 +91,7 @@ class _DbtTakeover(Takeover):
             )
         known = (*TABLES, "view", "test")
         if node.materialized not in known:
-            raise SpecError(f"the materialization `{node.materialized}` is none of dbt's own", place=node.file)
+            raise SpecError(f"the materialization `{node.materialized}` is not one of dbt's own", place=node.file)
         if node.code is None:
             raise SpecError("it is not compiled", place=node.file, hint="run `dbt compile --full-refresh`")
         if INCREMENTAL in node.macros and (not self.project.full_refresh or node.config.get("full_refresh") is False):
@@ -107,7 +107,7 @@ class _DbtTakeover(Takeover):
                 self.found.notes.append(f"{node.file}: the test `{node.name}` warns in dbt; here it fails")
 
     def expect(self, node: ProjectNode) -> bool:
-        """Turn a generic test into an expectation of an output, where that means the same; return whether it does."""
+        """Turn a generic test into an expectation of an output, and return whether that is possible."""
         of, column, kwargs = node.test.get("of"), node.test.get("column"), node.test.get("kwargs", {})
         query = self.queries.get(str(of))
         if query is None or not query.written or not column or node.test["package"] or node.config.get("where"):
@@ -116,7 +116,7 @@ class _DbtTakeover(Takeover):
             what: dict[str, Any] = {"not_null": [column]}
         elif node.test["name"] == "accepted_values" and isinstance(kwargs.get("values"), list):
             what = {"accepted": {column: kwargs["values"]}}
-        else:  # `unique` passes over nulls in dbt
+        else:  # dbt's `unique` ignores nulls
             return False
         self.queries[str(of)] = replace(query, expected=(*query.expected, (node.name, what)))
         return True

@@ -1,4 +1,4 @@
-"""A compiled query as SQL of ours: tables by their names in the pipeline, and what DuckDB means by `/` and by `desc`."""
+"""A compiled query as dd's SQL: tables by their names in the pipeline, `/` and `desc` with DuckDB's meaning."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Translation:
-    """Return a compiled query with the names that its tables have in the pipeline; SpecError for what can't be one.
+    """Return a compiled query with the names of its tables in the pipeline. Raises SpecError if it can't be translated.
 
-    `names` has the names of relations by their parts, in small letters.
+    `names` has the pipeline's names of relations by their parts, in lower case.
     """
     code = code.replace("\r\n", "\n")
     if bad := UNWRITABLE.search(code):
@@ -55,7 +55,7 @@ def translate(code: str, file: str, names: Mapping[tuple[str, ...], str]) -> Tra
 
 
 def _words(tokens: Sequence[Token]) -> list[Edit]:
-    """Return edits that make `/` a quotient of floats, and null the last value of a falling order, as they are in DuckDB."""
+    """Return edits that make `/` a quotient of floats, and null the last value of a descending order, as in DuckDB."""
     edits = []
     for at, token in enumerate(tokens):
         after = tokens[at + 1].text.lower() if at + 1 < len(tokens) else ""

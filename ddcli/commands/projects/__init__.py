@@ -1,7 +1,7 @@
-"""A project of another program as a pipeline file: what `dbt` and `sdp` share.
+"""A project of another program as a pipeline file: the common part of `dbt` and `sdp`.
 
-* pipeline: the text of the pipeline file, and where each of its lines comes from
+* pipeline: the text of the pipeline file, and the origin of each of its lines
 * project: the tables, queries and tests of a project
-* takeover: what of a project becomes a pipeline, and what is left out
-* translation: a query as SQL of ours, with the place of each character
+* takeover: the parts of a project that become a pipeline, and those that are left out
+* translation: a query as dd's SQL, with the place of each character
 """

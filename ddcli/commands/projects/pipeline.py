@@ -1,4 +1,4 @@
-"""The text of a pipeline file that a project becomes, and the node that each of its lines is of."""
+"""The text of a project's pipeline file, and the node from which each of its lines comes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
 
 INSET = 6
-"""Blanks before a query's lines."""
+"""The number of blanks before a query's lines."""
 
 
 @frozen
 class ImportedQuery:
-    """A model or a test as a collection: its dbt id, its query, whether it is written, and what is expected of it."""
+    """A model or a test as a collection: the node's id, its query, whether it is written to an output, and its expectations."""
 
     id: str
     name: str
@@ -30,17 +30,17 @@ class ImportedQuery:
     folder: str = "out"
     expected: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     parts: tuple[str, ...] = ()
-    """The collections that it is the sum of, instead of a query."""
+    """The collections whose sum it is, instead of a query."""
 
 
 @dataclass(eq=False)
 class PipelineText:
-    """Lines of a file, and of each the query that it is of, with the offset of its first character there."""
+    """The lines of a file, and the query from which each comes, with the offset of its first character there."""
 
     lines: list[str] = field(default_factory=list)
     origins: dict[int, tuple[ImportedQuery, int | None]] = field(default_factory=dict)
     expected: dict[int, tuple[ImportedQuery, str]] = field(default_factory=dict)
-    """The lines of tests: what they are about, and their names."""
+    """The queries and names of tests, by their lines."""
 
     def add(self, line: str, query: ImportedQuery | None = None, offset: int | None = None) -> None:
         """Add a line."""
@@ -49,7 +49,7 @@ class PipelineText:
             self.origins[len(self.lines)] = query, offset
 
     def origin(self, place: Span) -> tuple[ImportedQuery, Span] | None:
-        """Return the query that a place of the file is of, and the place in what dbt compiled."""
+        """Return the query from which a place of the file comes, and its place in the compiled file."""
         if place.line not in self.origins:
             return None
         query, offset = self.origins[place.line]
@@ -98,5 +98,5 @@ def written(
 
 
 def yaml(value: Any) -> str:
-    """Return a value as YAML has it in a line; `$` stands for itself."""
+    """Return a value as YAML on one line, without variables."""
     return json.dumps(value, ensure_ascii=True).replace("${", "$${")

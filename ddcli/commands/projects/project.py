@@ -1,4 +1,4 @@
-"""A project of another program, as far as a pipeline can be made of it."""
+"""The parts of another program's project from which a pipeline can be made."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ddcli.dataclass import frozen
 
 @frozen
 class ProjectNode:
-    """A model, seed, snapshot, test or source, in dbt's words. `relation` are the names of its table in compiled SQL, in small letters."""
+    """A model, seed, snapshot, test or source, in dbt's terms. `relation` are the parts of its table's name in compiled SQL, in lower case."""
 
     id: str
     name: str
     kind: str
     file: str
     compiled: str
-    """The file with the SQL that it was compiled to; empty for what is not compiled."""
+    """The file with its compiled SQL; empty if it is not compiled."""
     code: str | None
     relation: tuple[str, ...]
     reads: tuple[str, ...]
     macros: tuple[str, ...]
     config: dict[str, Any]
     types: dict[str, str]
-    """The columns that have a `data_type`, all others are `''`."""
+    """The columns and their `data_type`, `''` if they have none."""
     meta: dict[str, Any]
     language: str = "sql"
     source: str = ""
@@ -40,10 +40,10 @@ class ProjectNode:
 
 @frozen
 class ForeignProject:
-    """All of a project that a pipeline may be made of, by unique names; `full_refresh` says that no model was compiled as incremental."""
+    """The nodes of a project by their unique ids; `full_refresh`: no model was compiled as incremental."""
 
     name: str
     nodes: dict[str, ProjectNode]
     full_refresh: bool
     unread: tuple[tuple[str, str, str], ...]
-    """Kind, name and file of what is neither a table nor a test of one."""
+    """Kind, name and file of each part that is neither a table nor a test of one."""

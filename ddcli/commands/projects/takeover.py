@@ -1,4 +1,4 @@
-"""A project that becomes a pipeline: what of it can be taken over, and why the rest can't."""
+"""The takeover of a project by a pipeline: the parts that are taken over, and the reasons why others are left out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ddcli.commands.projects.project import ForeignProject, ProjectNode
 
 ABSORBED = tuple(f"{name} is null where" for name in ("concat", "greatest", "least", *sorted(BY_PAIR)))
-"""The beginning of notes about functions that are null here and not in DuckDB."""
+"""The beginnings of notes about functions that are null here and not in DuckDB."""
 
 
 @dataclass(eq=False)
 class ImportedProject:
-    """A project taken over: the text of the pipeline, what was left out with the reason, and what is worth knowing."""
+    """The result of a takeover: the text of the pipeline, the errors of the parts that were left out, and notes."""
 
     text: str = ""
     inputs: int = 0
@@ -36,12 +36,12 @@ class ImportedProject:
 
 
 class Takeover(ABC):
-    """A project while its pipeline is made. A program's own says what becomes of an input, and of a model or a test."""
+    """The takeover of a project. A subclass for each program converts inputs, models and tests."""
 
     program: str
     """The program's name in `dd import`."""
     absorbed = ABSORBED
-    """The beginning of notes about functions that are null here and not there."""
+    """The beginnings of notes about functions that are null here and not in that program."""
 
     def __init__(self, project: ForeignProject, folder: Path, target: Path) -> None:
         self.project, self.folder, self.target = project, folder, target
@@ -52,7 +52,7 @@ class Takeover(ABC):
         self.queries: dict[str, ImportedQuery] = {}
 
     def run(self) -> ImportedProject:
-        """Return the imported project. Raises UsageError where nothing of it can be taken over."""
+        """Return the imported project. Raises UsageError if no part of it can be taken over."""
         nodes = self.project.nodes
         for kind, name, file in self.project.unread:
             self.leave(f"{kind} {name}", SpecError(f"{kind} `{name}` can't be taken over", place=file))
@@ -87,25 +87,25 @@ class Takeover(ABC):
 
     @abstractmethod
     def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:
-        """Return an input as the pipeline file has it, and a remark."""
+        """Return the input of a node for the pipeline file, and a remark."""
 
     @abstractmethod
     def take(self, node: ProjectNode, relations: dict[tuple[str, ...], str]) -> None:
         """Take a model or a test over as a query, or leave it out with the reason."""
 
     def about(self, node: ProjectNode) -> str:
-        """Return a node's name for people."""
+        """Return a node's kind and name for messages."""
         return f"{node.kind} `{node.name}`"
 
     def leave(self, one: str, error: SpecError) -> None:
-        """Leave a node out."""
+        """Leave a node out, with the reason."""
         if one not in self.gone:
             self.gone.add(one)
             self.found.left_out.append(error)
         self.queries.pop(one, None)
 
     def checked(self) -> tuple[PipelineText, Checked]:
-        """Return the pipeline of what is right; what is wrong, and all that reads it, is left out."""
+        """Return the pipeline without the nodes that have errors, which are left out together with all that read them."""
         while True:
             if not any(query.written for query in self.queries.values()):
                 problem = "nothing of the project can be taken over"
@@ -154,7 +154,7 @@ class Takeover(ABC):
                 return text, checked
 
     def expect_no_more(self, query: ImportedQuery, about: str, error: DdError) -> None:
-        """Leave out a test that can't be expected of a collection, which stays."""
+        """Leave out a test that can't be an expectation of its collection; the collection stays."""
         test = next((each for each in self.project.nodes.values() if each.kind == "test" and each.name == about), None)
         if test is None or test.id in self.gone or query.id not in self.queries:
             return
@@ -173,7 +173,7 @@ class Takeover(ABC):
 
 
 def _in_order(project: ForeignProject) -> list[str]:
-    """Return the nodes of the pipeline, each behind those it reads; ephemeral models stand in the queries that read them."""
+    """Return the nodes of the pipeline, each after those that it reads, tests last; ephemeral models are part of the queries that read them."""
     kinds = ("model", "seed", "source", "snapshot", "test")
     kept = {
         one: [each for each in node.reads if each in project.nodes]
@@ -189,7 +189,7 @@ def _in_order(project: ForeignProject) -> list[str]:
 
 
 def _names(project: ForeignProject) -> dict[str, str]:
-    """Return the name in the pipeline of each node: its own, where another has that its source or package before it."""
+    """Return the name of each node in the pipeline: its own, if that is taken with the name of its source or package before it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     first = sorted(project.nodes.values(), key=lambda node: (node.kind != "model", node.kind == "test", node.id))

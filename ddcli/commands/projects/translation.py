@@ -1,4 +1,4 @@
-"""A query of another program as SQL of ours: its text but for single words, so a place in one is a place in the other."""
+"""A query of another program as dd's SQL: the same text but for single words, so a place in one has a place in the other."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 UNWRITABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
 """The characters that can't stand unescaped in a block of a YAML file."""
 Edit = tuple[int, int, str]
-"""Beginning and end of what is replaced, and by what."""
+"""The start and end of a replaced part, and its replacement."""
 
 
 @frozen
 class Translation:
-    """The text that a query has in the pipeline, what it was compiled as, and how the one became the other."""
+    """The text of a query in the pipeline, its compiled text, and the edits between them."""
 
     text: str
     file: str
@@ -54,7 +54,7 @@ def span(file: str, text: str, offset: int, length: int = 1) -> Span:
 
 
 def unreadable(error: Exception, line: int = 1) -> tuple[int, int, str]:
-    """Return the line and the column of a parser's error, counted from 1, and what is wrong; of one that has no place the `line`."""
+    """Return the line and the column of a parser's error, counted from 1, and the problem; `line` is for an error without a place."""
     first = (getattr(error, "errors", None) or [{}])[0]
     why = str(first.get("description") or "")
     problem = "this can't be read as SQL" + (f": {why}" if why and "class" not in why else "")
@@ -62,7 +62,7 @@ def unreadable(error: Exception, line: int = 1) -> tuple[int, int, str]:
 
 
 def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, ...], str]) -> list[Edit]:
-    """Return the names of tables, and aliases where they were called otherwise before."""
+    """Return edits that replace tables by their names in the pipeline, with the old names as aliases."""
     edits: list[Edit] = []
     for node in tree.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier):
@@ -73,13 +73,13 @@ def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, 
         if len(parts) == 1 and is_own(node, node.name):
             continue
         if key not in names:
-            problem = f"`{code[start:end]}` is no model, seed, snapshot or source of the project"
+            problem = f"`{code[start:end]}` is not a model, seed, snapshot or source of the project"
             hint = "name it by `ref` or `source`, and compile the project again"
             raise SpecError(problem, span=span(file, code, start, end - start), hint=hint)
         name = names[key]
         if is_own(node, name):
-            problem = f"a `with` calls something else `{name}`, as this is called in the pipeline"
-            raise SpecError(problem, span=span(file, code, start, end - start), hint="give that another name")
+            problem = f"a `with` has a table `{name}`, the name of this one in the pipeline"
+            raise SpecError(problem, span=span(file, code, start, end - start), hint="rename the table of the `with`")
         called = re.split(r"[/\\]", key[-1])[-1].split(".")[0] if len(parts) == 1 else node.name
         alias = "" if node.alias or called.lower() == name.lower() else f" as {quoted(called)}"
         edits.append((start, end, quoted(name) + alias))
@@ -87,13 +87,13 @@ def table_edits(tree: exp.Expr, code: str, file: str, names: Mapping[tuple[str, 
 
 
 def margins(code: str) -> list[Edit]:
-    """Return edits that remove blank space before and behind the query: a block of YAML can't begin or end with it."""
+    """Return edits that remove blank space before and after the query: a block of YAML can't begin or end with it."""
     start, end = len(code) - len(code.lstrip()), len(code.rstrip())
     return [each for each in ((0, start, ""), (end, len(code), "")) if each[0] < each[1]]
 
 
 def edited(code: str, edits: Sequence[Edit]) -> str:
-    """Return a text with edits, which are in order and apart."""
+    """Apply edits, which are in order and don't overlap, to a text."""
     parts, last = [], 0
     for start, end, new in edits:
         parts += [code[last:start], new]
@@ -102,7 +102,7 @@ def edited(code: str, edits: Sequence[Edit]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL writes it."""
+    """Return a name in SQL, quoted if needed."""
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name, re.IGNORECASE | re.ASCII):
         tokens = DuckDB().tokenize(name)
         if len(tokens) == 1 and tokens[0].token_type == TokenType.VAR:

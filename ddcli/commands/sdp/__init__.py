@@ -2,6 +2,6 @@
 
 * definitions: the tables, views and flows that its SQL files define
 * specification: a project's specification, and the files that it names
-* project: what of a project can be taken over, and why the rest can't
-* translation: a query of Spark's as SQL of ours, names and texts in our quotes
+* project: the parts of a project that are taken over, and the reasons why others are left out
+* translation: a query of Spark's as dd's SQL
 """

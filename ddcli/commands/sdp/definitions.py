@@ -26,16 +26,15 @@ KINDS = {
     ("FLOW",): "flow",
 }
 NAMED = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
-"""Tokens that are no words, whatever their text is."""
+"""The tokens that are not words, whatever their text is."""
 LAYOUT = ("TBLPROPERTIES", "PARTITIONED BY", "CLUSTER BY", "OPTIONS")
 """Clauses in parentheses about a table's storage, not its rows."""
 
 
 @frozen
 class SparkDefinition:
-    """A table, a view or a flow, whose name begins at the character `start`: the table that a flow is into, and the query's tokens.
-
-    Without a query there are none.
+    """A table, a view or a flow, whose name begins at the character `start`; the target table of a flow; and the tokens of the query,
+    if there is one.
     """
 
     kind: str
@@ -77,12 +76,12 @@ def _statements(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def word_of(token: Token) -> str:
-    """Return the word that a token is, in capitals; of a quoted name or a text, nothing."""
+    """Return a token's word in capitals; of a quoted name or a text, an empty text."""
     return "" if token.token_type in NAMED else " ".join(token.text.upper().split())
 
 
 class _SparkStatement:
-    """A statement that is read from its beginning."""
+    """The parser of one statement, from its beginning."""
 
     def __init__(self, file: str, text: str, tokens: list[Token]) -> None:
         self.file, self.text, self.tokens, self.at = file, text, tokens, 0
@@ -103,7 +102,7 @@ class _SparkStatement:
         self.clauses()
         if kind == "flow":
             if not self.take("AS", "INSERT", "INTO"):
-                raise self.error("a flow that is no `insert into` can't be taken over")
+                raise self.error("a flow that is not an `insert into` can't be taken over")
             target = self.name()
             self.take("BY", "NAME")
         elif not self.take("AS"):
@@ -118,7 +117,7 @@ class _SparkStatement:
         return SparkDefinition(kind, name, target, self.file, self.text, place, start, query)
 
     def clauses(self) -> None:
-        """Pass over comments, and over clauses about a table's storage."""
+        """Skip comments, and clauses about a table's storage."""
         while True:
             if self.take("COMMENT") or self.take("USING"):
                 self.at += 1
@@ -138,7 +137,7 @@ class _SparkStatement:
         raise self.error("a parenthesis is not closed")
 
     def name(self) -> tuple[str, ...]:
-        """Return the parts of a name."""
+        """Read a name and return its parts."""
         parts = []
         while self.at < len(self.tokens) and self.here():
             parts.append(self.tokens[self.at].text)
@@ -151,7 +150,7 @@ class _SparkStatement:
         return tuple(parts)
 
     def take(self, *words: str) -> bool:
-        """Pass over some words, if they are next."""
+        """Skip some words if they are next, and return whether they were."""
         known = [word for at in range(len(words)) for word in self.word(at).split(" ")][: len(words)]
         if known != list(words):
             return False

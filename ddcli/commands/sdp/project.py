@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INPUT = "dd.inputs."
-"""The beginning of the keys of the `configuration` that hold inputs, as text in the form of a pipeline file."""
+"""The prefix of the keys of the `configuration` for inputs, which are texts in the form of a pipeline file."""
 OUTPUTS = ("materialized view", "streaming table")
 
 
 def import_sdp(project: Path, target: Path) -> ImportedProject:
-    """Return the pipeline file that a project becomes, for a place of its own. Raises UsageError where nothing of it can be one."""
+    """Return the project as a pipeline file for the place `target`. Raises UsageError if no part of it can be taken over."""
     spec = read_spec(project)
     definitions: list[SparkDefinition] = []
     errors: list[SpecError] = []
     for path in library_files(spec):
         file = str(path.relative_to(spec.path.parent))
         if path.suffix != ".sql":
-            what = "it is written in Python" if path.suffix == ".py" else "it is no SQL file"
+            what = "it is written in Python" if path.suffix == ".py" else "it is not an SQL file"
             errors.append(SpecError(what, place=file, hint="write it in SQL, or as `function` by hand"))
             continue
         found, wrong = read_definitions(file, text_of(path))
@@ -42,7 +42,7 @@ def import_sdp(project: Path, target: Path) -> ImportedProject:
 
 
 class _SparkTakeover(Takeover):
-    """A project of Spark's declarative pipelines while its pipeline is made."""
+    """The takeover of a project of Spark's declarative pipelines."""
 
     program = "sdp"
     absorbed = tuple(each for each in ABSORBED if not each.startswith("concat "))
@@ -63,7 +63,7 @@ class _SparkTakeover(Takeover):
         self.found.notes += self.notes
 
     def _nodes(self, definitions: list[SparkDefinition]) -> Iterator[ProjectNode]:
-        """Yield tables, views, flows and sources as nodes, each with what it reads."""
+        """Yield tables, views, flows and sources as nodes, with the nodes that each reads."""
         tables: dict[Key, SparkDefinition] = {}
         flows: dict[Key, list[SparkDefinition]] = {}
         for each in definitions:
@@ -79,7 +79,7 @@ class _SparkTakeover(Takeover):
         for key, some in flows.items():
             if key not in tables or tables[key].kind != "streaming table":
                 for each in some:
-                    problem = f"flow `{each.name[-1]}`: `{'.'.join(each.target)}` is no streaming table of the project"
+                    problem = f"flow `{each.name[-1]}`: the project has no streaming table `{'.'.join(each.target)}`"
                     self.errors.append(SpecError(problem, span=each.place))
         sources: dict[Key, ProjectNode] = {}
         for key, each in tables.items():
@@ -102,7 +102,7 @@ class _SparkTakeover(Takeover):
         sources: dict[Key, ProjectNode],
         name: str = "",
     ) -> ProjectNode:
-        """Return a node with the query of a definition."""
+        """Return the node of a definition, whose query is that of `way`."""
         reads: list[str] = []
         try:
             query = None if way is None else read_query(way)
@@ -119,7 +119,7 @@ class _SparkTakeover(Takeover):
         return _node_of(one, each, tuple(reads), name)
 
     def _source(self, one: str, table: Key) -> ProjectNode:
-        """Return a table that the project reads and doesn't define."""
+        """Return the node of a table that the project reads but doesn't define."""
         meta: dict[str, Any] = {}
         given = self.spec.configuration.get(INPUT + ".".join(table))
         if given is not None:
@@ -129,7 +129,7 @@ class _SparkTakeover(Takeover):
                 meta = {}
             if not isinstance(meta.get("dd"), dict):
                 raise UsageError(
-                    f"`{INPUT}{'.'.join(table)}` is no input",
+                    f"`{INPUT}{'.'.join(table)}` is not an input",
                     place=str(self.spec.path),
                     hint='write it as a pipeline file does, in quotes: "{path: landing/orders/, format: append}"',
                 )
@@ -150,18 +150,18 @@ class _SparkTakeover(Takeover):
         )
 
     def run(self) -> ImportedProject:
-        """Take over what can be."""
+        """Take the project over, with a note on the settings that are not."""
         others = [key for key in self.spec.configuration if not key.startswith(INPUT)]
         if others:
             self.found.notes.append(f"{self.spec.path.name}: `configuration` is not taken over: {', '.join(others)}")
         return super().run()
 
     def about(self, node: ProjectNode) -> str:
-        """Return a node's name for people."""
+        """Return a node's kind and name for messages."""
         return f"{node.config['kind']} `{node.name}`" if node.config else super().about(node)
 
     def input_of(self, node: ProjectNode) -> tuple[dict[str, Any], str]:
-        """Return a table that the project doesn't define as an input."""
+        """Return the input for a table that the project doesn't define, and a remark."""
         if isinstance(own := node.meta.get("dd"), dict):
             return own, ""
         folder = f"{node.source}/{node.name}" if node.source else node.name

@@ -16,19 +16,19 @@ from ddcli.spec.syntax import too_deep
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 FIELDS = {"name", "storage", "catalog", "database", "schema", "configuration", "libraries"}
 LARGEST = 1 << 20
-"""Bytes of the specification, and of an SQL file."""
+"""The most bytes of the specification, and of an SQL file."""
 Key = tuple[str, ...]
 
 
 @frozen
 class SparkProject:
-    """A project's specification: the places of its definitions, and the names that stand before those of tables."""
+    """A project's specification: the paths of its definitions, and the default catalog and database."""
 
     path: Path
     name: str
     libraries: tuple[str, ...]
     before: tuple[str, str]
-    """The catalog and the database of a name without them, in small letters; '' for no name."""
+    """The default catalog and database of a table's name, in lower case; '' if there is none."""
     configuration: dict[str, str]
 
     def key(self, parts: Key) -> Key:
@@ -38,7 +38,7 @@ class SparkProject:
 
 
 def read_spec(project: Path) -> SparkProject:
-    """Return the specification in a folder, or of a file. Raises UsageError for what Spark would not take either."""
+    """Return the specification in a folder, or of a file. Raises UsageError for one that Spark would refuse, too."""
     path = project
     if project.is_dir():
         there = [project / name for name in SPECS if (project / name).is_file()]
@@ -49,36 +49,36 @@ def read_spec(project: Path) -> SparkProject:
     try:
         tree = yaml_value(text_of(path))
     except (yaml.YAMLError, ValueError) as error:
-        problem = f"no YAML: {first_line(error):.200}"
+        problem = f"this is not YAML: {first_line(error):.200}"
         raise UsageError(problem, place=str(path), hint="correct the file") from None
     try:
         return _spec_of(tree, path)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
         hint = "correct the file: `spark-pipelines dry-run` refuses it, too"
-        raise UsageError(f"no specification of a pipeline: {why:.200}", place=str(path), hint=hint) from None
+        raise UsageError(f"this is not a pipeline's specification: {why:.200}", place=str(path), hint=hint) from None
 
 
 def _spec_of(tree: dict[str, Any], path: Path) -> SparkProject:
-    """Return the specification that a file has. Raises what comes of a tree that is none."""
+    """Return the specification of a file's tree. An unfit tree raises AttributeError, KeyError, TypeError or ValueError."""
     if unknown := sorted(map(str, tree.keys() - FIELDS)):
-        raise ValueError(f"`{unknown[0]}` is no field of it")
+        raise ValueError(f"`{unknown[0]}` is not a field of it")
     given = {name: tree.get(name) for name in ("name", "catalog", "database", "schema")}
     if not isinstance(tree["name"], str) or any(not isinstance(each, str | None) for each in given.values()):
-        raise ValueError("a name is no text")
+        raise ValueError("a name is not text")
     libraries = tuple(each["glob"]["include"] for each in tree.get("libraries") or ())
     configuration = dict(tree.get("configuration") or {})
     if not all(isinstance(each, str) for each in (*libraries, *configuration, *configuration.values())):
-        raise ValueError("a path or a setting is no text")
+        raise ValueError("a path or a setting is not text")
     for each in libraries:
         if glob.has_magic(each.removesuffix("/**")):
-            raise ValueError(f"`{each}` is no file and no folder with `/**` behind it")
+            raise ValueError(f"`{each}` is neither a file nor a folder followed by `/**`")
     before = (given["catalog"] or "").lower(), (given["database"] or given["schema"] or "").lower()
     return SparkProject(path, tree["name"], libraries, before, configuration)
 
 
 def yaml_value(text: str) -> Any:
-    """Return the content of a YAML text, by libyaml, which is right about `string?` in braces. Raises YAMLError and ValueError."""
+    """Return the content of a YAML text, read by libyaml, which reads `string?` in braces right. Raises YAMLError and ValueError."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if too_deep(text, loader):
         raise ValueError("nested too deeply")

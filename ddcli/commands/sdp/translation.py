@@ -1,7 +1,7 @@
-"""A query of Spark's as SQL of ours: streams as tables, names and texts in our quotes, and where nulls come in an order.
+"""A query of Spark's as dd's SQL: streams as tables, names and texts in dd's quotes, and the place of nulls in each order.
 
-The text stays as it is but for single words, so a place in one is a place in the other. What means something else here by the same words
-is refused, or noted where that hangs on types.
+The text stays the same but for single words, so a place in one has a place in the other. Words with another meaning here are refused, or
+noted if the meaning depends on types.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
 
 ENDS = {"LIMIT", "OFFSET", "ROWS", "RANGE", "GROUPS", "UNION", "EXCEPT", "INTERSECT", "MINUS", "WINDOW"}
-"""Words that an `order by` ends before."""
+"""The words before which an `order by` ends."""
 CLAUSES = {"SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "WINDOW", "ON", "USING"}
 REFUSED = {
     "DAYOFWEEK": (
@@ -52,12 +52,12 @@ NOTED = {
     "SUBSTRING": "`substring` counts from 1 here; Spark takes 0 for 1, too",
     "SUBSTR": "`substr` counts from 1 here; Spark takes 0 for 1, too",
 }
-"""Words whose meaning is another for some values."""
+"""The notes on words that have another meaning here for some values."""
 
 
 @frozen
 class SparkQuery:
-    """A query of Spark's that is parsed: the names of the tables that it reads, in small letters, and whether one is a stream."""
+    """A parsed query of Spark's: the names of the tables that it reads, in lower case, and whether one is a stream."""
 
     definition: SparkDefinition
     tree: exp.Expr
@@ -67,7 +67,7 @@ class SparkQuery:
     notes: tuple[str, ...]
 
     def place(self, table: tuple[str, ...]) -> Span:
-        """Return the place where a table is read."""
+        """Return the first place at which the query reads a table."""
         for node in _tables(self.tree):
             if _key(node) == table:
                 start, end = _extent(node)
@@ -75,7 +75,7 @@ class SparkQuery:
         return self.definition.place
 
     def translation(self, names: Mapping[tuple[str, ...], str]) -> Translation:
-        """Return the query with the names that its tables have in the pipeline."""
+        """Return the query with the names of its tables in the pipeline."""
         text, file = self.definition.text, self.definition.file
         tables = table_edits(self.tree, text, file, names)
         taken = [range(start, max(end, start + 1)) for start, end, _ in tables]
@@ -85,7 +85,7 @@ class SparkQuery:
 
 
 def read_query(definition: SparkDefinition) -> SparkQuery:
-    """Return a definition's query, parsed. Raises SpecError for what can't be one here."""
+    """Parse a definition's query. Raises SpecError if it can't be taken over."""
     text, tokens = definition.text, definition.query
     start, end = tokens[0].start, tokens[-1].end + 1
     if bad := UNWRITABLE.search(text, start, end):
@@ -93,7 +93,7 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
     edits = [(0, start, ""), (end, len(text), ""), *_words(definition, tokens), *_orders(tokens)]
     streams = list(_streams(tokens))
     edits += [(first, last, "") for first, last in streams]
-    # What is no part of the query is blank, so that places stay as they are.
+    # Text around the query is blanked, so that places stay the same.
     blank = list(re.sub(r"[^\n]", " ", text[:start]) + text[start:end])
     for first, last in streams:
         blank[first:last] = " " * (last - first)
@@ -105,7 +105,7 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
         offset = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
         raise SpecError(problem, span=span(definition.file, text, offset)) from None
     if not isinstance(tree, exp.Query):
-        raise SpecError("this is no query", span=span(definition.file, text, start))
+        raise SpecError("this is not a query", span=span(definition.file, text, start))
     tables = tuple(dict.fromkeys(_key(node) for node in _tables(tree)))
     words = {word_of(token) for token in tokens}
     notes = tuple(note for word, note in NOTED.items() if word in words)
@@ -113,7 +113,7 @@ def read_query(definition: SparkDefinition) -> SparkQuery:
 
 
 def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Yield the tables that a query reads, but those that it defines itself."""
+    """Yield the tables that a query reads, without those that it defines itself."""
     for node in tree.find_all(exp.Table):
         if isinstance(node.this, exp.Identifier) and not (len(_key(node)) == 1 and is_own(node, node.name)):
             yield node
@@ -133,9 +133,9 @@ def _extent(node: exp.Table) -> tuple[int, int]:
 
 
 def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Yield the words that make streams of tables, each with its parentheses if it has some."""
+    """Yield the places of the words that make a table a stream, and of their parentheses, if they have some."""
     clauses = [""]
-    """The clause at each parenthesis that is open, as far as it matters."""
+    """The current clause in each open parenthesis."""
     for at, token in enumerate(tokens[:-1]):
         word, before = word_of(token), word_of(tokens[at - 1]) if at else ""
         if word == "(":
@@ -157,7 +157,7 @@ def _streams(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edit]:
-    """Yield names in our quotes, texts in ours, and what makes `/` a quotient of floats; refuses what means something else here."""
+    """Yield edits that put names and texts in dd's quotes and make `/` a quotient of floats; refuse words with another meaning here."""
     text = definition.text
     for at, token in enumerate(tokens):
         start, end, word = token.start, token.end + 1, word_of(token)
@@ -165,7 +165,7 @@ def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edi
         after = word_of(tokens[at + 1]) if at + 1 < len(tokens) else ""
         if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
             raw = text[start:end]
-            # Two quotes are one in a text; what stands apart is put together.
+            # The tokenizer splits a text at a doubled quote: the second part follows the first directly.
             beside = at > 0 and tokens[at - 1].token_type == TokenType.STRING
             doubled = beside and raw[0] == "'" == text[start - 1]
             if token.token_type == TokenType.RAW_STRING or "\\" in raw:
@@ -190,12 +190,12 @@ def _words(definition: SparkDefinition, tokens: Sequence[Token]) -> Iterator[Edi
 
 
 def _plain(text: str) -> str:
-    """Return a text as a pipeline file has it, where `${` begins a variable."""
+    """Return a text for a pipeline file, in which `${` would begin a variable."""
     return text.replace("${", "$${")
 
 
 def _has_comma(tokens: Sequence[Token]) -> bool:
-    """Return whether the parentheses that tokens begin with have a comma of their own."""
+    """Return whether the parentheses at the begin of the tokens have a comma of their own."""
     depth = 0
     for token in tokens:
         depth += {"(": 1, ")": -1}.get(word_of(token), 0)
@@ -207,7 +207,7 @@ def _has_comma(tokens: Sequence[Token]) -> bool:
 
 
 def _orders(tokens: Sequence[Token]) -> Iterator[Edit]:
-    """Yield edits that add the place of nulls to each order without one: null is the least value in Spark, and the largest here."""
+    """Yield edits that add the place of nulls to each order: null is the least value in Spark, and the largest here."""
     for at, token in enumerate(tokens):
         if word_of(token) != "ORDER BY":
             continue

@@ -146,4 +146,4 @@ def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
         if found is None or any(found.get(entry.at) != entry.size for entry in entries):
             yield damaged(path)
     for target in waiting:
-        yield StateError("the last commit isn't published wholly", place=str(target), hint=FINISH)
+        yield StateError("the last commit isn't fully published", place=str(target), hint=FINISH)
