@@ -170,19 +170,19 @@ def test_a_table_that_nothing_defines_is_an_input_to_be_looked_at(shop):
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("", "no specification"),
-        ("[", "no YAML"),
-        ("[" * 5000, "no YAML: nested too deeply"),
-        ("- a", "no specification"),
-        ("name: p", "`libraries`|no specification|nothing"),
+        ("", "not a pipeline's specification"),
+        ("[", "this is not YAML"),
+        ("[" * 5000, "this is not YAML: nested too deeply"),
+        ("- a", "not a pipeline's specification"),
+        ("name: p", "`libraries`|not a pipeline's specification|nothing"),
         ("name: 1\nstorage: s", "a name is not text"),
         (SPEC + "target: x\n", "`target` is not a field of it"),
-        (SPEC.replace("sql/**", "sql/*/x.sql"), "no folder with"),
+        (SPEC.replace("sql/**", "sql/*/x.sql"), "neither a file nor a folder"),
         (SPEC.replace("sql/**", "../**"), "outside of the project"),
-        (SPEC.replace("{include: sql/**}", "1"), "no specification"),
+        (SPEC.replace("{include: sql/**}", "1"), "not a pipeline's specification"),
         (SPEC + "configuration: {a: 1}\n", "a setting is not text"),
         (SPEC + "configuration: {dd.inputs.t: '['}\n", "`dd.inputs.t` is not an input"),
-        ("a: &a [1]\nb: *a\n" + SPEC, "is no field"),
+        ("a: &a [1]\nb: *a\n" + SPEC, "is not a field"),
     ],
 )
 def test_a_specification_that_is_none_is_refused(shop, spec, problem):
