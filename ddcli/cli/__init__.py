@@ -2,12 +2,12 @@
 
 * annotations: errors as GitHub workflow commands
 * arguments: pipeline files and names as arguments, with shell completion
-* bytecode: the bytecode of imported modules, kept in one file
+* bytecode: the cache of imported modules' bytecode, in one file
 * check: `dd check`
 * columns: columns and types in options
 * completion: `dd completion`
 * convert: `dd convert`
-* coreutils: the scripts' entry point, and the hand-over to the system's `dd`
+* coreutils: the entry point of the scripts, and the hand-over to the system's `dd`
 * correction: the parts that `dd retract`, `dd state reopen` and `dd forget` share
 * diff: `dd diff`
 * doctor: `dd doctor`
@@ -24,7 +24,7 @@
 * memory: the allocator's settings for freed memory
 * messages: the reports of a run, as lines or as JSON objects
 * plan: `dd plan`
-* process: start and end of the process
+* process: the start and end of the process
 * query: `dd query`
 * reopen: `dd state reopen`
 * reset: `dd reset`

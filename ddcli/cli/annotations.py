@@ -22,9 +22,9 @@ PLACE = re.compile(r"(?P<file>.+?)(:(?P<line>\d+)(:(?P<column>\d+))?)?")
 
 
 def annotation(error: DdError) -> str:
-    """Return an error as a workflow command on one line; of several errors in a file, one on a line each.
+    """Return an error as a workflow command on one line; SpecErrors as a line for each error.
 
-    GitHub takes them from stdout or stderr, and names files from the root of the repository, wherever a step runs.
+    GitHub reads them from stdout or stderr, and takes file names as relative to the root of the repository, wherever a step runs.
     """
     if isinstance(error, SpecErrors):
         return "\n".join(map(annotation, error.errors))
@@ -43,7 +43,7 @@ def annotation(error: DdError) -> str:
 
 
 def _span(place: str | None) -> Span | None:
-    """Return a place that is a file, with a line and a column perhaps; None for another, such as an object in a store."""
+    """Return a place in a file, perhaps with a line and a column; None for any other place, such as an object in a store."""
     found = PLACE.fullmatch(place or "")
     if found is None or not os.path.isfile(found["file"]):  # noqa: PTH113  an error's place may be any text
         return None
@@ -51,7 +51,7 @@ def _span(place: str | None) -> Span | None:
 
 
 def _from_the_root(file: str) -> str:
-    """Return the name of a file from the root of the repository that Actions has checked out."""
+    """Return a file's path relative to the root of the repository that Actions has checked out."""
     root = os.environ.get("GITHUB_WORKSPACE")
     if not root:
         return file
@@ -60,5 +60,5 @@ def _from_the_root(file: str) -> str:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    """Return a text as a workflow command writes it: letters that would end it, or one of its properties, by their codes."""
+    """Return a text for a workflow command: letters that would end it, or one of its properties, are replaced by their codes."""
     return "".join(f"%{ord(letter):02X}" if letter in "%\r\n" + also else letter for letter in text)

@@ -23,7 +23,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class PipelineFile(click.Path):
-    """The path of a pipeline file. Whether it can be read turns out when it is read."""
+    """The path of a pipeline file. The path itself is not checked: reading the file reports errors."""
 
     name = "pipeline"
 
@@ -31,7 +31,7 @@ class PipelineFile(click.Path):
         super().__init__(path_type=Path)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the YAML files here and one directory further down; if there is none, let the shell complete files.
+        """Return the YAML files in this directory and those right below it; if there is none, let the shell complete files.
 
         The shell also completes files if a name needs quotes, which bash would not put around a completion from here: a space would end the argument.
         """
@@ -55,7 +55,7 @@ class NameIn(click.types.StringParamType):
         self.sections = sections
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that the file has; none of a file that can't be read."""
+        """Return the names in the file; none if it can't be read."""
         from ddcli.errors import DdError
         from ddcli.spec import load_spec
 
@@ -74,12 +74,12 @@ class NameIn(click.types.StringParamType):
 
 
 class OutputOfSeveral(click.types.StringParamType):
-    """A name of an output in the pipeline files of the command, or in those of its directories; with `+` before or behind it others are meant, too."""
+    """A name of an output in the pipeline files of the command, or in those of its directories; a `+` before or after it includes other pipelines."""
 
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that the files have; none of files that can't be read."""
+        """Return the names in the files that can be read."""
         from click.shell_completion import CompletionItem
 
         from ddcli.commands.pipelines import find_pipelines
@@ -117,7 +117,7 @@ class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer
 
 
 def _yaml_files(folder: Path) -> Iterable[str]:
-    """Yield the YAML files in a folder and in those right below it, relative to it, but hidden ones."""
+    """Yield the YAML files in a folder and in those right below it, relative to it, without hidden ones."""
     for path in [*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]:
         if path.suffix in ENDINGS and path.is_file():
             yield str(path.relative_to(folder))
@@ -131,7 +131,7 @@ class Renamed(click.Option):
         self.old = list(old)
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the parser know every spelling."""
+        """Add every spelling to the parser."""
         super().add_to_parser(parser, ctx)
         shown, self.opts = self.opts, self.old
         super().add_to_parser(parser, ctx)
@@ -196,7 +196,7 @@ IF_LOCKED = click.option(
 
 
 def _variables(context: click.Context, _option: click.Parameter, given: Iterable[str]) -> None:
-    """Have the pipeline files that the command reads use these variables."""
+    """Set these variables for the pipeline files that the command reads."""
     from ddcli.spec.variables import variables_of_call
 
     values = {}
@@ -205,7 +205,7 @@ def _variables(context: click.Context, _option: click.Parameter, given: Iterable
         if not (equals and name.isidentifier() and name.isascii()):
             raise click.BadParameter(f"'{text}' is not a variable; write it as name=value")
         if name in values:
-            raise click.BadParameter(f"'{name}' is stated twice: leave one out")
+            raise click.BadParameter(f"'{name}' is set twice: leave one out")
         values[name] = value
     if values:
         context.with_resource(variables_of_call(values))

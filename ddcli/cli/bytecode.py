@@ -97,7 +97,7 @@ class Bytecode:
             self._read(self.place)
 
     def _read(self, place: Path) -> None:
-        """Take the kept bytecode, if it is of the same folders. Raises one of `WRONG` if there is none, or another file."""
+        """Read the kept bytecode, if it is of the same folders. Raises one of `WRONG` if there is none, or another file."""
         with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not is_own(os.fstat(file.fileno())) or strangers(place.parent) is not None:
                 return
@@ -114,14 +114,14 @@ class Bytecode:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module whose bytecode is kept; None if none is, or Python might find another."""
+        """Return the spec of a module whose bytecode is kept; None if it isn't, or Python might find another module."""
         kept = self.modules.get(name)
         if kept is None or (self.path != sys.path if path is None else kept.folder != path[0]) or not kept.is_same():
             return None
         loader = KeptLoader(name, kept, self.content[kept.start : kept.end])
         found = ModuleSpec(name, loader, origin=kept.source, is_package=kept.is_package)
         found.has_location = True
-        if CACHED.startswith("."):  # else Python works it out, which takes as long as all the rest of this
+        if CACHED.startswith("."):  # else Python computes it, which takes as long as all the rest of this
             folder, _, file = kept.source.rpartition("/")
             found.cached = f"{folder}/__pycache__/{file.removesuffix('.py')}{CACHED}"
         if kept.is_package:
@@ -166,7 +166,7 @@ class Bytecode:
 
 
 def _code(name: str, kept: KeptModule) -> bytes:
-    """Return a module's bytecode as in Python's own file of it, which is smaller than a new one by `marshal`."""
+    """Return a module's bytecode from Python's own file of it, which is smaller than a new one by `marshal`."""
     with suppress(OSError):
         with open(cache_from_source(kept.source), "rb") as file:  # noqa: PTH123 - as above
             data = file.read()
@@ -177,7 +177,7 @@ def _code(name: str, kept: KeptModule) -> bytes:
 
 
 def _changed(folder: str) -> int | None:
-    """Return when something was last put into a folder, or taken out; None where there is none."""
+    """Return the time at which a folder's entries last changed; None if there is no such folder."""
     try:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - as above
     except OSError:
@@ -185,7 +185,7 @@ def _changed(folder: str) -> int | None:
 
 
 def use_kept() -> Bytecode:
-    """Have modules taken from the kept bytecode, before Python looks for them; return that finder."""
+    """Add a finder of the kept bytecode before Python's own, and return it."""
     found = Bytecode()
     sys.meta_path.insert(sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else 0, found)
     return found

@@ -67,7 +67,7 @@ def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) ->
                 say(f"{each.file}: note: {remark}", err=True)
             for name, given in each.inputs.items():
                 for path, why in list(given.passed.items())[:SHOWN]:
-                    say(f"{each.file}: note: inputs.{name}: {near(path)} is passed over: {why}", err=True)
+                    say(f"{each.file}: note: inputs.{name}: {near(path)} is skipped: {why}", err=True)
                 if len(given.passed) > SHOWN:
                     say(f"{each.file}: note: inputs.{name}: and {len(given.passed) - SHOWN:,} more", err=True)
             for span, text in each.bound.graph.notes if each.bound is not None else ():

@@ -1,4 +1,4 @@
-"""Columns and options of CSV as command lines have them: written as in a pipeline file, and read by the same code."""
+"""Columns and options of CSV on command lines: written as in a pipeline file, and parsed by the same code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CSV_OPTION = click.option(
 
 
 def parse_columns(text: str) -> Schema:
-    """Return the columns of a mapping, `{id: int64, name: string?}`, with or without its braces.
+    """Parse a mapping of columns, `{id: int64, name: string?}`, with or without its braces.
 
     >>> {name: str(kind) for name, kind in parse_columns("id: int64, name: string?").items()}
     {'id': 'int64', 'name': 'string?'}
@@ -27,7 +27,7 @@ def parse_columns(text: str) -> Schema:
 
 
 def parse_csv(text: str) -> Dialect:
-    """Return the options of a mapping, `{delimiter: ";", encoding: latin-1}`, with or without its braces.
+    """Parse a mapping of CSV options, `{delimiter: ";", encoding: latin-1}`, with or without its braces.
 
     >>> parse_csv('delimiter: ";", skip: 2').stated()
     [('delimiter', ';'), ('skip', 2)]
@@ -40,7 +40,7 @@ def parse_csv(text: str) -> Dialect:
 
 
 def _parsed(key: str, text: str, what: str, example: str, beside: str = "") -> InputSpec:
-    """Return an input with a key whose value is a mapping, as a pipeline file would have it."""
+    """Parse an input of a pipeline file with a key whose value is a mapping."""
     from ddcli.errors import UsageError
     from ddcli.spec import parse_spec
 

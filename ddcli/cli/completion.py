@@ -12,7 +12,7 @@ ALSO = {
     "zsh": "compdef _ddcli_completion dd",
     "fish": 'complete --no-files --command dd --arguments "(_ddcli_completion)"',
 }
-"""Settings that complete `dd` as `ddcli` is; in bash, words that are neither, such as `if=FILE`, as files."""
+"""The settings that complete `dd` like `ddcli`; in bash, words that have no completion, such as `if=FILE`, like files."""
 
 
 @click.command("completion", short_help="Print a script for completion in a shell.")
@@ -39,6 +39,6 @@ def command(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, shell
     complete = kind(cli, {}, PROGRAM, COMPLETE)
-    # Not `complete.source()`: for bash that runs a bash, and complains of versions before 4.4 on stderr.
+    # Not `complete.source()`: for bash that runs a bash, and warns of versions before 4.4 on stderr.
     script = complete.source_template % complete.source_vars()
     say_own(script.replace("$1)", f"{PROGRAM})") + ALSO[shell])

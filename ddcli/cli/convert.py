@@ -113,7 +113,7 @@ def command(
 
     keep_freed_memory()
     if name is not None:
-        _refuse(options, "--input", "the pipeline file states what its input is")
+        _refuse(options, "--input", "the pipeline file describes the input")
         _say(convert_input(Path(source), name, where, until=until, force=force), where, output)
         return
     given = {option: value for option, value in options.items() if value and option != "csv"}
@@ -136,7 +136,7 @@ def _table(
     force: bool,
     output: str,
 ) -> None:
-    """Write a log's collection at a time."""
+    """Write a log's collection at a time to a table, and report its rows."""
     from dataclasses import replace
 
     from ddcli.commands.convert import write_table
@@ -145,7 +145,7 @@ def _table(
     from ddcli.sources.change_log import DIFF, ChangeLog
 
     time, diff, columns, csv = options.pop("time"), options.pop("diff"), options.pop("columns"), options.pop("csv")
-    _refuse(options | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
+    _refuse(options | {"until": until, "input": name}, "--as-of", "it is for a log, whose rows are updates")
     types = None if columns is None else parse_columns(columns)
     dialect = DEFAULT if csv is None else replace(parse_csv(csv), names=tuple(types or ()))
     log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types, dialect=dialect)
@@ -157,7 +157,7 @@ def _table(
 
 
 def _refuse(options: dict[str, Any], option: str, why: str) -> None:
-    """Refuse options that go with others."""
+    """Refuse options that can't be combined with an option."""
     from ddcli.errors import UsageError
 
     found = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
@@ -166,7 +166,7 @@ def _refuse(options: dict[str, Any], option: str, why: str) -> None:
 
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
-    """Print the rows that were read and written."""
+    """Print the numbers of rows that were read and written."""
     from ddcli.job.summary import plural
 
     if output == "json":

@@ -1,7 +1,7 @@
 """The entry point of the scripts `dd` and `ddcli`, and the hand-over of `dd` to the system's dd.
 
 `dd` shadows coreutils wherever our environment is first on the PATH, and build scripts call `dd if=... of=...`. Such a
-call must behave as if we were not there, so this module imports nothing but os and sys until it has decided.
+call must behave as if ours did not exist, so this module imports only os and sys until it has decided.
 """
 
 import os
@@ -19,7 +19,7 @@ def main() -> None:
     name, *arguments = sys.argv
     if os.path.basename(name) == "dd" and meant_for_coreutils(arguments):  # noqa: PTH119  pathlib is slow to import
         sys.exit(hand_over(arguments))
-    # `python -c` looks for modules in the current folder: no file of it may pass for one.
+    # `python -c` looks for modules in the current folder: no file in it may be imported.
     sys.path[:] = filter(None, sys.path)
     from ddcli.cli.process import run_and_leave
 
@@ -58,7 +58,7 @@ def hand_over(arguments: list[str]) -> int:
             continue  # not a program of this machine; there may be another
     sys.stderr.write(
         "error: these arguments are for the system's dd, and no other dd is on the PATH\n"
-        "hint: install coreutils, or put its folder on the PATH; `dd --help` shows what this dd does\n"
+        "hint: install coreutils, or put its folder on the PATH; `dd --help` describes this dd\n"
     )
     return NOT_FOUND
 

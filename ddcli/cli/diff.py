@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DIFFERENT = 1
 SHOWN = 20
-"""Changed rows that are shown by default."""
+"""The most changed rows that are shown by default."""
 ALL_SHOWN = ("jsonl", "parquet")
 LEAST_MEMORY = 384 << 20
 

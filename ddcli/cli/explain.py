@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddcli.render.view import View
 
 COLUMNS = 100
-"""Columns of the drawing on anything but a terminal."""
+"""The columns of the drawing without a terminal."""
 
 
 @click.command("explain", short_help="Show a pipeline's operators, with the counts of the last run.")
@@ -118,7 +118,7 @@ def _form_of(out: Path) -> str:
 
 
 def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # noqa: ARG001 - it is the same on all
-    """Return a pipeline file with operators in the place of SQL, and print a note on each collection that stays SQL."""
+    """Return a pipeline file with operators in place of SQL, and print a note on each collection that stays SQL."""
     from ddcli.commands.operators import written_pipeline
 
     found = written_pipeline(pipeline)
@@ -128,7 +128,7 @@ def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # no
 
 
 def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
-    """Return a view in a format; a text is fitted to the `terminal`, if there is one."""
+    """Return a view in a format; text is fitted to the `terminal`, if there is one."""
     if form == "json":
         return [json_text(view.to_json())]
     if form == "mermaid":

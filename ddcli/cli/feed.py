@@ -88,7 +88,7 @@ def command(
     from ddcli.store.state.commits import commits
 
     if sum((ack is not None, drop, listed, into is not None)) > 1:
-        raise UsageError("--ack, --drop, --into and --list are four things to do", hint="name one of them")
+        raise UsageError("--ack, --drop, --into and --list exclude each other", hint="name one of them")
     if (count is not None or timeout is not None) and not follow:
         raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
     if follow and (listed or drop or ack is not None):
@@ -132,7 +132,7 @@ def _changes(feed: OutputFeed, consumer: str, waits: Iterator[None]) -> Iterator
 
 
 def _transfer(feed: OutputFeed, consumer: str, waits: Iterator[None], into: str, table: str) -> None:
-    """Deliver changes to a target, each time."""
+    """Deliver the changes of each commit to a target, and report them."""
     from ddcli.feed.targets import check_inputs, open_target
     from ddcli.job.summary import plural
 

@@ -92,9 +92,9 @@ def _begin(data: Path, directory: Path, output: str) -> None:
         return
     for name in made:
         say(str(directory / name))
-    say(f"next: look at the comments with a question mark, then dd run {directory / next(iter(made))}", err=True)
+    say(f"next: check the comments with a question mark, then dd run {directory / next(iter(made))}", err=True)
 
 
 def _name(path: Path) -> str:
-    """Return the name of a file of the starter: hidden ones are kept under names that are not."""
+    """Return the name of a starter's file: hidden files are stored under `dot-NAME`."""
     return "/".join(part.replace("dot-", ".", 1) if part.startswith("dot-") else part for part in path.parts)

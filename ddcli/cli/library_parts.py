@@ -104,7 +104,7 @@ _taking = Lock()
 
 
 class Offered:
-    """A function or a class of a part: the part is imported when it is called, or anything is asked of it. No exception can be one."""
+    """The stand-in of a part's function or class: its call, or access to an attribute, imports the part. An exception class can't have one."""
 
     def __init__(self, part: Deferred, name: str) -> None:
         self.__name__ = self.__qualname__ = name
@@ -146,7 +146,7 @@ class Offered:
 
 
 def taken(part: str, name: str) -> Any:
-    """Return a function or a class of a part, when its pickle is read."""
+    """Return a function or a class of a part; unpickling calls this."""
     return getattr(importlib.import_module(part), name)
 
 
@@ -154,7 +154,7 @@ class Deferred(ModuleType):
     """A stand-in for a module, which is imported at the first use of a re-exported name, or access to any other."""
 
     def __init__(self, name: str, left: dict[str, frozenset[str]]) -> None:
-        super().__init__(name, "A module that nobody has needed yet.")
+        super().__init__(name, "A module that is imported when it is first used.")
         self._left, self._offered = left, left[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -168,7 +168,7 @@ class Deferred(ModuleType):
         return getattr(self._load(), name)
 
     def _load(self) -> ModuleType:
-        """Return the module, imported once, with the modules within that were imported before."""
+        """Return the module, imported once, with those of its submodules that were imported before."""
         with _taking:
             if self._left.pop(self.__name__, None) is not None:
                 sys.modules.pop(self.__name__, None)
@@ -180,7 +180,7 @@ class Deferred(ModuleType):
 
 
 class Parts:
-    """A finder for `sys.meta_path` that makes a stand-in for each installed part; it no longer finds a part once that was needed."""
+    """A finder for `sys.meta_path` that makes a stand-in for each installed part, until the part is first used."""
 
     def __init__(self) -> None:
         self.left = dict(PARTS)
@@ -208,7 +208,7 @@ class Parts:
         return Deferred(spec.name, self.left)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave a stand-in as it is."""
+        """Do nothing: a stand-in runs no code."""
 
 
 def describe_late() -> None:
@@ -220,7 +220,7 @@ def describe_late() -> None:
         return
 
     class LateSignature(inspect.Signature):
-        """A signature that is worked out when it is looked at."""
+        """A signature that is computed when it is first used."""
 
         __slots__ = ("function",)
         function: FunctionType
@@ -249,6 +249,6 @@ def describe_late() -> None:
 
 
 def defer() -> None:
-    """Have stand-ins made of parts that are not imported yet."""
+    """Add the finder of stand-ins for parts that are not imported yet."""
     if not any(isinstance(finder, Parts) for finder in sys.meta_path):
         sys.meta_path.insert(0, Parts())

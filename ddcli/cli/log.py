@@ -1,4 +1,4 @@
-"""`dd log`: a change log at a time, its changes, and the history of a record."""
+"""`dd log`: a change log as of a time, its changes, and the history of a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = 1
 
 
 class LogCommand(click.Command):
-    """A command with others in it, as a group has them: their names stand where a log's would. A log of such a name is `./compact`."""
+    """A command with inner commands, like a group: their names take the place of a log's. A log with such a name is written `./compact`."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return ["compact"]

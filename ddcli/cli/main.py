@@ -43,9 +43,9 @@ INTERRUPTED = 130
 NO_READER = 141
 """The exit code that a shell shows for a program that SIGPIPE ended."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""The errors of writing where there is no room; our files have errors of their own, so one without a file name is about stdout."""
+"""The errors of writing without room; writing our files raises errors of its own, so one without a file name is about stdout."""
 COMPLETE = "_DDCLI_COMPLETE"
-"""The scripts of `dd completion` set it to ask how a line may continue."""
+"""The variable that the scripts of `dd completion` set to request completions."""
 
 
 DID_YOU_MEAN = re.compile(r"\.? \(?(?P<hint>did you mean .*?\?)\)?$", re.IGNORECASE)
@@ -61,7 +61,7 @@ class NoCommand(click.UsageError):
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named here and defined in modules of their own."""
+    """The group of the commands, each of which is imported from its module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -104,7 +104,7 @@ def cli(debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 2 wrong use, 3 input refused, 4 state, 5 I/O, 70 a bug, 75 locked, 130 interrupted.
 
-    The context is made by hand because click's own `main` ends a broken pipe with 1, which is an answer of ours.
+    The context is made by hand because click's own `main` ends a broken pipe with 1, which is an answer of some commands.
     """
     if COMPLETE in os.environ:
         from click.shell_completion import shell_complete
@@ -129,14 +129,14 @@ def main(arguments: list[str] | None = None) -> None:
             show_traceback(error)
         fail(*error.lines(), code=error.exit_code)
     except BrokenPipeError:
-        # Python writes the rest of its buffer when it ends, and complains on stderr if that fails.
+        # Python flushes stdout when it ends, and reports on stderr if that fails.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         sys.exit(NO_READER)
     except MemoryError as error:
         what = ": ".join(filter(None, ["out of memory", str(error)]))
         fail(f"error: {what}; state and outputs are as they were", code=5)
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and reported as one
+    except Exception as error:  # noqa: BLE001 - the last resort: any other exception is a bug, and reported as one
         if debug:
             show_traceback(error)
         if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
@@ -160,7 +160,7 @@ def unwritten(error: OSError) -> str:
 
 def show_traceback(error: BaseException) -> None:
     """Write the traceback of an error to stderr."""
-    import traceback  # 6 ms that hardly any run needs
+    import traceback  # it takes 6 ms, and hardly any call needs it
 
     say(*"".join(traceback.format_exception(error)).rstrip("\n").split("\n"), err=True)
 

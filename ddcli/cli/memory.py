@@ -13,7 +13,7 @@ from ddcli.engine.workers import processors
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt
 SETTING, LEFT = "_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:1000"
-"""The setting of polars' allocator, and the one that polars makes as it is imported: all processes inherit it that a program with polars starts."""
+"""The setting of polars' allocator, and its value that polars' import sets, which processes started by a program with polars inherit."""
 SHARED = f"{LEFT},narenas:"
 """The beginning of our own setting; the number of arenas follows."""
 
@@ -23,8 +23,8 @@ def keep_freed_memory() -> None:
 
     If polars kept its freed memory for ever, a load of 10 M rows would have 1.42 GB resident instead of 1.12, and with 400 MiB allowed 720 MB instead of 490, in the same time.
 
-    Kept memory should be of use to all threads and libraries: so pyarrow takes its memory from glibc, too, and all threads take it from one
-    arena. Else memory that a thread or a library once used is kept for it alone: a run with 300 MiB allowed had 438 resident, and now has 349.
+    All threads and libraries should be able to use kept memory: so pyarrow takes its memory from glibc, too, and all threads take it from one
+    arena. Else each keeps the memory that it once used: a run with 300 MiB allowed had 438 resident, and now has 349.
     Without glibc, numpy's memory is handled as usual. polars would have four arenas a processor: with one for two processors, a sum of
     6 M rows had 0.34 GB resident instead of 0.40, in the same time.
     """
@@ -49,7 +49,7 @@ def give_freed_memory_back() -> None:
 
 
 def _set(setting: str) -> None:
-    """Have polars' allocator take a setting unless somebody has asked for another one."""
+    """Set polars' allocator, unless the user has set it."""
     made = os.environ.get(SETTING, LEFT)
     if made == LEFT or made.startswith(SHARED):
         os.environ[SETTING] = setting

@@ -1,8 +1,8 @@
-"""The messages of a run: lines for people, or objects for programs; and the records that it leaves in files.
+"""The messages of a run: lines for people, or objects for programs; and the records that it writes to files.
 
 With `--log-format json` every line on stderr is one object: {at, level, event, message, ...}. `level` is info, warning or error.
-By `event` there is more in it: `run` has the `summary` (see `--summary`), `error` has `error: {problem, place, hint, exit_code}`,
-`profile` has the `operators`, `incomplete` has the `file` that is not whole yet; `skipped`, `watching`, `stopped` and `message` have no more.
+Some events have further fields: `run` the `summary` (see `--summary`), `error` the `error: {problem, place, hint, exit_code}`,
+`profile` the `operators`, `incomplete` the `file` that is not whole yet; `skipped`, `watching`, `stopped` and `message` have none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Level = Literal["info", "warning", "error"]
 BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
-"""Exit codes; that of a signal is its number added to the last."""
+"""Exit codes; a signal's is its number added to SIGNALLED."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Speaker:
 
 
 def error_values(error: BaseException, code: int) -> dict[str, Any]:
-    """Return an error as plain values."""
+    """Return an error as JSON."""
     if isinstance(error, DdError):
         place = str(error.span) if error.span else error.place
         return {"problem": error.problem, "place": place, "hint": error.hint, "exit_code": code}
@@ -94,12 +94,12 @@ class Records:
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def done(self, summary: RunSummary) -> None:
-        """Record a run that came to its end."""
+        """Record a run that succeeded."""
         self._write(exit_code=0, summary=summary.to_json())
         self._append(summary.markdown)
 
     def skipped(self, why: str) -> None:
-        """Record that this run was skipped, as another holds the state."""
+        """Record that the run was skipped, and why."""
         self._write(exit_code=0, skipped=why)
 
     def failed(self, error: BaseException, exit_code: int) -> None:
@@ -120,7 +120,7 @@ class Records:
         self.put(tree | {"summary": None, "skipped": None, "error": None} | facts)
 
     def _append(self, made: Callable[[], list[str]]) -> None:
-        """Add lines to the page that GitHub shows of the workflow's run, where there is one."""
+        """Add lines to the page of the workflow's run, in GitHub Actions."""
         page = os.environ.get("GITHUB_STEP_SUMMARY")
         if in_actions() and page and (lines := made()):
             with Path(page).open("a", encoding="utf-8") as file:
@@ -128,7 +128,7 @@ class Records:
 
 
 def put_file(path: Path | None, tree: dict[str, Any]) -> None:
-    """Replace a file by JSON, if one is named, in one step: a reader finds a whole one."""
+    """Replace a file by JSON, if one is named, in one step: a reader always finds a whole file."""
     if path is None:
         return
     from ddcli.store.files.access import real

@@ -1,4 +1,4 @@
-"""The process of a command: it spends no time on Python's own housekeeping, neither while it starts nor when it ends."""
+"""The process of a command, without most of the time that Python spends on itself at the start and the end."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
-"""Its threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one a processor, in any case."""
+"""OpenBLAS's threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one for each processor, in any case."""
 YOUNG = 200_000
-"""New objects after which Python looks for cycles: its own 700 to 2 000 would have it look some 300 times during imports, which make half of these."""
+"""New objects after which Python looks for cycles: with its own 700 to 2 000 it would look some 300 times during imports, which make 100 000 objects."""
 LARGE = 1 << 14
 """Words in the frame that a command is called from. Python keeps frames in pieces of memory of 16 kB. At each call that does not fit into its piece it allocates a new one,
 and frees it afterwards (600 times in a short run, 2 % of it). For a frame of this size it allocates 256 kB, half of which is left for other frames."""
 
 
 def run_and_leave() -> NoReturn:
-    """Run the command line and end the process with its exit code, as soon as all that was written is flushed.
+    """Run the command line and end the process with its exit code, as soon as its output is flushed.
 
-    Python would first release modules, the libraries' tables, every value of the run (0.25 s of a run over 10 M rows). The work that must be
-    done at an end is done before: exit handlers are called, and buffers are written.
+    Python would first release modules, the libraries' tables and every value of the run (0.25 s of a run over 10 M rows). The necessary
+    work of an end is done: exit handlers are called, and buffers are written.
     """
     gc.set_threshold(YOUNG)
     os.environ.setdefault(OPENBLAS_THREADS, "1")
@@ -44,7 +44,7 @@ def run_and_leave() -> NoReturn:
         code = end.code if isinstance(end.code, int) else 1
     atexit._run_exitfuncs()  # noqa: SLF001 - the interpreter's own call, which `os._exit` leaves out; there is no public one
     code = flushed() or code
-    with suppress(Exception, KeyboardInterrupt):  # it is for later commands: this one is done
+    with suppress(Exception, KeyboardInterrupt):  # it serves later commands: this one is done
         kept.keep()
     os._exit(code)
 

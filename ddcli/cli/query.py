@@ -89,7 +89,7 @@ def command(
 
 
 def changes(lookup: Lookup, key: dict[str, Any], count: int | None, timeout: float | None) -> Iterator[pl.DataFrame]:
-    """Yield the records of a key, then after each commit their changes; the caller shows each batch before it takes the next."""
+    """Yield the records of a key, then after each commit their changes; the caller prints each batch before it takes the next."""
     import polars as pl
 
     from ddcli.store.state.commits import commits

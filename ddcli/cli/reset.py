@@ -69,13 +69,13 @@ def command(
         for name, one in request.spec.outputs.items():
             if one.target is not None:
                 say(
-                    f"note: the table that output '{name}' is stays, and a new state refuses to write to it: {one.place.value}"
+                    f"note: the table of the output '{name}' stays, and a new state refuses to write to it: {one.place.value}"
                 )
     removes = bool(found.count) and not dry_run
     if removes and not yes:
         if not sys.stdin.isatty():
             raise UsageError(
-                "stdin is no terminal, so nobody can confirm",
+                "stdin is not a terminal, so nobody can confirm",
                 hint="pass --yes to remove it, or --dry-run to see the files",
             )
         question = f"Remove {found.count} {plural(found.count, 'file')}, {size_of(found.bytes)}?"

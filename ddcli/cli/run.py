@@ -314,7 +314,7 @@ def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profi
 
 @contextmanager
 def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]:
-    """Report and record how the run within ends."""
+    """Report and record the end of the run in the block."""
     from ddcli.cli.messages import BUG, INTERRUPTED
     from ddcli.errors import DdError, LockedError
 
@@ -340,13 +340,13 @@ def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]
 
 
 def skipped(speaker: Speaker, records: Records, error: DdError) -> None:
-    """Record and report that this run was skipped, as another holds the state."""
+    """Record and report that the run was skipped, as another holds the state."""
     records.skipped(error.problem)
     speaker.say(f"skipped: {error.problem}", "skipped")
 
 
 def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -> None:
-    """Record how a run failed; with JSON on stderr, report it and exit. Else the command line reports it as text."""
+    """Record the failure of a run; with JSON on stderr, report it and exit. Else the command line reports it as text."""
     records.failed(error, code)
     speaker.annotate(error)
     if speaker.form == "json":
@@ -379,7 +379,7 @@ def stand(
         speaker.error(error, error.exit_code)
 
     def incomplete(path: Path) -> None:
-        speaker.say(f"{near(str(path))} is not whole yet: it is taken in when it is", "incomplete", file=str(path))
+        speaker.say(f"{near(str(path))} is not whole yet: it is read when it is", "incomplete", file=str(path))
 
     speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
     try:

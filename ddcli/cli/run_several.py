@@ -32,13 +32,13 @@ def run_several(
     rates: bool,
     skips: bool,
 ) -> None:
-    """Run the pipelines of some paths, those that write the `wanted` outputs if any are named, and record all together.
+    """Run the pipelines of some paths, or those that write the `wanted` outputs, and record them together.
 
     A failing pipeline is reported, and those that need it are skipped; the others run. Exits with the code of the first failure.
     """
     pipelines, passed = find_pipelines(paths)
     for path in passed:
-        speaker.say(f"{near(str(path))}: passed over, as it has neither inputs nor outputs")
+        speaker.say(f"{near(str(path))}: skipped, as it has neither inputs nor outputs")
     if wanted:
         pipelines = select(pipelines, wanted)
     done: list[dict[str, Any]] = []

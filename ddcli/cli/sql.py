@@ -1,4 +1,4 @@
-"""`dd sql`: a query over a pipeline's inputs, collections and outputs, answered once."""
+"""`dd sql`: a query over a pipeline, or over files, answered once."""
 
 from __future__ import annotations
 

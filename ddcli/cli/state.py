@@ -1,4 +1,4 @@
-"""`dd state`: look at a state, check it, copy it."""
+"""`dd state`: the commands that list, show, verify and copy a state."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def on_a_state(function: Function) -> Function:
-    """Add to a command the argument PIPELINE, `--state` and `-o`."""
+    """Add the argument PIPELINE, `--state`, `-o` and `--var` to a command."""
     return click.argument("pipeline", type=PIPELINE, required=False)(with_options(function))
 
 
@@ -33,7 +33,7 @@ def directory_of(pipeline: Path | None, state: str | None) -> Path:
 
 
 def places_of(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
-    """Return the state's directory, and those that the named pipeline writes to, if one is named."""
+    """Return the state's directory, and the directories that the pipeline writes to, if one is named."""
     from ddcli.errors import UsageError
     from ddcli.store.files.access import real
     from ddcli.store.files.objects import locate
@@ -50,7 +50,7 @@ def places_of(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path
 
 
 def name_strangers(directory: Path) -> None:
-    """Name on stderr the files in a state that `dd` did not write."""
+    """Print a note on each file in a state that `dd` did not write."""
     from ddcli.store.state.strangers import find_strangers
 
     for path in find_strangers(directory):

@@ -45,7 +45,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     if output == "json":
         say(json_text({"before": asdict(before), "after": asdict(after)}))
         return
-    say(_went(before, after, "" if before != after else "nothing to compact"))
+    say(_size_change(before, after, "" if before != after else "nothing to compact"))
 
 
 @click.command("reshard", short_help="Cut a state into more shards, or fewer.")
@@ -82,7 +82,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
         sizes = {"before": asdict(before), "after": asdict(after)}
         say(json_text({"shards": shards, "arrangements": count, **sizes}))
         return
-    say(_went(before, after, "" if count else "nothing to reshard"))
+    say(_size_change(before, after, "" if count else "nothing to reshard"))
 
 
 @click.command("gc", short_help="Remove files that no manifest names.")
@@ -209,8 +209,8 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
         raise click.exceptions.Exit(LockedError.exit_code)
 
 
-def _went(before: Size, after: Size, nothing: str) -> str:
-    """Return the sizes before and after in a line; if they are the same, with the reason `nothing`."""
+def _size_change(before: Size, after: Size, nothing: str) -> str:
+    """Return the sizes before and after in a line; or one of them with the reason `nothing` why there is no change."""
     from ddcli.job.summary import plural, size_of
 
     texts = [

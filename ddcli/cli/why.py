@@ -10,7 +10,7 @@ from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, Renam
 from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
-"""The width of a stream that is no terminal: no line is wrapped there."""
+"""The width of a stream that is not a terminal: no line is wrapped there."""
 
 
 @click.command("why", short_help="Show the input rows that explain a record.")

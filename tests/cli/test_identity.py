@@ -92,7 +92,7 @@ def test_version_and_name_may_be_left_out(orders):
 def test_reset_shows_asks_and_removes_what_is_ours(ran):
     before = files(*ran.kept)
     result = ran("reset", "orders.yaml", "--outputs")
-    assert (result.code, "stdin is no terminal, so nobody can confirm" in result.err) == (2, True)
+    assert (result.code, "stdin is not a terminal, so nobody can confirm" in result.err) == (2, True)
     facts = json.loads(ran("reset", "orders.yaml", "--outputs", "--dry-run", "-o", "json").out)
     assert files(*ran.kept) == before
     assert facts["removed"] is False

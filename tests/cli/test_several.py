@@ -94,7 +94,7 @@ def test_a_directory_runs_in_the_order_of_its_dependencies(four):
     found = ran(four, "flows/b-second.yaml", "flows/m-alone.yaml", "flows/z-first.yaml", "flows/b-second.yaml")
     assert list(found.items()) == [("m-alone.yaml", "idle"), ("z-first.yaml", "new"), ("b-second.yaml", "new")]
     result = four("run", "flows")
-    assert "flows/shared.yml: passed over, as it has neither inputs nor outputs" in result.err
+    assert "flows/shared.yml: skipped, as it has neither inputs nor outputs" in result.err
     assert "4 pipelines: 1 brought up to date, 3 with nothing new" in result.err
 
 

@@ -183,7 +183,7 @@ def test_an_output_that_has_nothing_yet_can_be_acknowledged(shop):
         (["--ack", "0-" + "9" * 99], "its numbers are too large"),
         (["--ack", "0-9"], "was not offered 0-9"),
         (["--ack", "7-9"], "was not offered 7-9"),
-        (["--ack", "--drop"], "four things to do"),
+        (["--ack", "--drop"], "exclude each other"),
         (["--ack", "--follow"], "--follow waits for changes"),
         (["--follow", "-o", "parquet"], "Parquet has an end"),
         (["--count", "1"], "need --follow"),

@@ -246,7 +246,7 @@ def test_what_is_passed_over_is_named_with_its_reason(tmp_path, monkeypatch, cap
     assert "  passed a: in/_c.csv: a name that begins" in "\n".join(summary.lines())
     assert "and 1 more" in "\n".join(summary.lines())
     main(["check", "p.yaml"])
-    assert "in/below/again is passed over: a link to a directory above it" in capsys.readouterr().err
+    assert "in/below/again is skipped: a link to a directory above it" in capsys.readouterr().err
 
 
 def test_a_link_that_leads_into_itself_does_not_end_the_walk(tmp_path):

@@ -267,7 +267,7 @@ def test_a_variable_in_quotes_may_be_a_number_and_is_text_where_text_is_wanted()
 
 
 def test_a_variable_is_stated_once():
-    with pytest.raises(click.BadParameter, match="'MIN' is stated twice"):
+    with pytest.raises(click.BadParameter, match="'MIN' is set twice"):
         cli.main(["check", "p.yaml", "--var", "MIN=1", "--var", "MIN=2"], standalone_mode=False)
 
 

@@ -90,7 +90,7 @@ def test_a_changed_pipeline_changes_the_tables(tables):
 def test_a_reset_names_the_tables_that_stay(tables):
     done = tables("reset", "shop.yaml", "--outputs", "--yes")
     assert (
-        "note: the table that output 'totals' is stays, and a new state refuses to write to it: lake/totals" in done.out
+        "note: the table of the output 'totals' stays, and a new state refuses to write to it: lake/totals" in done.out
     )
     assert not (tables.folder / ".dd/shop").exists()
     assert read(tables) == [("Oslo", 1), ("Rome", 2)]
