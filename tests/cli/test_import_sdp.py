@@ -121,7 +121,7 @@ def test_a_query_means_here_what_it_means_in_spark(spark, ours):
         ('select "a""b" from t', '"b"', "side by side"),
         ("select a from t sort by a", "sort by", "orders parts"),
         ("selec a from t", None, "read as SQL|no query"),
-        ("insert into t values (1)", "insert", "no query"),
+        ("insert into t values (1)", "insert", "not a query"),
         ("select 'a\0' from t", "\0", "can't hold this character"),
     ],
 )
