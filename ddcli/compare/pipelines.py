@@ -106,7 +106,7 @@ def compare_pipelines(
         for request, known, folder, name in zip(requests, earlier, folders, ("A", "B"), strict=True):
             say(f"running {name}: {request.spec.path}")
             committed.append(run_aside(request.spec.path, folder, memory, known))
-        found.notes += _more_work(committed[0], requests[1], committed[1])
+        found.notes += _regressions(committed[0], requests[1], committed[1])
         for name in both:
             given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
             sides = [
@@ -149,7 +149,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         return committed
 
 
-def _more_work(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
+def _regressions(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
     """Return a line for each collection of B whose operators may do more work for a change than those of A."""
     from ddcli.driver.prepare import bind_remembered
     from ddcli.plan.places import work_regressions
