@@ -14,7 +14,7 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.compare.markdown import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
-from ddcli.expressions import definition, modules, sql
+from ddcli.expressions import definition, module_text, modules, sql
 from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
@@ -121,7 +121,12 @@ def test_limits_are_those_of_the_code():
     written = [f"{figure:,}".replace(",", " ") for figure in figures]
     assert [figure for figure in written if not re.search(rf"(?<!\d )(?<!\d){figure}(?! ?\d)", page)] == []
     powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (SMALL, "1 MiB"), (COPIED, "5 GiB")]
-    powers += [(LARGEST, "1 GiB"), (modules.LARGEST, "1 MiB"), (modules.ALL, "8 MiB"), (diff.LEAST_MEMORY, "384 MiB")]
+    powers += [
+        (LARGEST, "1 GiB"),
+        (module_text.LARGEST, "1 MiB"),
+        (modules.ALL, "8 MiB"),
+        (diff.LEAST_MEMORY, "384 MiB"),
+    ]
     sizes = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
     for figure, text in powers:
         number, _, unit = text.partition(" ")

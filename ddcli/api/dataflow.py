@@ -32,7 +32,7 @@ from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.operators import Surroundings
-from ddcli.plan.physical import PhysicalGraph
+from ddcli.plan.physical_graph import PhysicalGraph
 from ddcli.plan.relation import Relation
 from ddcli.plan.shape import arrange
 from ddcli.spec.model import GUARD

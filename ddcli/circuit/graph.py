@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.node import Node
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.input_format import InputFacts
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ class Assembled:
 
 
 def assemble(
-    graph: physical.PhysicalGraph,
+    graph: PhysicalGraph,
     scope: Scope,
     traces: Traces,
     pool: Pool | Sequence[Pool],

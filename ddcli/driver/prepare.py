@@ -10,7 +10,7 @@ from ddcli.job.clock import run_time
 from ddcli.job.frontier import find_time
 from ddcli.job.inputs import find_inputs
 from ddcli.plan.bound import BoundPipeline
-from ddcli.plan.physical import latest_horizon
+from ddcli.plan.physical_graph import latest_horizon
 from ddcli.sources.readers import import_keys, open_logs, refuse_unclean, time_columns
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.input_files import InputFiles
     from ddcli.job.request import Request
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing

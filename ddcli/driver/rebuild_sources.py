@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ddcli.errors import StateError
 from ddcli.job.sizes import rows_held
 from ddcli.plan.changes import CONTENTS
-from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
+from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable
+from ddcli.plan.physical_graph import physical_graph
 from ddcli.sources.readers import (
     open_logs,
     refuse_unclean,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.driver.rebuild import Rebuild
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import Node
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.sources.slices import Slice
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.plan.bound import BoundPipeline
     from ddcli.plan.generations import Plan
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
     from ddcli.sinks.outputs import Publishing
     from ddcli.store.state.entries import ArrangementEntry

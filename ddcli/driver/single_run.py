@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.runtime.placement import Choosing
     from ddcli.sources.readers import Reader
     from ddcli.store.log.pieces import Taken

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.engine.scope import Part
     from ddcli.engine.trace.spine import Trace
     from ddcli.job.sizes import Sizes
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.runtime.placement import Choosing
     from ddcli.sinks.outputs import Publishing
     from ddcli.sinks.side_logs import ErrorLog

@@ -30,6 +30,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * lower_struct: structs
 * lower_text: text functions
 * lower_time: dates, times, intervals
+* module_text: the text of a Python module: read, parsed
 * modules: Python modules that a pipeline names, found and imported
 * moment_format: dates and timestamps in a format of their own
 * nanoseconds: Python's timestamps, times and lengths of time with the nanoseconds that Python's own cut

@@ -28,20 +28,9 @@ if TYPE_CHECKING:
 
 # Functions that polars has as methods of their first argument.
 RECEIVERS = {
-    "starts_with",
-    "ends_with",
-    "contains",
-    "strpos",
-    "replace",
-    "split",
-    "split_part",
-    "substring",
-    "lpad",
-    "rpad",
-    "left",
-    "right",
-}
-RECEIVERS |= {"element", "array_contains", "add_months", "try_add_months"}
+    "starts_with", "ends_with", "contains", "strpos", "replace", "split", "split_part", "substring", "lpad", "rpad",
+    "left", "right", "element", "array_contains", "add_months", "try_add_months",
+}  # fmt: skip
 
 
 SHALLOW, STEP = 8, 2

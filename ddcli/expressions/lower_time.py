@@ -196,20 +196,9 @@ def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 PARTS = (
-    "year",
-    "quarter",
-    "month",
-    "week",
-    "day",
-    "doy",
-    "isodow",
-    "isoyear",
-    "century",
-    "millennium",
-    "hour",
-    "minute",
-    "second",
-)
+    "year", "quarter", "month", "week", "day", "doy", "isodow", "isoyear", "century", "millennium", "hour",
+    "minute", "second",
+)  # fmt: skip
 
 
 def _strptime(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:

@@ -11,16 +11,13 @@ several folders may have modules of the same name, each its own.
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import os
 import stat
 import sys
 import threading
-import warnings
 from dataclasses import field
-from functools import lru_cache
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -34,13 +31,12 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass, frozen
 from ddcli.errors import SpecError
+from ddcli.expressions.module_text import LARGEST, digest, parse, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, ModuleType
 
-LARGEST = 1 << 20
-"""Bytes of a module's text that are read: its tree takes up to 500 times as much."""
 ALL = 8 * LARGEST
 """Bytes of the texts that are read of a module beside a pipeline and of those that it imports."""
 WHERE = "it is looked for beside the pipeline file and in the environment"
@@ -103,31 +99,6 @@ def find(name: str, folder: str) -> Module:
     return Module(name, file, spec.submodule_search_locations is not None, here is not None)
 
 
-def read(file: str) -> bytes:
-    """Return the text of a module. Raises SpecError."""
-    try:
-        with Path(file).open("rb") as opened:
-            data = opened.read(LARGEST + 1)
-    except OSError as error:
-        raise SpecError(f"{file} can't be read: {error.strerror}") from None
-    if len(data) > LARGEST:
-        raise SpecError(f"{file} is larger than a module may be: {LARGEST >> 20} MiB")
-    return data
-
-
-@lru_cache(maxsize=2)
-def parse(data: bytes, file: str) -> ast.Module:
-    """Return the tree of a module's text. Raises SpecError where it is no Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings: the import reports them
-            return ast.parse(importlib.util.decode_source(data), file)
-    except SyntaxError as error:  # of a text in an unknown encoding, too
-        raise SpecError(f"{file}:{error.lineno or 1}: it is no Python: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SpecError(f"{file}: it is no Python: {error}") from None
-
-
 def reached(module: Module, folder: str) -> Reached:
     """Return the imports of a module beside the pipeline, and those of the modules beside it that it imports.
 
@@ -160,11 +131,6 @@ def reached(module: Module, folder: str) -> Reached:
                 pending.append(found)
                 late |= {name} if called else set()
     return Reached(mentioned, late, places)
-
-
-def digest(data: bytes) -> str:
-    """Return a digest of a module's text."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def imported(name: str, folder: str, text: str) -> ModuleType:

@@ -26,19 +26,9 @@ DIGITS = {
 }
 """The least and the most digits of each directive that is a number."""
 MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
-]
+]  # fmt: skip
 WORDS = {
     "b": "|".join(month[:3] for month in MONTHS),
     "B": "|".join(MONTHS),

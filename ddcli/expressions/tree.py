@@ -31,35 +31,9 @@ INFIX = {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "and", "or"}
 INFIX |= {"is distinct from", "is not distinct from", "&", "|", "<<", ">>"}
 # Names that sqlglot reads as something else than a column when they stand alone.
 RESERVED = {
-    "and",
-    "array",
-    "as",
-    "between",
-    "case",
-    "cast",
-    "current_date",
-    "distinct",
-    "else",
-    "end",
-    "exists",
-    "false",
-}
-RESERVED |= {
-    "from",
-    "in",
-    "interval",
-    "is",
-    "like",
-    "ilike",
-    "not",
-    "null",
-    "or",
-    "order",
-    "select",
-    "then",
-    "true",
-    "when",
-}
+    "and", "array", "as", "between", "case", "cast", "current_date", "distinct", "else", "end", "exists", "false",
+    "from", "in", "interval", "is", "like", "ilike", "not", "null", "or", "order", "select", "then", "true", "when",
+}  # fmt: skip
 
 
 @contextmanager

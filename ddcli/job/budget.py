@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ddcli.engine.counts import RowCounts
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.places import OperatorPlace
     from ddcli.spec.bounds import Bounds, Budget
     from ddcli.store.state.entries import ArrangementEntry

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.plan.bound import BoundPipeline
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.spec.model import Spec
 
 FOLDER = "plans"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Matrix
     from ddcli.errors import Span
     from ddcli.pipeline_tests.step_cost import StepMeter
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.plan.test_steps import Expectation, Test
     from ddcli.store.state.manifest import Manifest
 

@@ -27,7 +27,8 @@
 * operators: the operators over relations, and their errors
 * outline: a graph in words, for people
 * padded_joins: left joins that are inner ones, as a condition drops their padded records
-* physical: the physical graph
+* physical: the nodes of the physical graph
+* physical_graph: the physical graph
 * physical_joins: joins as physical nodes: their arranged sides, rows with and without a partner
 * places: the places of operators in the file, and the work of its collections
 * prune: the columns that operators read; others are dropped

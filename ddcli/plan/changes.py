@@ -16,7 +16,8 @@ from ddcli.plan.generations import substitute
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
 from ddcli.plan.outline import wording
-from ddcli.plan.physical import WAITING, physical_graph
+from ddcli.plan.physical import WAITING
+from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.reductions import ALL
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
 
 WORD = re.compile("[A-Z][a-z]*")
 """A word in the name of an operator."""

@@ -17,6 +17,7 @@ from ddcli.plan.generation import place
 from ddcli.plan.join_order import MUCH, reordered
 from ddcli.plan.kept_sides import OFTEN, by_conditions, kept_rows
 from ddcli.plan.node import Graph, below
+from ddcli.plan.physical_graph import physical_graph
 from ddcli.plan.places import places
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _deltas(bound: BoundPipeline, plan: Plan, generation: Generation, part: Grap
             continue
         kept = {
             node.arranged.fingerprint
-            for node in physical.physical_graph({"": delta}).nodes
+            for node in physical_graph({"": delta}).nodes
             if isinstance(node, physical.RowLookup)
         }
         path = at[delta.fingerprint].path if delta.fingerprint in at else "collections"

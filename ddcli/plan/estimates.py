@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
+    from ddcli.plan.physical_graph import PhysicalGraph
 
 Pair = tuple[float, float]
 SHARES = {"=": 0.1, "is not distinct from": 0.1, "<>": 0.9, "is distinct from": 0.9, "is null": 0.0}
@@ -42,7 +43,7 @@ class PastRun:
 
 
 def estimated_rows(
-    graph: physical.PhysicalGraph,
+    graph: PhysicalGraph,
     taken: Mapping[str, float],
     held: Mapping[str, int],
     earlier: Sequence[PastRun] = (),

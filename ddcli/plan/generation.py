@@ -25,9 +25,9 @@ from ddcli.plan.pushdown import MovedFilters, as_written, pushed_down, read_by_s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ddcli.plan import physical
     from ddcli.plan.kept_sides import JoinSide
     from ddcli.plan.logical import Join
+    from ddcli.plan.physical_graph import PhysicalGraph
 
 
 _PLACES: dict[str, str] = {}
@@ -196,7 +196,7 @@ class Generation:
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
         ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))
 
-    def lowered(self, written: Graph) -> physical.PhysicalGraph:
+    def lowered(self, written: Graph) -> PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
         return self._lowering(written).graph(self.moved(written).graph)
 
@@ -228,7 +228,7 @@ class Generation:
     def _read_once(self, graph: Graph) -> frozenset[str]:
         return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
 
-    def with_deltas(self, lowered: physical.PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
+    def with_deltas(self, lowered: PhysicalGraph, known: Mapping[str, bool], *, deltas: bool) -> Self:
         """Return this generation with its graph's delta joins decided: for `known` joins as they were, for others by `deltas`."""
         chosen: dict[str, bool] = {}
 
@@ -240,7 +240,7 @@ class Generation:
         delta_joins(lowered.outputs, wanted, lowered.engines)
         return replace(self, deltas=chosen)
 
-    def joined(self, nodes: Mapping[str, Node], lowered: physical.PhysicalGraph) -> dict[str, Node]:
+    def joined(self, nodes: Mapping[str, Node], lowered: PhysicalGraph) -> dict[str, Node]:
         """Return physical nodes by name, with the joins replaced that are delta joins in the generation's graph, `lowered`."""
         if not any((self.deltas or {}).values()):
             return {**nodes}

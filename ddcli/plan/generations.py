@@ -23,6 +23,7 @@ from ddcli.plan.kept_sides import Share, by_conditions
 from ddcli.plan.lower import lower
 from ddcli.plan.node import Graph
 from ddcli.plan.outline import outline
+from ddcli.plan.physical_graph import PhysicalGraph, physical_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ class Plan:
     """A run's computation, as a logical and a physical graph, and the generations of its outputs."""
 
     logical: Graph
-    graph: physical.PhysicalGraph
+    graph: PhysicalGraph
     generations: tuple[Generation, ...]
     parts: tuple[Graph, ...] = ()
     """The logical graphs of the outputs of each generation."""
@@ -128,7 +129,7 @@ def plan(
             outputs |= found.joined(lowered.outputs, lowered)
             engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
-    lowered_graph = physical.physical_graph(one_scan_an_input(ordered), engines)
+    lowered_graph = physical_graph(one_scan_an_input(ordered), engines)
     whole = replace(lowered_graph, orders=graph.orders)
     return Plan(graph, whole, tuple(generations), tuple(parts))
 

@@ -18,6 +18,7 @@ from ddcli.plan import groupings, logical, loops, physical
 from ddcli.plan.asof import lower_asof
 from ddcli.plan.engines import Engines, lowered_wishes
 from ddcli.plan.node import Graph, Node
+from ddcli.plan.physical_graph import PhysicalGraph
 from ddcli.plan.physical_joins import joined_once, keyed, matched, padded, unmatched
 from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.reductions import INT64, grouped, lower_reduction, ranked
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 
-def lower(graph: Graph) -> physical.PhysicalGraph:
+def lower(graph: Graph) -> PhysicalGraph:
     """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside."""
     return GraphLowering.of(graph).graph(graph)
 
@@ -71,7 +72,7 @@ class GraphLowering:
             alone = {fingerprint for fingerprint in alone if fingerprint not in (columns or {})} | once
         return cls(required_columns(graph, columns), frozenset(alone), alike)
 
-    def graph(self, graph: Graph) -> physical.PhysicalGraph:
+    def graph(self, graph: Graph) -> PhysicalGraph:
         """Return the physical graph that computes the outputs of the graph; raise UsageError for one that a loop keeps inside."""
         for node in graph.outputs.values():
             if node.free:
@@ -84,7 +85,7 @@ class GraphLowering:
             for name, node in graph.outputs.items()
         }
         made = Graph(outputs).nodes()
-        return physical.PhysicalGraph(outputs, tuple(made), self.engines(graph.nodes(), graph.engines, made))
+        return PhysicalGraph(outputs, tuple(made), self.engines(graph.nodes(), graph.engines, made))
 
     def nodes(self, graph: Graph) -> dict[str, Node]:
         """Return the physical node of each node of the graph, by its fingerprint, with the columns of it that any reader needs.

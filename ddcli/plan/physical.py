@@ -1,4 +1,4 @@
-"""The physical graph: the engine's work. Logical operators become a few kinds of nodes, each with a known cost.
+"""The nodes of the physical graph: the engine's work. Logical operators become a few kinds of nodes, each with a known cost.
 
 Linear chains are one `Linear`; joins and reductions read `Arrangement` nodes, equal ones shared; outer joins,
 semijoins and antijoins are compositions. The state has the contents of nodes that keep some, by their fingerprint.
@@ -6,26 +6,19 @@ semijoins and antijoins are compositions. The state has the contents of nodes th
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.types import Schema, Type
-from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import OfLoop
-from ddcli.plan.node import Graph, Node, digest
+from ddcli.plan.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.row_order import RowOrder
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.windows import WindowCall
-    from ddcli.plan.engines import Engines
 
 
 class Scan(Node):
@@ -386,56 +379,3 @@ class Delay(Node):
     """The input, whose updates at future times are kept until these times are reached. State."""
 
     kind: ClassVar[str] = "delay"
-
-
-@dataclass(frozen=True)
-class PhysicalGraph:
-    """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one.
-
-    `orders` has the orders in which outputs are shown, which are no part of the plan's identity.
-    """
-
-    outputs: dict[str, Node]
-    nodes: tuple[Node, ...]
-    engines: dict[str, frozenset[str]] = field(default_factory=dict)
-    orders: dict[str, RowOrder] = field(default_factory=dict)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The identity of the whole plan, by which a state is made."""
-        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
-
-    @property
-    def exports(self) -> dict[str, str]:
-        """The identities of the arrangements that other pipelines may read, by name."""
-        return {
-            name.removeprefix(EXPORT): node.fingerprint
-            for name, node in self.outputs.items()
-            if name.startswith(EXPORT)
-        }
-
-    @cached_property
-    def only_joined(self) -> frozenset[str]:
-        """The identities of the arrangements that are read by joins alone."""
-        others = {node.fingerprint for node in self.outputs.values()}
-        for node in self.nodes:
-            if not isinstance(node, EquiJoin):
-                others.update(child.fingerprint for child in node.inputs)
-        return frozenset(
-            node.fingerprint for node in self.nodes if isinstance(node, Arrangement) and node.fingerprint not in others
-        )
-
-    def scans(self) -> dict[str, Scan]:
-        """Return the inputs that are read, by name, with the columns they need."""
-        return {node.name: node for node in self.nodes if isinstance(node, Scan)}
-
-
-def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> PhysicalGraph:
-    """Return the graph of physical outputs."""
-    return PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})
-
-
-def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
-    """Return the first time at which a collection is known: the latest of its inputs' horizons; None without any."""
-    scans = physical_graph({"": node}).scans()
-    return max((horizons[name] for name in scans if name in horizons), default=None)

@@ -21,7 +21,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
-from ddcli.plan.physical import physical_graph
+from ddcli.plan.physical_graph import physical_graph
 from ddcli.query.stored_arrangements import DIFF
 from ddcli.query.ways import known_of_sides, origins, partition, same
 

@@ -15,7 +15,7 @@ from ddcli.engine.times import LEAST, Frontier, less_equal
 from ddcli.errors import UsageError
 from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
-from ddcli.plan.physical import latest_horizon
+from ddcli.plan.physical_graph import latest_horizon
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_path

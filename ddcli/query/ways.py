@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ddcli.plan.node import Node
+    from ddcli.plan.physical_graph import PhysicalGraph
 
 Names = tuple[str, ...]
 
@@ -55,7 +56,7 @@ class Way:
 class Ways:
     """The arrangements of a plan that a state has, by their identities `held`; each is searched by its key, or may be read `whole`."""
 
-    graph: physical.PhysicalGraph
+    graph: PhysicalGraph
     held: Collection[str]
     whole: bool = False
 

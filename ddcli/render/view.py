@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.plan.generations import Plan
     from ddcli.plan.node import Node
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.runs import RunRecord
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.job.input_files import InputFiles
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times
     from ddcli.store.state.shared_arrangements import Shared

@@ -5,6 +5,7 @@ Readers are imported when they are first called: only `load_spec` and `parse_spe
 * bounds: the figures of a budget
 * budget: the most that a run and its operators may take
 * clock: the clock of a pipeline, which decides the time of rows
+* column_shapes: names, columns, expressions and orders
 * csv_options: the key `csv` of an input
 * document: the whole file
 * file: the text of a pipeline file

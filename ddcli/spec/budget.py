@@ -7,7 +7,7 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.bounds import EXAMPLES, WORK_CLASSES, Bounds, Budget, parse_bound
-from ddcli.spec.operators import NAME
+from ddcli.spec.column_shapes import NAME
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import Key, Pairs, Record
 from ddcli.spec.tree import Node, Scalar

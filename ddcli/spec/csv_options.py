@@ -16,28 +16,10 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
 
 ENCODINGS = (
-    "utf-8",
-    "utf-16",
-    "utf-16-le",
-    "utf-16-be",
-    "latin-1",
-    "iso-8859-2",
-    "iso-8859-15",
-    "windows-1250",
-    "windows-1251",
-    "windows-1252",
-    "windows-1253",
-    "windows-1254",
-    "koi8-r",
-    "cp437",
-    "cp850",
-    "mac-roman",
-    "shift_jis",
-    "euc-jp",
-    "euc-kr",
-    "gb18030",
-    "big5",
-)
+    "utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "iso-8859-2", "iso-8859-15", "windows-1250",
+    "windows-1251", "windows-1252", "windows-1253", "windows-1254", "koi8-r", "cp437", "cp850", "mac-roman",
+    "shift_jis", "euc-jp", "euc-kr", "gb18030", "big5",
+)  # fmt: skip
 LONGEST = 100
 """Characters of a text that a file has at a place."""
 MOST_SKIPPED = 1_000_000

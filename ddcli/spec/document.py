@@ -10,16 +10,13 @@ from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.spec import model, operator_model
 from ddcli.spec.budget import BUDGET
 from ddcli.spec.clock import CLOCKS, beside_import, default_clock, on_arrival, on_event
+from ddcli.spec.column_shapes import NAME
 from ddcli.spec.file import read_text
 from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
-from ddcli.spec.operators import (
-    NAME,
-    SOURCE,
-    OneOperator,
-)
+from ddcli.spec.operators import SOURCE, OneOperator
 from ddcli.spec.outputs import HISTORY, OUTPUT
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing

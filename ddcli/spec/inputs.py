@@ -8,8 +8,8 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text, did_you_mean
 from ddcli.spec import model
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
 from ddcli.spec.csv_options import CSV
-from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tables import table_records

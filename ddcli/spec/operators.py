@@ -8,32 +8,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import operator_model
+from ddcli.spec.column_shapes import (
+    ALIAS,
+    ASSIGNMENTS,
+    BY,
+    COLUMN,
+    COLUMNS,
+    EXPRESSION,
+    NAME,
+    ON,
+    ORDER,
+    REFERENCE,
+    TYPED_COLUMNS,
+)
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, ColumnName, ColumnType, ExpressionText, Flag, PathWords, Referring, Whole, Words
+from ddcli.spec.values import Choice, ExpressionText, Flag, Whole, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 O = TypeVar("O", bound=operator_model.Operator)  # noqa: E741
 K = TypeVar("K")
-
-LETTERS = "letters, digits, `_` and `-`"
-NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
-ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
-COLUMN = ColumnName("a column's name")
-REFERENCE = Referring(Words("the name of an input or collection"))
-EXPRESSION = ExpressionText()
-COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
-ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
-
-
-def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> operator_model.Columns:
-    return {name.value: (name, type_) for name, type_ in pairs}
-
-
-TYPED_COLUMNS = As(Pairs(COLUMN, ColumnType(), "a mapping of columns to types"), _columns)
 
 
 def operator(kind: Callable[..., O], argument: str, shape: Shape[K]) -> Shape[O]:
@@ -53,14 +50,6 @@ def record(kind: Callable[..., O], keys: dict[str, Key], example: str) -> Shape[
 def bare(kind: Callable[..., O]) -> Shape[O]:
     """Return the shape of an operator without arguments."""
     return Nothing(lambda place: kind(span=place.word.span, place=place.path))
-
-
-def _order(_: NodePlace, text: Text) -> operator_model.Order:
-    match = re.fullmatch(r"(?is)(.*?\S)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", text.value)
-    if match is None or not (match[2] or match[3]):
-        return operator_model.Order(text)
-    nulls_first = match[3].lower() == "first" if match[3] else None
-    return operator_model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
 
 
 def _inline(place: NodePlace, arguments: dict[str, Any]) -> operator_model.Inline:
@@ -126,16 +115,6 @@ def _python_reduce(place: NodePlace, arguments: dict[str, Any]) -> operator_mode
     return operator_model.PythonReduce(by, function, values, span=place.word.span, place=place.path)
 
 
-BY: Shape[tuple[operator_model.GroupColumn, ...]] = ByKind(
-    "a list of columns, or a mapping of names to expressions",
-    scalar=As(COLUMN, lambda _, name: (operator_model.GroupColumn(name),)),
-    sequence=As(
-        Many(COLUMN, "a list of columns", least=0, distinct=True),
-        lambda _, names: tuple(map(operator_model.GroupColumn, names)),
-    ),
-    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(operator_model.GroupColumn(*pair) for pair in pairs)),
-    hint="write `by: [region]` or `by: {day: cast(placed_at as date)}`",
-)
 PYTHON_REDUCE = Record(
     _python_reduce,
     {
@@ -204,17 +183,6 @@ def _flat_map(place: NodePlace, pairs: tuple[tuple[Text, Text], ...]) -> operato
     return operator_model.FlatMap(*pairs[0], span=place.word.span, place=place.path)
 
 
-def _same(_: NodePlace, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...]:
-    return tuple((name, name) for name in names)
-
-
-ON: Shape[tuple[tuple[Text, Text], ...]] = ByKind(
-    "a list of common columns, or a mapping of left to right columns",
-    scalar=As(COLUMN, lambda _, name: ((name, name),)),
-    sequence=As(COLUMNS, _same),
-    mapping=Pairs(COLUMN, COLUMN, "a mapping of left to right columns"),
-    hint="write `on: [customer_id]` or `on: {manager: employee}`",
-)
 WITH = Key("right", A_SOURCE, required=True, about="input or collection on the right")
 ON_KEY = Key("on", ON, required=True, about="common columns, or left column: right column")
 RENAMES = Pairs(COLUMN, COLUMN, "a mapping of old to new names")
@@ -228,20 +196,11 @@ COUNT = {
 TOP_K = {
     "by": Key("by", COLUMNS, about="the groups; without: the whole collection is one"),
     "k": Key("k", Whole(1), required=True, about="how many to keep of each group"),
-    "order_by": Key(
-        "order_by",
-        Many(As(EXPRESSION, _order), "a list of expressions", alone=True),
-        required=True,
-        about="`amount desc`",
-    ),
+    "order_by": Key("order_by", ORDER, required=True, about="`amount desc`"),
 }
 WINDOW = {
     "by": Key("by", COLUMNS, about="the partitions; without: the whole collection is one"),
-    "order_by": Key(
-        "order_by",
-        Many(As(EXPRESSION, _order), "a list of expressions", alone=True),
-        about="`placed_at desc nulls last`",
-    ),
+    "order_by": Key("order_by", ORDER, about="`placed_at desc nulls last`"),
     "frame": Key("frame", ExpressionText("a frame"), about="`rows between 2 preceding and current row`"),
     "columns": Key(
         "columns", ASSIGNMENTS, required=True, about="columns to add: `n: row_number()`, `change: x - lag(x)`"

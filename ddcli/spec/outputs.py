@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.spec import model
-from ddcli.spec.operators import COLUMNS, REFERENCE
+from ddcli.spec.column_shapes import COLUMNS, REFERENCE
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Record
 from ddcli.spec.tables import DATABASE_URI, IN_CATALOG, PLACE

@@ -9,7 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text, masked
 from ddcli.expressions.tree import delimited, in_backticks
 from ddcli.spec import model
-from ddcli.spec.operators import COLUMN, COLUMNS, TYPED_COLUMNS
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, TYPED_COLUMNS
 from ddcli.spec.shapes import ByKind, Key, Pairs, Record
 from ddcli.spec.values import Choice, PathWords, Words
 

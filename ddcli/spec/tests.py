@@ -10,7 +10,7 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.budget import STEP_BUDGET
-from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
+from ddcli.spec.column_shapes import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
 from ddcli.spec.test_model import WrittenExpectation, WrittenRows, WrittenStep, WrittenTest

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
     from ddcli.expressions.types import Type
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.physical_graph import PhysicalGraph
 
 
 class Lasting(Pool):

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.plan import generations, physical
+from ddcli.plan import generations
 from ddcli.plan.delta import delta_joins, with_delta_joins
 from ddcli.plan.lower import lower
+from ddcli.plan.physical_graph import physical_graph
 from tests.draws import many
 from tests.judge.case import Case
 from tests.judge.harness import judge
@@ -93,7 +94,7 @@ def joined_cases(draw, nt=1, *, looping=False):
 def lowered(graph):
     """Return a graph with delta joins wherever there may be some."""
     plain = lower(graph)
-    return physical.physical_graph(with_delta_joins(plain.outputs, delta_joins(plain.outputs, lambda _: True)))
+    return physical_graph(with_delta_joins(plain.outputs, delta_joins(plain.outputs, lambda _: True)))
 
 
 CASES = st.tuples(st.sampled_from([1, 1, 2, 3]), st.booleans()).flatmap(

@@ -4,6 +4,7 @@ import pytest
 
 from ddcli.expressions.steps import FilterStep
 from ddcli.plan import generations, physical
+from ddcli.plan.physical_graph import physical_graph
 from tests.plan.support import chain, logical, nodes
 
 BELOW_JOIN = [
@@ -65,7 +66,7 @@ def test_a_filter_of_keys_is_asked_of_both_sides(operator):
     plan = generations.plan(logical(chain(operator, "filter: k = 1 and v > 2")))
     asked = set()
     for node in nodes(plan.graph, "Linear"):
-        names = "".join(physical.physical_graph({"": node}).scans())
+        names = "".join(physical_graph({"": node}).scans())
         asked |= {(names, step.condition.text()) for step in node.steps if isinstance(step, FilterStep)}
     assert asked >= {("t", "((k = 1) and (v > 2))"), ("u", "(k = 1)")}
 

@@ -26,20 +26,9 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
 
 CLAUSES = (
-    "expressions",
-    "from_",
-    "joins",
-    "where",
-    "group",
-    "having",
-    "distinct",
-    "order",
-    "limit",
-    "offset",
-    "with_",
-    "windows",
-    "qualify",
-)
+    "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_",
+    "windows", "qualify",
+)  # fmt: skip
 
 
 LISTED = "\0"

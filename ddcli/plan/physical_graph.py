@@ -1,0 +1,71 @@
+"""The physical graph: the outputs of a pipeline as nodes of `physical`, and what they have in common."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.plan.logical import EXPORT
+from ddcli.plan.node import Graph, Node, digest
+from ddcli.plan.physical import Arrangement, EquiJoin, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.expressions.row_order import RowOrder
+    from ddcli.plan.engines import Engines
+
+
+@dataclass(frozen=True)
+class PhysicalGraph:
+    """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one.
+
+    `orders` has the orders in which outputs are shown, which are no part of the plan's identity.
+    """
+
+    outputs: dict[str, Node]
+    nodes: tuple[Node, ...]
+    engines: dict[str, frozenset[str]] = field(default_factory=dict)
+    orders: dict[str, RowOrder] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The identity of the whole plan, by which a state is made."""
+        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
+
+    @property
+    def exports(self) -> dict[str, str]:
+        """The identities of the arrangements that other pipelines may read, by name."""
+        return {
+            name.removeprefix(EXPORT): node.fingerprint
+            for name, node in self.outputs.items()
+            if name.startswith(EXPORT)
+        }
+
+    @cached_property
+    def only_joined(self) -> frozenset[str]:
+        """The identities of the arrangements that are read by joins alone."""
+        others = {node.fingerprint for node in self.outputs.values()}
+        for node in self.nodes:
+            if not isinstance(node, EquiJoin):
+                others.update(child.fingerprint for child in node.inputs)
+        return frozenset(
+            node.fingerprint for node in self.nodes if isinstance(node, Arrangement) and node.fingerprint not in others
+        )
+
+    def scans(self) -> dict[str, Scan]:
+        """Return the inputs that are read, by name, with the columns they need."""
+        return {node.name: node for node in self.nodes if isinstance(node, Scan)}
+
+
+def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> PhysicalGraph:
+    """Return the graph of physical outputs."""
+    return PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})
+
+
+def latest_horizon(node: Node, horizons: Mapping[str, int]) -> int | None:
+    """Return the first time at which a collection is known: the latest of its inputs' horizons; None without any."""
+    scans = physical_graph({"": node}).scans()
+    return max((horizons[name] for name in scans if name in horizons), default=None)
