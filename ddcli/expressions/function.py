@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.signatures import check_arguments, parse_signature, result_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.arithmetic import Resolved, Rule
     from ddcli.expressions.tree import Expression
@@ -24,7 +25,6 @@ class Function:
     example: str
     result: str
     rule: Rule | None = None
-    calls: str | None = None
     means: str = ""
     """The expression over the parameters that a call stands for, if the function is derived from others."""
 
@@ -34,19 +34,21 @@ class Function:
             return self.rule(self.name, args)
         signature = parse_signature(self.signature)
         converted = check_arguments(signature, args)
-        return converted, result_type(signature, converted), self.calls or self.name
+        return converted, result_type(signature, converted), self.name
 
 
-def ruled(name: str, signature: str, doc: str, example: str, result: str, rule: Rule) -> Function:
-    """Return a function whose result type a rule computes from its arguments."""
-    return Function(name, signature, doc, example, result, rule)
+def table(text: str, **rules: Rule) -> list[Function]:
+    """Return the functions of a table, a row each: `signature -- meaning -- example => its value`.
+
+    A function that stands for an expression of others has that as a fourth part. One whose types a rule computes begins with
+    `name [rule]: ` instead, and is written as people call it.
+    """
+    return [_function(row.strip(), rules) for row in text.strip().splitlines()]
 
 
-def derived(signature: str, doc: str, example: str, result: str, means: str) -> Function:
-    """Return a function that stands for an expression of others."""
-    return Function(signature.partition("(")[0], signature, doc, example, result, means=means)
-
-
-def plain(signature: str, doc: str, example: str, result: str, calls: str | None = None) -> Function:
-    """Return a function whose types its signature states."""
-    return Function(signature.partition("(")[0], signature, doc, example, result, calls=calls)
+def _function(row: str, rules: Mapping[str, Rule]) -> Function:
+    signature, doc, example, *means = row.split(" -- ")
+    example, _, result = example.partition(" => ")
+    if ruled := re.match(r"(.+?) \[(\w+)\]: ", signature):
+        return Function(ruled[1], signature[ruled.end() :], doc, example, result, rules[ruled[2]])
+    return Function(signature.partition("(")[0], signature, doc, example, result, means="".join(means))

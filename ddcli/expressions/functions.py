@@ -7,35 +7,44 @@ never handed to an engine. Operators are in it under their signs.
 from __future__ import annotations
 
 from ddcli.expressions import operators as rules
-from ddcli.expressions.function import Function, derived, plain, ruled
+from ddcli.expressions.function import Function, table
 from ddcli.expressions.list_functions import LISTS, STRUCTS
 from ddcli.expressions.number_functions import ARITHMETIC, BITS
 from ddcli.expressions.text_functions import JSON, TEXT
 from ddcli.expressions.time_functions import PART_SYNONYMS, TIME
 
-CONDITIONS = [
-    ruled("=", "a = b", "Equality. NaN equals NaN, -0.0 equals 0.0; null when a side is.", "1 = 1", "true", rules.comparison),
-    ruled("<>", "a <> b", "Not equal.", "1 <> 1", "false", rules.comparison),
-    ruled("<", "a < b", "Less. NaN is above every number; text by code points.", "'a' < 'b'", "true", rules.comparison),
-    ruled("<=", "a <= b", "Less or equal.", "1 <= 1", "true", rules.comparison),
-    ruled(">", "a > b", "Greater.", "cast('nan' as float64) > 1e308", "true", rules.comparison),
-    ruled(">=", "a >= b", "Greater or equal.", "1 >= null", "null", rules.comparison),
-    ruled("is distinct from", "a is distinct from b", "Not equal, null being a value like any other; never null.", "1 is distinct from null", "true", rules.comparison),
-    ruled("is not distinct from", "a is not distinct from b", "Equal, null being equal to null.", "null is not distinct from null", "true", rules.comparison),
-    ruled("is null", "a is [not] null", "Whether the value is missing.", "1 is null", "false", rules.is_null),
-    ruled("in", "a in (b, ...)", "Whether a equals one of the list; null if unknown.", "2 in (1, 2)", "true", rules.membership),
-    ruled("and", "a and b", "Three-valued. The right side is not evaluated where the left is false.", "false and null", "false", rules.logic),
-    ruled("or", "a or b", "Three-valued. The right side is not evaluated where the left is true.", "true or null", "true", rules.logic),
-    ruled("not", "not a", "Negation; null stays null.", "not true", "false", rules.logic),
-    ruled("coalesce", "coalesce(a, ...)", "The first that is not null; later ones are not evaluated.", "coalesce(null, 2)", "2", rules.coalesce),
-    plain("error(message: constant string) -> null", "Fail, with this message: what is reached only where something is wrong.", "case when 1 > 2 then error('too large') else 1 end", "1"),
-    ruled("nullif", "nullif(a, b)", "Null if a equals b, else a.", "nullif(1, 1)", "null", rules.nullif),
-    ruled("greatest", "greatest(a, ...)", "The largest; null when one is null.", "greatest(1, 3, 2)", "3", rules.extremum),
-    ruled("least", "least(a, ...)", "The smallest; null when one is null.", "least(1, 3, 2)", "1", rules.extremum),
-    derived("isnull(x: any) -> bool", "Whether the value is missing, `x is null`.", "isnull(1)", "false", "x is null"),
-    derived("isnotnull(x: any) -> bool", "Whether the value is not missing, `x is not null`.", "isnotnull(1)", "true", "x is not null"),
-    derived("nvl2(x: any, a: any, b: any) -> any", "a where x is not null, b where it is null.", "nvl2(null, 1, 2)", "2", "case when x is not null then a else b end"),
-]  # fmt: skip
+CONDITIONS = table(
+    """
+    = [comparison]: a = b -- Equality. NaN equals NaN, -0.0 equals 0.0; null when a side is. -- 1 = 1 => true
+    <> [comparison]: a <> b -- Not equal. -- 1 <> 1 => false
+    < [comparison]: a < b -- Less. NaN is above every number; text by code points. -- 'a' < 'b' => true
+    <= [comparison]: a <= b -- Less or equal. -- 1 <= 1 => true
+    > [comparison]: a > b -- Greater. -- cast('nan' as float64) > 1e308 => true
+    >= [comparison]: a >= b -- Greater or equal. -- 1 >= null => null
+    is distinct from [comparison]: a is distinct from b -- Not equal, null being a value like any other; never null. -- 1 is distinct from null => true
+    is not distinct from [comparison]: a is not distinct from b -- Equal, null being equal to null. -- null is not distinct from null => true
+    is null [is_null]: a is [not] null -- Whether the value is missing. -- 1 is null => false
+    in [membership]: a in (b, ...) -- Whether a equals one of the list; null if unknown. -- 2 in (1, 2) => true
+    and [logic]: a and b -- Three-valued. The right side is not evaluated where the left is false. -- false and null => false
+    or [logic]: a or b -- Three-valued. The right side is not evaluated where the left is true. -- true or null => true
+    not [logic]: not a -- Negation; null stays null. -- not true => false
+    coalesce [coalesce]: coalesce(a, ...) -- The first that is not null; later ones are not evaluated. -- coalesce(null, 2) => 2
+    error(message: constant string) -> null -- Fail, with this message: what is reached only where something is wrong. -- case when 1 > 2 then error('too large') else 1 end => 1
+    nullif [nullif]: nullif(a, b) -- Null if a equals b, else a. -- nullif(1, 1) => null
+    greatest [extremum]: greatest(a, ...) -- The largest; null when one is null. -- greatest(1, 3, 2) => 3
+    least [extremum]: least(a, ...) -- The smallest; null when one is null. -- least(1, 3, 2) => 1
+    isnull(x: any) -> bool -- Whether the value is missing, `x is null`. -- isnull(1) => false -- x is null
+    isnotnull(x: any) -> bool -- Whether the value is not missing, `x is not null`. -- isnotnull(1) => true -- x is not null
+    nvl2(x: any, a: any, b: any) -> any -- a where x is not null, b where it is null. -- nvl2(null, 1, 2) => 2 -- case when x is not null then a else b end
+    """,
+    comparison=rules.comparison,
+    is_null=rules.is_null,
+    membership=rules.membership,
+    logic=rules.logic,
+    coalesce=rules.coalesce,
+    nullif=rules.nullif,
+    extremum=rules.extremum,
+)
 
 FUNCTIONS: dict[str, Function] = {
     f.name: f for f in (*ARITHMETIC, *BITS, *CONDITIONS, *TEXT, *JSON, *TIME, *LISTS, *STRUCTS)

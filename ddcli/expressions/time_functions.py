@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.arithmetic import arithmetic, negate, nullable_if_any
 from ddcli.expressions.coerce import INT64, Mismatch
-from ddcli.expressions.function import Function, derived, plain, ruled
+from ddcli.expressions.function import Function, table
 from ddcli.expressions.signatures import check_arguments, parse_signature
 from ddcli.expressions.tree import Call, Literal
 
@@ -15,41 +15,6 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.arithmetic import Resolved
     from ddcli.expressions.tree import Expression
-
-
-def _parts() -> list[Function]:
-    dated = {
-        "year": ("Year.", "2013"),
-        "quarter": ("Quarter, 1 to 4.", "2"),
-        "month": ("Month, 1 to 12.", "5"),
-        "week": ("ISO week, 1 to 53.", "18"),
-        "day": ("Day of the month.", "4"),
-        "doy": ("Day of the year, from 1.", "124"),
-        "dow": ("Day of the week, Sunday 0 to Saturday 6.", "6"),
-        "isodow": ("Day of the week, Monday 1 to Sunday 7.", "6"),
-        "isoyear": ("The year that its ISO week belongs to.", "2013"),
-        "yearweek": ("ISO year and week, as 201318.", "201318"),
-        "decade": ("The year, divided by ten.", "201"),
-        "century": ("Century: 2001 is the first year of the 21st.", "21"),
-        "millennium": ("Millennium: 2001 is the first year of the 3rd.", "3"),
-    }
-    found = [
-        plain(
-            f"{name}(x: dated) -> int64", f"{doc} Also `extract({name} from x)`.", f"{name}(date '2013-05-04')", value
-        )
-        for name, (doc, value) in dated.items()
-    ]
-    timed = {
-        "hour": ("The hour, whole.", "7"),
-        "minute": ("The minute, whole.", "8"),
-        "second": ("The second, whole.", "9"),
-        "millisecond": ("Milliseconds of its minute, whole: seconds too.", "9500"),
-        "microsecond": ("Microseconds of its minute, whole: seconds too.", "9500000"),
-    }
-    for name, (meaning, value) in timed.items():
-        doc = f"{meaning} Also `extract({name} from x)`."
-        found.append(plain(f"{name}(x: timed) -> int64", doc, f"{name}(time '07:08:09.5')", value))
-    return found
 
 
 def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
@@ -98,12 +63,6 @@ def _no_sum(name: str, plain: str) -> Mismatch:
 
 ADD_DAYS = "add_days(x: dated, n: integer) -> x"
 DIFFERENCE = "date_diff(unit: constant string, a: timestamp, b: timestamp) -> int64"
-EPOCH = plain(
-    "epoch(x: timestamp) -> float64",
-    "Seconds since 1970-01-01 00:00 (UTC). Also `extract(epoch from x)`.",
-    "epoch(timestamp '1970-01-01 00:01:00.5')",
-    "60.5e0",
-)
 PART_SYNONYMS = {
     "dayofweek": "dow",
     "dayofmonth": "day",
@@ -113,25 +72,57 @@ PART_SYNONYMS = {
     "milliseconds": "millisecond",
     "microseconds": "microsecond",
 }
-PARTS = {each.name: each for each in (*_parts(), EPOCH)}
+PARTS = {
+    each.name: each
+    for each in table(
+        """
+    year(x: dated) -> int64 -- Year. Also `extract(year from x)`. -- year(date '2013-05-04') => 2013
+    quarter(x: dated) -> int64 -- Quarter, 1 to 4. Also `extract(quarter from x)`. -- quarter(date '2013-05-04') => 2
+    month(x: dated) -> int64 -- Month, 1 to 12. Also `extract(month from x)`. -- month(date '2013-05-04') => 5
+    week(x: dated) -> int64 -- ISO week, 1 to 53. Also `extract(week from x)`. -- week(date '2013-05-04') => 18
+    day(x: dated) -> int64 -- Day of the month. Also `extract(day from x)`. -- day(date '2013-05-04') => 4
+    doy(x: dated) -> int64 -- Day of the year, from 1. Also `extract(doy from x)`. -- doy(date '2013-05-04') => 124
+    dow(x: dated) -> int64 -- Day of the week, Sunday 0 to Saturday 6. Also `extract(dow from x)`. -- dow(date '2013-05-04') => 6
+    isodow(x: dated) -> int64 -- Day of the week, Monday 1 to Sunday 7. Also `extract(isodow from x)`. -- isodow(date '2013-05-04') => 6
+    isoyear(x: dated) -> int64 -- The year that its ISO week belongs to. Also `extract(isoyear from x)`. -- isoyear(date '2013-05-04') => 2013
+    yearweek(x: dated) -> int64 -- ISO year and week, as 201318. Also `extract(yearweek from x)`. -- yearweek(date '2013-05-04') => 201318
+    decade(x: dated) -> int64 -- The year, divided by ten. Also `extract(decade from x)`. -- decade(date '2013-05-04') => 201
+    century(x: dated) -> int64 -- Century: 2001 is the first year of the 21st. Also `extract(century from x)`. -- century(date '2013-05-04') => 21
+    millennium(x: dated) -> int64 -- Millennium: 2001 is the first year of the 3rd. Also `extract(millennium from x)`. -- millennium(date '2013-05-04') => 3
+    hour(x: timed) -> int64 -- The hour, whole. Also `extract(hour from x)`. -- hour(time '07:08:09.5') => 7
+    minute(x: timed) -> int64 -- The minute, whole. Also `extract(minute from x)`. -- minute(time '07:08:09.5') => 8
+    second(x: timed) -> int64 -- The second, whole. Also `extract(second from x)`. -- second(time '07:08:09.5') => 9
+    millisecond(x: timed) -> int64 -- Milliseconds of its minute, whole: seconds too. Also `extract(millisecond from x)`. -- millisecond(time '07:08:09.5') => 9500
+    microsecond(x: timed) -> int64 -- Microseconds of its minute, whole: seconds too. Also `extract(microsecond from x)`. -- microsecond(time '07:08:09.5') => 9500000
+    epoch(x: timestamp) -> float64 -- Seconds since 1970-01-01 00:00 (UTC). Also `extract(epoch from x)`. -- epoch(timestamp '1970-01-01 00:01:00.5') => 60.5e0
+    """
+    )
+}
 """The parts that `extract` and `date_part` take out of a date, time or timestamp."""
 TIME = [
     *PARTS.values(),
-    plain("date_trunc(unit: constant string, x: dated) -> x", "The beginning of its year, quarter, month, week (Monday), day, hour, minute or second.", "date_trunc('month', date '2013-05-04')", "date '2013-05-01'"),
-    plain(DIFFERENCE, "Whole years, quarters, months, weeks, days, hours, minutes, seconds, milliseconds or microseconds from a to b, toward zero.", "date_diff('day', date '2013-05-04', date '2013-06-01')", "28"),
-    plain("make_date(year: integer, month: integer, day: integer) -> date", "The date; one that does not exist is an error.", "make_date(2013, 5, 4)", "date '2013-05-04'"),
-    plain("add_months(x: dated, n: integer) -> x", "So many months later, on the month's last day if it has no such day. Also `x + interval '1' month`.", "add_months(date '2013-01-31', 1)", "date '2013-02-28'"),
-    plain("seconds(x: duration) -> float64", "An interval in seconds.", "seconds(interval '2' hour)", "7200e0"),
-    ruled("date_part", "date_part(part: constant string, x)", "A part of a date, time or timestamp, `extract(part from x)`.", "date_part('year', date '2024-02-01')", "2024", _date_part),
-    ruled("date_add", "date_add(x, interval), date_add(x, days)", "`x + interval`; with a number, so many days later.", "date_add(date '2024-02-28', 2)", "date '2024-03-01'", _date_add),
-    ruled("date_sub", "date_sub(x, interval), date_sub(x, days), date_sub(unit, a, b)", "`x - interval`; with a number, so many days earlier; of a unit and two, `date_diff`.", "date_sub(date '2024-03-01', 2)", "date '2024-02-28'", _date_sub),
-    plain(ADD_DAYS, "So many days later.", "add_days(date '2024-02-28', 2)", "date '2024-03-01'"),
-    plain("last_day(x: dated) -> date", "The last day of its month.", "last_day(date '2024-02-01')", "date '2024-02-29'"),
-    derived("dayname(x: dated) -> string", "The name of its day, in English.", "dayname(date '2024-02-01')", "'Thursday'", "strftime(x, '%A')"),
-    derived("monthname(x: dated) -> string", "The name of its month, in English.", "monthname(date '2024-02-01')", "'February'", "strftime(x, '%B')"),
-    derived("epoch_ms(x: timestamp) -> int64", "Whole milliseconds since 1970-01-01 00:00 (UTC), rounded down.", "epoch_ms(timestamp '1969-12-31 23:59:59.9995')", "-1", f"date_diff('millisecond', timestamp '0001-01-01 00:00:00', x) - {719162 * 86400000}"),
-    derived("epoch_us(x: timestamp) -> int64", "Whole microseconds since 1970-01-01 00:00 (UTC).", "epoch_us(timestamp '1970-01-01 00:00:01.5')", "1500000", "date_diff('microsecond', timestamp '1970-01-01 00:00:00', x)"),
-    plain("strptime(text: string, format: constant string) -> timestamp", "Text written so as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%F`, `%T`, `%R`, `%%`; text written otherwise is an error. A day: `cast(strptime(...) as date)`.", "strptime('01.02.2024', '%d.%m.%Y')", "timestamp '2024-02-01 00:00:00'"),
-    plain("try_strptime(text: string, format: constant string) -> timestamp?", "The same; of text written otherwise null.", "try_strptime('1 Feb 2024', '%d.%m.%Y')", "null"),
-    plain("time_bucket(width: constant duration, x: timestamp) -> x", "The beginning of its bucket: buckets are as wide as the interval, from Monday, 2000-01-03 on.", "time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00')", "timestamp '2024-02-01 10:15:00'"),
-]  # fmt: skip
+    *table(
+        f"""
+    date_trunc(unit: constant string, x: dated) -> x -- The beginning of its year, quarter, month, week (Monday), day, hour, minute or second. -- date_trunc('month', date '2013-05-04') => date '2013-05-01'
+    {DIFFERENCE} -- Whole years, quarters, months, weeks, days, hours, minutes, seconds, milliseconds or microseconds from a to b, toward zero. -- date_diff('day', date '2013-05-04', date '2013-06-01') => 28
+    make_date(year: integer, month: integer, day: integer) -> date -- The date; one that does not exist is an error. -- make_date(2013, 5, 4) => date '2013-05-04'
+    add_months(x: dated, n: integer) -> x -- So many months later, on the month's last day if it has no such day. Also `x + interval '1' month`. -- add_months(date '2013-01-31', 1) => date '2013-02-28'
+    seconds(x: duration) -> float64 -- An interval in seconds. -- seconds(interval '2' hour) => 7200e0
+    date_part [date_part]: date_part(part: constant string, x) -- A part of a date, time or timestamp, `extract(part from x)`. -- date_part('year', date '2024-02-01') => 2024
+    date_add [date_add]: date_add(x, interval), date_add(x, days) -- `x + interval`; with a number, so many days later. -- date_add(date '2024-02-28', 2) => date '2024-03-01'
+    date_sub [date_sub]: date_sub(x, interval), date_sub(x, days), date_sub(unit, a, b) -- `x - interval`; with a number, so many days earlier; of a unit and two, `date_diff`. -- date_sub(date '2024-03-01', 2) => date '2024-02-28'
+    {ADD_DAYS} -- So many days later. -- add_days(date '2024-02-28', 2) => date '2024-03-01'
+    last_day(x: dated) -> date -- The last day of its month. -- last_day(date '2024-02-01') => date '2024-02-29'
+    dayname(x: dated) -> string -- The name of its day, in English. -- dayname(date '2024-02-01') => 'Thursday' -- strftime(x, '%A')
+    monthname(x: dated) -> string -- The name of its month, in English. -- monthname(date '2024-02-01') => 'February' -- strftime(x, '%B')
+    epoch_ms(x: timestamp) -> int64 -- Whole milliseconds since 1970-01-01 00:00 (UTC), rounded down. -- epoch_ms(timestamp '1969-12-31 23:59:59.9995') => -1 -- date_diff('millisecond', timestamp '0001-01-01 00:00:00', x) - 62135596800000
+    epoch_us(x: timestamp) -> int64 -- Whole microseconds since 1970-01-01 00:00 (UTC). -- epoch_us(timestamp '1970-01-01 00:00:01.5') => 1500000 -- date_diff('microsecond', timestamp '1970-01-01 00:00:00', x)
+    strptime(text: string, format: constant string) -> timestamp -- Text written so as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%F`, `%T`, `%R`, `%%`; text written otherwise is an error. A day: `cast(strptime(...) as date)`. -- strptime('01.02.2024', '%d.%m.%Y') => timestamp '2024-02-01 00:00:00'
+    try_strptime(text: string, format: constant string) -> timestamp? -- The same; of text written otherwise null. -- try_strptime('1 Feb 2024', '%d.%m.%Y') => null
+    time_bucket(width: constant duration, x: timestamp) -> x -- The beginning of its bucket: buckets are as wide as the interval, from Monday, 2000-01-03 on. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
+    """,
+        date_part=_date_part,
+        date_add=_date_add,
+        date_sub=_date_sub,
+    ),
+]
