@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,8 +14,10 @@ from ddcli.plan.targets import TABLES, too_long_name
 from ddcli.store.targets.database import full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
+    from ddcli.errors import DdError
     from ddcli.expressions.types import Schema
     from ddcli.feed.changes import Delivery
     from ddcli.feed.target import Subscription
@@ -101,9 +102,7 @@ class DatabaseFeed:
         """Return the row of `dd_feeds` for this target."""
         feeds = self._database.escaped(full_name(self._feeds))
         query = f"select * from {feeds} where target = {self._database.mark}"
-        found = connection.execute(query, [self._parts[-1]])
-        names = [each[0] for each in found.description]
-        return next((dict(zip(names, row, strict=True)) for row in found.fetchall()), None)
+        return next(iter(self._database.rows(connection, query, [self._parts[-1]])), None)
 
     def _write_position(self, connection: Any, kinds: Schema, position: int) -> None:
         """Write the target's position to `dd_feeds`."""
@@ -179,15 +178,12 @@ class DatabaseFeed:
                 text = f"substr({column}, 1, 19) || {whole} || {zone}"
                 connection.execute(f"update {full_name(self._parts)} set {column} = {text}")
 
-    @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Any]:
-        try:
-            with self._database.transaction(write=write) as connection:
-                yield connection
-        except self._database.errors as error:
+    def _transaction(self, *, write: bool) -> AbstractContextManager[Any]:
+        def refusal(error: Exception) -> DdError:
             if self._database.is_busy(error):
-                problem = "another process is writing to the database"
-                raise LockedError(problem, place=self._database.place, hint="try again") from None
-            raise EngineError(
-                f"{self._database.name} refuses the changes: {first_line(error)}", place=self.place
-            ) from None
+                return LockedError(
+                    "another process is writing to the database", place=self._database.place, hint="try again"
+                )
+            return EngineError(f"{self._database.name} refuses the changes: {first_line(error)}", place=self.place)
+
+        return self._database.guarded(refusal, write=write)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ddcli.expressions.tree import delimited
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
 
+    from ddcli.errors import DdError
     from ddcli.expressions.types import Schema, Type
 
 CHANGES, FOUND = "dd_changes", "dd_found"
@@ -45,6 +46,21 @@ class Database(ABC):
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Any]:
         """Return a connection in a transaction, which is committed unless something is raised. To `write` a database is made if there is none."""
+
+    @contextmanager
+    def guarded(self, refusal: Callable[[Exception], DdError], *, write: bool) -> Iterator[Any]:
+        """Yield a connection in a `transaction`; an error of the database is raised as the refusal that people read."""
+        try:
+            with self.transaction(write=write) as connection:
+                yield connection
+        except self.errors as error:
+            raise refusal(error) from None
+
+    def rows(self, connection: Any, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows of a query, by the names of their columns."""
+        found = connection.execute(query, values)
+        names = [each[0] for each in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def kept_open(self) -> AbstractContextManager[None]:
         """Have all transactions until the end share a connection, where to connect takes longer than they do."""

@@ -7,7 +7,6 @@ cost is in proportion to the change if an index leads to the rows; DuckDB scans 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from ddcli.store.targets.database import AT, CHANGES, FOUND, STAYS, TIMES, Datab
 from ddcli.store.targets.target import CommitKey, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from contextlib import AbstractContextManager
 
     from ddcli.engine.columns import Lanes
     from ddcli.expressions.types import Schema
@@ -118,9 +118,7 @@ class DatabaseTable:
         """Return the claims on this table in our own. All tables with claims are beside it, so the last part of a name distinguishes them."""
         if not self._database.exists(connection, (*self._parts[:-1], COMMITS)):
             return []
-        found = connection.execute(f"select * from {self._commits}")
-        names = [each[0] for each in found.description]
-        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        rows = self._database.rows(connection, f"select * from {self._commits}")
         claims = [Claim(**{name: row[name] for name in Claim._fields if name in row}) for row in rows]
         fold, one = self._database.folded, len(self._parts) == 1
         mine = fold(self._parts[-1])
@@ -290,12 +288,10 @@ class DatabaseTable:
         hint = "the run is committed, and the table stays as it was; name other columns under `key`, or leave it out"
         return EngineError(f"{problem}: {shown}", place=self._place, hint=hint)
 
-    @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Any]:
-        try:
-            with self._database.transaction(write=write) as connection:
-                yield connection
-        except self._database.errors as error:
+    def _transaction(self, *, write: bool) -> AbstractContextManager[Any]:
+        def refusal(error: Exception) -> EngineError:
             problem = f"the table can't be {'written' if write else 'read'}: {first_line(error)}"
             hint = self._database.hint(error) or "the next run tries again"
-            raise EngineError(problem, place=self._place, hint=hint) from None
+            return EngineError(problem, place=self._place, hint=hint)
+
+        return self._database.guarded(refusal, write=write)
