@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddcli.expressions.csv_dialect import Dialect
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec
 
+F = TypeVar("F", bound="Callable[..., Any]")
 CSV_OPTION = click.option(
     "--csv", metavar="OPTIONS", help='How CSV is written, as in a pipeline file: \'{delimiter: ";", decimal: ","}\'.'
 )
+
+
+def columns_option(about: str) -> Callable[[F], F]:
+    """Return the option of the columns of files that state no types of their own."""
+    shown = f"Names and types, as in a pipeline file: '{{id: int64, name: string?}}'. {about}"
+    return click.option("--columns", metavar="MAPPING", help=shown)
+
+
+def log_options(time: str, diff: str, *, metavar: str = "COLUMN") -> Callable[[F], F]:
+    """Return the options of the time columns and the diff column of a log."""
+    first = click.option("--time", metavar=metavar, multiple=True, help=time)
+    then = click.option("--diff", metavar="COLUMN", default="diff", show_default=True, help=diff)
+    return lambda command: first(then(command))
 
 
 def parse_columns(text: str) -> Schema:

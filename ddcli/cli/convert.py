@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddcli.cli.arguments import VAR, formats
-from ddcli.cli.columns import CSV_OPTION, parse_columns, parse_csv
+from ddcli.cli.columns import CSV_OPTION, columns_option, parse_columns, parse_csv
 from ddcli.screen import json_text, near, say
 from ddcli.spec.model import FORMATS
 
@@ -50,11 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--flattened", is_flag=True, help="Of Debezium: rows as ExtractNewRecordState writes them.")
 @click.option("--file-name", metavar="PATTERN", help="Columns in the names of files: 'people-{day}.csv'.")
-@click.option(
-    "--columns",
-    metavar="MAPPING",
-    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'. CSV and NDJSON need them.",
-)
+@columns_option("CSV and NDJSON need them.")
 @CSV_OPTION
 @click.option("--until", metavar="T", help="Only times before T. [default: all]")
 @click.option("--force", is_flag=True, help="Replace the log or file at TARGET.")
@@ -97,14 +93,8 @@ def command(
 
     where = locate(Path.cwd(), target)
     options: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}
-    options |= {
-        "flattened": flattened,
-        "file_name": file_name,
-        "diff": diff,
-        "time": list(time),
-        "columns": columns,
-        "csv": csv,
-    }
+    options |= {"flattened": flattened, "file_name": file_name, "diff": diff, "time": list(time)}
+    options |= {"columns": columns, "csv": csv}
     if as_of is not None:
         _table(source, where, as_of, options, until=until, name=name, force=force, output=output)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, formats
-from ddcli.cli.columns import CSV_OPTION, parse_csv
+from ddcli.cli.columns import CSV_OPTION, log_options, parse_csv
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say
@@ -59,19 +59,10 @@ LEAST_MEMORY = 384 << 20
 @click.option("--as-of", metavar="T", help="Compare the logs' collections at T. [default: after all updates]")
 @click.option("--from", "from_time", metavar="T", help="Read A as of T.")
 @click.option("--to", "to_time", metavar="T", help="Read B as of T; without a B, A.")
-@click.option(
-    "--time",
+@log_options(
+    "The time columns of a log, in order; repeatable. [default: time]",
+    "The diff column of a log. Files without it are a table.",
     metavar="COLUMN,...",
-    multiple=True,
-    help="The time columns of a log, in order; repeatable. [default: time]",
-)
-@click.option(
-    "--diff",
-    "diff_column",
-    metavar="COLUMN",
-    default="diff",
-    show_default=True,
-    help="The diff column of a log. Files without it are a table.",
 )
 @CSV_OPTION
 @click.option("--plain", is_flag=True, help="Compare the rows of files as they are, even those of a log.")
@@ -110,7 +101,7 @@ def command(
     from_time: str | None,
     to_time: str | None,
     time: tuple[str, ...],
-    diff_column: str,
+    diff: str,
     csv: str | None,
     plain: bool,
     select: tuple[str, ...],
@@ -195,7 +186,7 @@ def command(
         from ddcli.expressions.csv_dialect import DEFAULT
 
         dialect = parse_csv(csv) if csv else DEFAULT
-        read = Reading(tuple(",".join(time).split(",")) if time else None, diff_column, plain=plain, dialect=dialect)
+        read = Reading(tuple(",".join(time).split(",")) if time else None, diff, plain=plain, dialect=dialect)
         left = (a, replace(read, as_of=as_of or from_time))
         right = (a if b is None else b, replace(read, as_of=as_of or to_time))
         found = compare_named(left, right, settings(None), memory)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddcli.cli.arguments import ROWS, Renamed
+from ddcli.cli.columns import columns_option, log_options, parse_columns
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -61,20 +62,11 @@ class LogCommand(click.Command):
 @click.option("-k", "--key", multiple=True, hidden=True, help="Another spelling of COLUMN=VALUE.")
 @click.option("--consolidate", is_flag=True, help="Sum the diffs of equal records at a time; leave out zeros.")
 @click.option("--limit", cls=Renamed, old=["-n"], type=click.IntRange(0), metavar="N", help="Print at most N rows.")
-@click.option(
-    "--time",
-    metavar="COLUMN",
-    multiple=True,
-    help="The time column; repeated, in order, for a product. [default: `time`, or the log's own]",
+@log_options(
+    "The time column; repeated, in order, for a product. [default: `time`, or the log's own]",
+    "The diff column, if the log has one.",
 )
-@click.option(
-    "--diff", metavar="COLUMN", default="diff", show_default=True, help="The diff column, if the log has one."
-)
-@click.option(
-    "--columns",
-    metavar="MAPPING",
-    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'. A log in CSV or NDJSON needs them.",
-)
+@columns_option("A log in CSV or NDJSON needs them.")
 @ROWS
 def command(
     log: str,
@@ -105,7 +97,6 @@ def command(
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
     """
-    from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError
     from ddcli.render.rows import batches, write_rows
     from ddcli.sources.change_log import ChangeLog
