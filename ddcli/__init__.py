@@ -3,7 +3,7 @@
 Importing this package costs nothing: the libraries that do the work are imported where they are used.
 """
 
-TYPE_CHECKING = False  # what type checkers take for true; importing `typing` would cost the hand-over to coreutils 5 ms
+TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would cost the hand-over to coreutils 5 ms
 if TYPE_CHECKING:
     from ddcli.api import Collection, Dataflow, followed_by
     from ddcli.compare.diff import diff

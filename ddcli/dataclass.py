@@ -25,13 +25,13 @@ UNUSUAL = {"InitVar", "KW_ONLY", "dataclasses", "typing"}
 """Annotations that may mean something else than a field's type."""
 PLAIN = partial(dataclasses.dataclass, init=False, repr=False, eq=False)
 _plain = vars(PLAIN()(type("Plain", (), {"__doc__": "Without fields."})))
-REAL: Any = dataclasses._FIELD  # type: ignore[attr-defined]  # noqa: SLF001 - what says that a field is one of objects
+REAL: Any = dataclasses._FIELD  # type: ignore[attr-defined]  # noqa: SLF001 - the mark of a field of objects
 ALIKE = {name: _plain[name] for name in ("__dataclass_params__", "__replace__") if name in _plain}
 """The attributes that the standard library of this version adds to every class."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from dataclasses import dataclass as dataclass  # noqa: PLC0414 - what others import from here
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414 - others import it from here
 else:
 
     def dataclass(cls: type | None = None, /, **options: bool) -> Any:
@@ -121,7 +121,7 @@ def _describe(cls: Any, *, kw_only: bool) -> tuple[dataclasses.Field[Any], ...]:
         given = type(default) is dataclasses.Field
         field: Any = default if given else dataclasses.field(default=default)
         if field.default.__class__.__hash__ is None:
-            return dataclasses.fields(PLAIN(kw_only=kw_only)(cls))  # refuses what can be changed
+            return dataclasses.fields(PLAIN(kw_only=kw_only)(cls))  # refuses mutable defaults
         field.name, field.type, field._field_type = name, kind, REAL  # noqa: SLF001 - as the standard library sets it
         if field.kw_only is dataclasses.MISSING:
             field.kw_only = kw_only

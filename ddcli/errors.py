@@ -182,7 +182,7 @@ class DdError(Exception):
         self.hint = hint and _shown(hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let an error be pickled for another process, whatever arguments its `__init__` takes."""
+        """Let an error be pickled for another process, for any arguments of its `__init__`."""
         return _again, (type(self), self.args), self.__dict__
 
     def lines(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - what others import from here
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - others import it from here
 
 _new = tuple.__new__
 # One for each number of fields; their names are replaced.
@@ -50,7 +50,7 @@ class Maker(type):
             "_field_defaults": defaults,
             "__match_args__": fields,
         }
-        own |= {field: collections._tuplegetter(at, "") for at, field in enumerate(fields)}  # type: ignore[attr-defined]  # noqa: SLF001 - what the standard library's have
+        own |= {field: collections._tuplegetter(at, "") for at, field in enumerate(fields)}  # type: ignore[attr-defined]  # noqa: SLF001 - an attribute of the standard library's
         body.pop("__orig_bases__", None)
         return type(name, (tuple,), COMMON | own | body)
 

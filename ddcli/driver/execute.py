@@ -39,7 +39,7 @@ ATTEMPTS = 3
 
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
-    """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing.
+    """Take in all rows that are new now and commit that to `state`; without a state, in a dry run, commit nothing.
 
     Should two values have one hash, the state gets another secret, and the run begins again; so it does if another pipeline writes a log
     anew meanwhile.
@@ -89,7 +89,7 @@ def _execute(
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
     planning.check_work()
-    if request.kept is None or request.kept.spec is None:  # what is kept calls no function
+    if request.kept is None or request.kept.spec is None:  # a kept plan calls no function
         load_functions(request.spec, request.base)  # one that can't be loaded ends the run before anything is done
     if manifest is not None:
         if is_changed(request, manifest, graph.fingerprint):
@@ -125,7 +125,7 @@ def _changed(
     choosing: Choosing,
     opened: dict[str, Reader],
 ) -> RunSummary:
-    """Bring the state to a changed plan, if that is wanted, then take in what is new."""
+    """Bring the state to a changed plan, if that is wanted, then take in new rows."""
     from ddcli.driver.migration import rebuild
 
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, planning, time, choosing)

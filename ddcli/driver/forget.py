@@ -45,7 +45,7 @@ def forget(
     workers: int | None = None,
     say: Callable[[str], None] | None = None,
 ) -> ForgettingSummary:
-    """Remove the rows of some inputs for which a condition holds from all that the pipeline file at `path` has made of them; return what was done.
+    """Remove the rows of some inputs for which a condition holds from all files of the pipeline file at `path`; return the summary.
 
     The input files that were taken in are read again as they are now; no time is closed. State, outputs and side logs are then as
     if these rows had never been: every arrangement is built anew, and the files of a log that hold other rows now are replaced. The

@@ -1,4 +1,4 @@
-"""The native libraries of numpy and polars, mapped by a thread while the run imports what it needs before them.
+"""The native libraries of numpy and polars, mapped by a thread while the run imports the modules that it needs before them.
 
 To map and relocate them takes some 15 ms of processor time, a thirtieth of a short run, and needs no lock of Python's: where a second processor is idle, the
 run is so much shorter. An import that comes earlier waits for the thread, as it would take as long itself.

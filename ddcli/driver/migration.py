@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, planning: RunPlan, time: Schema, choosing: Choosing
 ) -> Rebuilt:
-    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, and what ran on Spark.
+    """Bring a state to a changed plan, at its frontier; return the manifest, the changes of outputs, the counts, and Spark's share.
 
     Without a state, in a dry run, nothing is committed. Raises StateError where outputs would be rewritten and the request doesn't ask for it.
     """
@@ -265,7 +265,7 @@ class _Migration:
         return (first - 1,) if left is None else join(left, (first - 1,))
 
     def _forgotten(self, forgetting: Forgetting, number: int, listings: dict[str, Listing]) -> dict[str, Any]:
-        """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs say anything."""
+        """Return the state's notes on forgotten rows: the files that still have them, and the times from which on inputs have their updates."""
         rebuild = self.rebuild
         return {UNCLEAN: forgetting.unclean, "forgot": number, "horizons": input_horizons(rebuild.request, listings)}
 

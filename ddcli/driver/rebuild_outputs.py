@@ -36,7 +36,9 @@ def correct_side_logs(
     aside, times = error_directory(rebuild.request), rebuild.upper.elements
     if rebuild.request.withdrawn or rebuild.reopens or rebuild.request.refreshes_all:  # all of it is computed
         errors.correct(transaction, aside, rebuild.opened, (rebuild.manifest.upper, times), called)
-    elif rebuild.request.refresh and rebuild.manifest.pipeline == rebuild.request.digest:  # what was there already
+    elif (
+        rebuild.request.refresh and rebuild.manifest.pipeline == rebuild.request.digest
+    ):  # the records that failed before
         errors.add_missing(transaction, aside, (times, times), called)
     else:
         errors.write(transaction, aside, (times, times), f"-{rebuild.changes.plan.fingerprint}")

@@ -79,13 +79,13 @@ def run(
     reopen: str | None = None,
     budget: Mapping[str, str] | None = None,
 ) -> RunSummary:
-    """Bring the outputs of the pipeline file at `path` up to date and return what was done.
+    """Bring the outputs of the pipeline file at `path` up to date and return the summary.
 
     Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
     inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
     `apply`, outputs get the difference that a change of the pipeline makes; `refresh` names outputs to compute anew
     (empty: all); `rewrite` those to write from the beginning. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
-    `workers` are the threads that shards are stepped in (default: as many as processors). `say` gets lines for people,
+    `workers` is the number of threads that step shards (default: the number of processors). `say` gets lines for people,
     `progress` is notified of the run's progress; `ready` returns whether a new file may be read now. `standby` has the leftovers of the last
     of a watch's rounds, and takes those of this one.
 
@@ -208,7 +208,7 @@ def _dry_run(request: Request, manifest: Manifest | None, if_locked: IfLocked, p
 
 
 def _commit(request: Request, state: State, if_locked: IfLocked, record: Callable[[RunSummary], None]) -> RunSummary:
-    """Take in the new updates of all inputs, then bring what follows the commit up to it: tables, logs, archives and holds.
+    """Take in the new updates of all inputs, then bring the followers of the commit up to it: tables, logs, archives and holds.
 
     `record` gets the summary, also where a step after the commit fails.
     """

@@ -34,7 +34,7 @@ def as_of(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
 
 
 def reopened(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
-    """Return updates at open times only, which accumulate at each open time to what `matrix` does, consolidated.
+    """Return updates at open times only, which accumulate at each open time to the same as `matrix`, consolidated.
 
     The open times are those at or after some element of the frontier: a union, written by inclusion and exclusion as a sum of
     factors at times f. Those at or after a closed time t, too, are at or after t join f, with the same factors.

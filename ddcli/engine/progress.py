@@ -6,7 +6,7 @@ from __future__ import annotations
 class Progress:
     """Receives notifications of a run while it works; this one ignores them.
 
-    A run goes from stage to stage, and a stage is done when all of its tasks are. Nothing depends on a notification: it may
+    A run does one stage after the other, and a stage is done when all of its tasks are. Nothing depends on a notification: it may
     come late or not at all, so a call returns at once and raises nothing. Any thread may call.
     """
 

@@ -200,7 +200,7 @@ class Schedule(Generic[P]):
         leg = Leg(action, path, outer, number, self._every, due, self._size(moving) + self._size(new))
         return leg, moving | given | self._keeps(path)
 
-    # --- what waits -----------------------------------------------------------------------------------------------
+    # --- waiting updates ------------------------------------------------------------------------------------------
 
     def taken(self, path: Path, outer: Rounds) -> tuple[dict[int, Found[P]], dict[int, set[Wake]]]:
         """Return the updates that wait in a loop, in some rounds around it, and the called operators, by the loop's own round, and remove both."""
@@ -317,7 +317,7 @@ class Schedule(Generic[P]):
         """Return the bytes of waiting updates; 0 where operators live on, as nothing uses them."""
         return sum(self.size(parcel) for parts in found.values() for parcel in parts) if self.little else 0
 
-    # --- what was read --------------------------------------------------------------------------------------------
+    # --- updates that were read -----------------------------------------------------------------------------------
 
     def _read(self, path: Path, rounds: Rounds, stage: Stage) -> None:
         """Forget the updates that a stage was the last to read. Updates at a port are sent on from there, and wait there again."""

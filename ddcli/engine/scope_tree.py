@@ -64,7 +64,7 @@ class Wake(NamedTuple):
 
 
 class Exchange(Protocol):
-    """Updates that are stored until their shard goes through a stage. Threads may add at once."""
+    """Updates that are stored until their shard passes a stage. Threads may add at once."""
 
     def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
         """Store updates, whose data has a layout; the values behind their hashes are in `pool`."""

@@ -1,4 +1,4 @@
-"""The secret of a state: 16 random bytes that key the hashes of values, so that nobody can craft values whose hashes collide.
+"""The secret of a state: 16 random bytes that key the hashes of values, so that no sender of data can craft values whose hashes collide.
 
 Under a secret two equal hashes are an accident that no input can bring about (see `kernels.siphash`); should it happen, the
 state gets another secret (see `ddcli.store.state.upkeep.rekey`). A reader of the state can read its secret; a sender of data can't.

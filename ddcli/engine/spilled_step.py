@@ -1,7 +1,7 @@
 """A step whose updates don't fit in memory: stage by stage, shard by shard, with the updates between stages in scratch files.
 
 The inputs go through the first stage slice by slice. From then on one shard after the other (as many at once as there are
-threads) goes through a stage: its updates are read, its operators step, their updates are stored for the
+threads) passes a stage: its updates are read, its operators step, their updates are stored for the
 stages that read them, and their traces take in the new updates and are handed over to the state. So memory holds only the updates of a shard in
 one stage, for any sizes of input, state and output. A loop takes all shards at once and holds its working set, or goes
 stage by stage in each round (`loop_tasks`).

@@ -1,7 +1,7 @@
 """SQL text to a checked, typed tree.
 
 Everything that can be wrong with an expression short of the data is found here: syntax, names, types, constants. Each
-error has its place inside the expression. What sqlglot can read but the table doesn't know is refused, never passed on.
+error has its place inside the expression. Syntax that sqlglot can read but the table doesn't know is refused, never passed on.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ddcli.job.request import Request, _of_writer
 
 
 def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
-    """Return the files of each input. Progress is read before files are listed: its writer goes the other way.
+    """Return the files of each input. Progress is read before files are listed: its writer works in the opposite order.
 
     With `anew` all files are new, taken in or not, but those that were withdrawn. For a request that
     withdraws files only those of the same names are new, and under the clock of arrivals not even these; for one

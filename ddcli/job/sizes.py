@@ -64,7 +64,7 @@ class Sizes:
     room: int | None = None
 
     def streams(self, rows: int) -> bool:
-        """Return whether this number of rows goes through memory in parts."""
+        """Return whether this number of rows is streamed through memory in parts."""
         return self.room is None and rows >= STREAMED
 
     def spread(self, rows: int, slots: int, *, new: bool) -> Sizes:
@@ -169,7 +169,7 @@ def parse_size(text: str) -> int:
 
 
 def default_memory() -> int:
-    """Return three quarters of the memory that this process may have: the machine's, or what its control group allows."""
+    """Return three quarters of the memory that this process may have: the machine's, or the limit of its control group."""
     return machine_memory() * 3 // 4
 
 

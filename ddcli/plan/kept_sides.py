@@ -151,7 +151,7 @@ def _picked(step: MapStep, child: Node) -> dict[str, Column] | None:
 
 
 def _with_filters(moved: MovedFilters, above: Callable[[JoinSide], bool]) -> MovedFilters:
-    """Return a graph in which the filters of sides that are to be `above` their joins are there.
+    """Return a graph with the filters of sides that are to be `above` their joins moved there.
 
     `above` is called for each side, in its state by then, of each join that allows it.
     """

@@ -259,7 +259,7 @@ AT = "$at"
 class Accumulate(Node):
     """Sums of a group that continue from themselves: counts and sums of `calls`. Keeps them, not the input.
 
-    The input is `by` then one column for each call's argument; the schema is what `accumulators` names. State.
+    The input is `by` then one column for each call's argument; the schema has the columns of `accumulators`. State.
     """
 
     kind: ClassVar[str] = "reduce"

@@ -26,7 +26,7 @@ class Image(NamedTuple):
     def load(self) -> dict[str, int]:
         """Return the addresses of the functions, which stay for the process's life. Raises KernelError where memory may not be run."""
         memory = mmap.mmap(-1, len(self.content), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # At the end of the process, too, somebody may call a function: when Python has taken itself apart.
+        # A function may be called even at the end of the process, when Python has removed its modules.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
         memory[:] = self.content
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))

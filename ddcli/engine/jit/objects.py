@@ -39,7 +39,7 @@ def load(objects: Sequence[ObjectCode]) -> dict[str, int]:
                 _resolved.add(name)
     # The code is made: an engine makes that of an empty module only, which takes half as long where it tries least.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(opt=0))
-    # It owns the machine code, which somebody may call at the end of the process, too: when Python has taken itself apart.
+    # It owns the machine code, which may be called even at the end of the process, when Python has removed its modules.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
     for each in objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(each.code))

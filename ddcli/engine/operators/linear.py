@@ -148,7 +148,7 @@ class Permute(Stateless):
 
     @staticmethod
     def _summed(deltas: Sequence[Delta], order: np.ndarray, numbers: np.ndarray, *, large: bool) -> np.ndarray:
-        """Return lanes of the updates, a number added to each; large ones that nobody else has are written over."""
+        """Return lanes of the updates, a number added to each; large ones without another reference are overwritten."""
         updates = taken_out(deltas) if large else deltas[0].updates
         sole = large and is_sole(updates)
         sums = kernels.take_sums(updates, order, numbers, owned=sole)

@@ -4,7 +4,7 @@ At round r a reduction needs its groups as accumulated up to r, of the groups th
 the times that are left are the input's own coordinates: one evaluation covers all epochs, by the same code as outside
 of loops.
 
-Why that is enough. Let R and O be the group's input and output up to round r, and f(e) what the aggregates want of R at e,
+Why that is enough. Let R and O be the group's input and output up to round r, and f(e) the records that the aggregates want of R at e,
 less O at e. After the step of round r - 1, f was 0 everywhere. In round r some updates d are added: new ones, and those that
 earlier intervals left at round r. f(e) can differ from 0 only where e is the lattice join of times in R and O, and is
 at or after both a time of d and a new time (before any new time all is as it was when that history was made). So it
@@ -139,7 +139,7 @@ class Revisiting:
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def recall(self, interval: Interval, called: Mapping[Rounds, list[Lanes]], memo: Memo | None) -> None:
-        """Continue where another worker was in this interval, from what its `put_off` returned."""
+        """Continue where another worker was in this interval, from the updates that its `put_off` stored."""
         self._around = (interval.lower, interval.upper)
         for rounds, keys in called.items():
             self._scheduled.setdefault(rounds, []).extend(keys)

@@ -153,7 +153,7 @@ def shortened(text: str) -> DdError:
         return EngineError(f"{what}: {why}", hint=f"{AGAIN}, perhaps with more memory or less at once")
     condition = CONDITION.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
-    java = next((line for line in lines if line.startswith(": ")), lines[0])  # what py4j has from Java
+    java = next((line for line in lines if line.startswith(": ")), lines[0])  # py4j's line from Java
     return EngineError(condition[0] if condition else java.removeprefix(": "))
 
 

@@ -55,7 +55,7 @@ def real(path: AnyPath) -> AnyPath:
 @contextmanager
 def parent(path: Path) -> Iterator[int]:
     """Yield a descriptor of the directory that has a path, reached through no link. Raises OSError, and StateError for a link."""
-    descriptor = _directory(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120 - text is what is opened
+    descriptor = _directory(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120 - files are opened by text
     try:
         yield descriptor
     finally:

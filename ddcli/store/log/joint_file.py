@@ -122,7 +122,7 @@ def footer_checksum(path: Path) -> str:
 
 
 def read_footer(path: Path) -> bytes:
-    """Return a Parquet file's footer with what comes after it. Raises ValueError for a file that has none."""
+    """Return a Parquet file's footer with its length and magic. Raises ValueError for a file that has none."""
     with _opened(path) as part:
         return footer_of(len(part), part.read)
 

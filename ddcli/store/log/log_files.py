@@ -232,7 +232,7 @@ class LogFiles:
     def _survey_ahead(self) -> None:
         try:
             self._surveyed = self._survey()
-        except Exception:  # noqa: BLE001 - whoever asks for the times finds it again, at its place
+        except Exception:  # noqa: BLE001 - the reader of the times raises it again, with its place
             return
 
     def _times(self) -> list[FileTimes]:

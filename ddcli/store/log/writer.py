@@ -100,7 +100,7 @@ def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0
     """Return those of an output's files that are of commits after the one which has written its progress, `upper` after so many reopenings.
 
     There are some between a run that died in the midst of publishing and the next one, which finishes that; and for a moment where
-    a run publishes while somebody reads. The files of each commit begin where those of the last one ended.
+    a run publishes while others read. The files of each commit begin where those of the last one ended.
     """
     found = [
         ((match[1], count - (match[3] == "reopened")), (match[2], count), match[0])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FILES = 64
 """Files that become one, at least."""
 SMALL = 1 << 16
-"""The bytes of a file that is always small, whatever the sizes of others."""
+"""The bytes of a file that counts as small in any case."""
 RATIO = 2
 """A file stays as it is if it has more than so many times the bytes of all newer ones."""
 

@@ -63,7 +63,7 @@ class MysqlReader(QueryReader):
             self.stamp = f"{self.uri} {_stamp(cursor)}"
             cursor.execute(f"select * from {self._query} limit 0")  # noqa: S608 - a person's own
             self._floats: set[str] = set()
-            fields = cursor._result.fields  # noqa: SLF001 - `description` says nothing of signs and character sets
+            fields = cursor._result.fields  # noqa: SLF001 - `description` lacks signs and character sets
             self.kinds = dict(self._kinds(fields, declared, named))
 
     def rows(self, columns: Schema, start: Start | None) -> Iterator[pl.DataFrame]:

@@ -24,7 +24,7 @@ def parquet_bytes(
     """Return the content of a Parquet file of `rows` rows; `chunk(start, end)` returns any range of them.
 
     Chunks are made and encoded one after the other: as one frame, 10 M rows would take 0.3 GB of fresh memory more, which
-    takes as long as to encode them. `metadata` goes into the footer.
+    takes as long as to encode them. `metadata` is put into the footer.
     """
     data = io.BytesIO()
     if rows <= CHUNK:

@@ -20,7 +20,7 @@ BUNDLES = "bundles"
 FEW = 8
 """Batch files of a commit up to which each is a file of its own: so many are flushed together in little more time than one."""
 SMALL = 64 << 10
-"""Bytes of the largest batch file that goes into a bundle."""
+"""The bytes of the largest batch file that is put into a bundle."""
 FULL = 8 << 20
 """Bytes of new batches that a bundle takes: they are in memory until the commit. Further batches get files of their own."""
 MOST = 32

@@ -48,7 +48,7 @@ class FileEntry:
     """One Parquet file of the state or of an output: its name, its size and checksums, and the times that it covers.
 
     `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
-    groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
+    groups. The files of a shard that have one `run` hold a key range each of one sorted batch, and the youngest run has the
     highest number. A file in a `bundle` (see `bundles`) begins `at` a byte of it. A file of an output has the updates of the
     commits from `first` to `commit`; `first` is 0 for one before commits were recorded.
     """

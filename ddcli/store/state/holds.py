@@ -79,7 +79,7 @@ class Claims:
 
     @property
     def manifests(self) -> frozenset[int]:
-        """The numbers of the manifests by which somebody may be reading."""
+        """The numbers of the manifests that may have readers now."""
         return frozenset(hold.manifest for hold in self.holds if hold.manifest is not None)
 
     def _of(self, arrangement: str) -> Iterator[Hold]:

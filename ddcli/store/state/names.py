@@ -14,7 +14,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.gate import TEMPORARY
 
 if TYPE_CHECKING:
-    from re import compile as Form  # noqa: N812 - to whoever holds names against it, it is a pattern
+    from re import compile as Form  # noqa: N812 - for code that matches names it is a pattern
 else:
 
     class Form:

@@ -78,7 +78,7 @@ class Segment:
 
 
 class Register(Sequence[T]):
-    """Entries, in the order in which their keys came. Parsed when somebody looks."""
+    """Entries, in the order in which their keys came. They are parsed when they are first used."""
 
     def __init__(self, kind: type[T], segments: tuple[Segment, ...] = (), recent: Iterable[T] = ()) -> None:
         self.kind = kind

@@ -69,7 +69,7 @@ class RunRecord:
             raise ValueError(tree["format"])
         operators = Counts({name: _count(count) for name, count in tree["operators"].items()})
         found = cls(int(tree["number"]), str(tree["began"]), tree["summary"], operators)
-        found.seconds, found.rows, found.state_bytes  # noqa: B018 - what can't be had is no record
+        found.seconds, found.rows, found.state_bytes  # noqa: B018 - a file without these is no record
         for made in found.summary["outputs"].values():
             count_of(made["rows"]), count_of(made["inserted"])
         return found

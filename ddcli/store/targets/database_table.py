@@ -181,7 +181,7 @@ class DatabaseTable:
             self._make(connection, columns)
 
     def _check_columns(self, connection: Any, columns: Schema) -> None:
-        """Refuse a table that lacks a column: somebody has altered it, or made it otherwise."""
+        """Refuse a table that lacks a column: it was altered, or made in another way."""
         fold = self._database.folded
         names = {fold(name) for name in self._database.column_names(connection, self._table)}
         if missing := [name for name in columns if fold(name) not in names]:
