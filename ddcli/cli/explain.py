@@ -55,7 +55,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     With -o yaml it prints the pipeline file with operators in place of the SQL collections. `dd check` accepts that file, and
     its results are the same.
 
-    Reads no rows: of inputs only the columns in their footers, and nothing where `columns` are declared.
+    Reads no rows: only the columns in the footers of inputs, and no file of an input with declared `columns`.
 
     JSON: {name, operators: [{id, kind, names, says, columns: {NAME: TYPE}, inputs: [ID], readers: [ID], loop, keeps,
     held: {rows, bytes, files}, work, estimated, shared, counts: {rows_in, rows_out, inserted, retracted, seconds, turns, rounds, rows_read, rows_scanned}}],

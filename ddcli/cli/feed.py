@@ -60,7 +60,7 @@ def command(
     state: str | None,
     output: RowFormat,
 ) -> None:
-    """Print what changed in OUTPUT, the directory of an output, since the consumer NAME last acknowledged.
+    """Print the changes of OUTPUT, the directory of an output, since the consumer NAME last acknowledged.
 
     Changes are netted: a record comes once, with the sum of its diffs, however often it has changed. A new consumer gets the
     whole contents. The position, FROM-TO, goes to stderr. Until they are acknowledged, the same changes are printed again, with newer ones: a
@@ -76,7 +76,7 @@ def command(
     \b
     Examples:
       dd feed out/airborne --consumer mail
-      dd feed out/airborne --consumer mail --ack # what the line before printed
+      dd feed out/airborne --consumer mail --ack # the changes that the line before printed
       dd feed out/airborne --consumer index --into out/changes.duckdb --follow --timeout 1
       dd feed out/airborne --list
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("forget", short_help="Remove rows from everything made of them.")
+@click.command("forget", short_help="Remove rows of inputs from state, outputs and logs.")
 @click.argument("pipeline", type=PIPELINE)
 @click.option("--where", required=True, metavar="CONDITION", help="The rows: a condition over an input's columns.")
 @click.option(
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @corrects
 def command(pipeline: Path, where: str, inputs: tuple[str, ...], **options: Any) -> None:
     """Remove the rows of an input for which CONDITION holds from the state of PIPELINE, its outputs, and its logs of late and failed rows, as if
-    they had never been there.
+    they had never existed.
 
     No row that is made of them is left in any file, nor in the past that outputs and state keep: their history becomes that of the other
     rows. No time is closed. The files of the inputs are read again, and stay as they are; those that hold such rows are listed. Remove the rows

@@ -17,7 +17,7 @@ NOTHING = 1
 def command(word: str | None, output: str) -> None:
     """List the functions and aggregates of expressions and SQL, or those that have WORD in their name, another name, or their meaning.
 
-    Each has its signature, its meaning, an example with its value, and what differs in DuckDB or Spark.
+    Each has its signature, its meaning, an example with its value, and the differences in DuckDB or Spark.
 
     Exits with 1 if WORD finds nothing. JSON: [{group, name, signature, meaning, example, value, other_names, elsewhere: [{expression, here,
     duckdb, spark}]}].

@@ -40,7 +40,7 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     in target/manifest.json. PIPELINE is PROJECT/dd.yaml unless it is named.
 
     Models become collections with their SQL, tables among them outputs; seeds, sources and snapshots become inputs, and tests the pipeline's.
-    What can't be taken over is listed by file and line, and so is all that reads it; the file holds the rest.
+    The parts that can't be taken over are listed by file and line, with all their readers; the file holds the rest.
 
     Exits with 1 if something is left out.
 
@@ -68,7 +68,7 @@ def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> 
     spark-pipeline.yml names. PIPELINE is PROJECT/dd.yaml unless it is named.
 
     Materialized views and streaming tables become outputs, views collections, tables that the project does not define inputs.
-    What can't be taken over is listed by file and line, and so is all that reads it; the file holds the rest.
+    The parts that can't be taken over are listed by file and line, with all their readers; the file holds the rest.
 
     Exits with 1 if something is left out.
 

@@ -13,7 +13,7 @@ from ddcli.screen import json_text, near, say
 @click.command("compact", short_help="Sum up the old updates of an output's log.")
 @click.argument("target", metavar="OUTPUT|PIPELINE")
 @click.option("--before", metavar="T", help="Sum up the updates before T. [default: all at times that are closed]")
-@click.option("-n", "--dry-run", is_flag=True, help="Show what would become of it, but change nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show the result, but change nothing.")
 @click.option(
     "--pass-claims",
     is_flag=True,
@@ -32,7 +32,7 @@ def command(target: str, before: str | None, dry_run: bool, pass_claims: bool, i
     Takes the lock, and commits like a run.
 
     JSON: [{output, path, horizon, files, rows_before, bytes_before, rows, bytes,
-    claims: [{output, kind, name, since, files, until, passed}]}]; of a log of which nothing is that old the horizon is null.
+    claims: [{output, kind, name, since, files, until, passed}]}]; the horizon of a log without updates that old is null.
 
     \b
     Examples:

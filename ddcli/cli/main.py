@@ -89,8 +89,8 @@ class LazyGroup(click.Group):
 def cli(debug: bool) -> None:
     """Keep the results of data pipelines up to date as their inputs change.
 
-    A pipeline file describes a graph of operators. `dd run` reads what is new in its inputs, does work in
-    proportion to that, and writes the changes of its outputs.
+    A pipeline file describes a graph of operators. `dd run` reads the new rows of its inputs, does work in
+    proportion to them, and writes the changes of its outputs.
 
     \b
     Example:

@@ -24,7 +24,7 @@ def command(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **optio
     """Take the state of PIPELINE back to the time T: T and later times are open again, and rows at them are not late.
 
     This is for `clock: event`. The state is built anew from the rows before T of the files that it has taken in, which must be as they were. Rows at T or
-    later wait in their files, and the next run takes them in with what is new, also those that were put aside as late. The outputs keep their files, and each
+    later wait in their files, and the next run takes them in with new rows, also those that were put aside as late. The outputs keep their files, and each
     gets one more that takes back its updates from T on. A pipeline that reads an output and has closed these times gets late rows: reopen it, too. --rewrite NAME writes an
     output from the beginning instead.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("pipeline", type=PIPELINE)
 @STATE
 @click.option("--outputs", is_flag=True, help="Remove the logs of the outputs, too.")
-@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="List the files, and remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @IF_LOCKED
 @REPORT

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LEAST_MEMORY = 256 << 20
 
 
-@click.command("run", short_help="Read new input and write what changed.")
+@click.command("run", short_help="Read new input and write the changes of outputs.")
 @click.argument("pipelines", type=PIPELINE, nargs=-1, required=True, metavar="PIPELINE...")
 @click.option(
     "--select",
@@ -133,7 +133,7 @@ LEAST_MEMORY = 256 << 20
     "summary_file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write what the run did, or why it failed, to FILE as JSON.",
+    help="Write the summary of the run, or its error, to FILE as JSON.",
 )
 @click.option(
     "-o",

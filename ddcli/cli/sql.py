@@ -45,8 +45,8 @@ def command(
 ) -> None:
     """Answer the SQL QUERY once, without a run: nothing is written, and no lock is taken. `-` reads the query from stdin.
 
-    With --from the query names inputs, collections and outputs of a pipeline file, and means what it would mean as a collection of that file.
-    The answer is as of the last commit: what the state keeps is read from the state, all else is computed in memory from the inputs.
+    With --from the query names inputs, collections and outputs of a pipeline file, and has the meaning that it would have as a collection of that file.
+    The answer is as of the last commit: collections that the state keeps are read from it, all others are computed in memory from the inputs.
     Without a state the answer is that of a first run.
 
     Without --from it names files, directories and globs in quotes, each of whose rows is a record; text has the columns that

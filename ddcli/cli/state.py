@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group("state", short_help="Look at, check, compact and tidy up a state.")
 def command() -> None:
-    """Look at, check, compact and tidy up what a pipeline keeps between runs.
+    """List, check, compact and tidy up the state that a pipeline keeps between runs.
 
     PIPELINE names the state by its pipeline file, --state by its directory.
 
@@ -42,8 +42,8 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     An arrangement is named by the collection that it is of, and its key, as far as the pipeline file is that of the state.
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
     since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest, passed:
-    [output]}], consumers: [{consumer, output, acknowledged, passed}]}. `passed` are logs that are summed up beyond what a reader has taken, and consumers that lack
-    some of what was summed up. Frontiers are texts: times before them are closed.
+    [output]}], consumers: [{consumer, output, acknowledged, passed}]}. `passed` are logs that are summed up beyond the updates that a reader has taken, and consumers that lack
+    some of the summed-up updates. Frontiers are texts: times before them are closed.
 
     \b
     Example:

@@ -146,7 +146,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.
 
-    A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats what differs between the
+    A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats the differences between the
     files as a change of the pipeline. Takes the lock, and commits like a run. JSON: {state, file, before}.
 
     \b
@@ -175,11 +175,11 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str)
     )
 
 
-@click.command("unlock", short_help="Show who holds the lock.")
+@click.command("unlock", short_help="Show the process that holds the lock.")
 @click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
 @on_a_state
 def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
-    """Show who holds the lock of a state. The lock of an ended process is free by itself: there is nothing to unlock.
+    """Show the process that holds the lock of a state. The lock of an ended process is free by itself: there is nothing to unlock.
 
     Exits with 75 while a process holds it. --force lets the next run start beside that process: only if it hangs for good, on
     a machine where nobody can end it. JSON: {locked, holder, forced}.

@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Run the tests in PIPELINE, under `tests`.
 
-    A test feeds rows to empty inputs, step by step, and states what it expects of collections: their `contents` after a
+    A test feeds rows to empty inputs, step by step, and states its expectations of collections: their `contents` after a
     step, or the `changes` that the step makes. Rows are in the input's format. The inputs' files are not read, and state and
     outputs stay as they are. Only the columns that expected rows name are compared.
 

@@ -66,7 +66,7 @@ def command(
     With --change the tree leads to the updates of that one time that added or removed records, or changed their
     multiplicity, such as a new record that displaced another. This is checked, too: added to the contents before, they must make that change.
 
-    Reads the inputs again, of their rows those that may matter; writes nothing.
+    Reads the inputs again, only the rows that may matter; writes nothing.
 
     Exits with 1 if no such record exists, or none has changed.
 

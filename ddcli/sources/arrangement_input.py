@@ -285,7 +285,7 @@ class Rehashed:
         return kernels.sort_by(found, range(layout.width))
 
     def release(self) -> None:
-        """Forget what `matrix` keeps."""
+        """Forget the rows that `matrix` keeps."""
         self._matrix = None
 
 
@@ -318,5 +318,5 @@ class SharedBatch:
         return self.matrix() if self._whole else self._mine(self.batch.for_keys(keys))
 
     def release(self) -> None:
-        """Forget what `matrix` keeps."""
+        """Forget the rows that `matrix` keeps."""
         self.batch.release()

@@ -75,7 +75,7 @@ def next_value(sources: list[np.ndarray], cursor: np.ndarray, nk: int, nv: int, 
 
 @inline
 def next_in_run(sources: list[np.ndarray], cursor: np.ndarray, at: int) -> int:
-    """Return the source whose run goes on with the earliest time (lane `at`), or -1 at the end of all runs."""
+    """Return the source whose run continues with the earliest time (lane `at`), or -1 at the end of all runs."""
     best = -1
     time = 0
     for s in range(len(sources)):

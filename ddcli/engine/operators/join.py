@@ -116,7 +116,7 @@ class EnteredTrace:
         return self.outer.rows + len(self.fresh)
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
-        """Return rows that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
+        """Return rows that together hold each update whose key is in `updates`, sorted by key, exactly once; the `spared` lanes are not read."""
         found = self.outer.matching(updates, spared)
         return [*found, self.fresh] if len(self.fresh) else found
 
@@ -135,7 +135,7 @@ class Readable(Protocol):
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
         """Return matrices, or `Uniform` rows, that together hold each update whose key is in `updates`, sorted by key, exactly once.
 
-        Nobody reads the `spared` lanes: they may have any content by which the rows are still sorted.
+        The `spared` lanes are not read: they may have any content by which the rows are still sorted.
         """
 
 

@@ -35,7 +35,7 @@ class _Merging:
 class Trace:
     """The updates of an arrangement with `nk` key, `nv` value and `nt` time lanes.
 
-    `since` is the read frontier: nobody reads a time before it, so times may be advanced to it. It is the meet of the frontiers of the
+    `since` is the read frontier: no reader reads a time before it, so times may be advanced to it. It is the meet of the frontiers of the
     operators that read the trace and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
     beyond it are not merged. `upper` is where the next batch begins. All are over the input's coordinates of time; in a loop, time
     lanes for the rounds follow those. `layout` holds the types of the lanes of key and value, which writing rows to disk needs.
@@ -93,7 +93,7 @@ class Trace:
         return [batch.updates for batch in self.batches] + self._runs  # type: ignore[attr-defined]
 
     def batches_for(self, keys: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once; nobody reads the `spared` lanes."""
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once; the `spared` lanes are not read."""
         return [*(batch.for_keys(keys, spared) for batch in self.batches), *self._runs]
 
     def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
@@ -108,7 +108,7 @@ class Trace:
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> Sequence[Rows]:
         """Return matrices, or rows by their parts, that together hold each update whose key is in `updates`, sorted by key, exactly once.
 
-        Nobody reads the `spared` lanes.
+        The `spared` lanes are not read.
         """
         if self._resident != len(self.batches):
             return self.batches_for(kernels.distinct_keys(updates, self.nk), spared)

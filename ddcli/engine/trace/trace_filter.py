@@ -29,7 +29,7 @@ class FilteredTrace:
         return self.source.rows
 
     def matching(self, updates: np.ndarray, spared: Collection[int] = ()) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; nobody reads the `spared` lanes."""
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once; the `spared` lanes are not read."""
         keys = kernels.distinct_keys(updates, self.nk)
         found = self.source.matching(updates, [lane for lane in spared if lane not in self.asked])
         return self.kept([*map(kernels.matrix, found)], keys)

@@ -216,7 +216,7 @@ def unreadable(path: Path, error: OSError) -> StateError:
 
 
 def _resolved(path: str) -> str | None:
-    """Return an existing path without links, as the system knows it; None if the system doesn't tell. To resolve it part by part takes ten times as long."""
+    """Return an existing path without links, as the system knows it; None if the system can't return it. To resolve it part by part takes ten times as long."""
     if not hasattr(os, "O_PATH"):
         return None
     try:

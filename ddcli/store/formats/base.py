@@ -135,7 +135,7 @@ class Format:
         return found
 
     def wanted(self, columns: Sequence[str]) -> list[str]:
-        """Return the data columns that are needed to give some of them."""
+        """Return the data columns that are needed to compute some of them."""
         return list(columns)
 
     def reads(self, columns: Sequence[str], found: Footer) -> list[str]:

@@ -137,7 +137,7 @@ class RowReader:
             raise
 
     def names(self, columns: Sequence[str], found: Footer, also: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return the data columns that are needed to give some, and the columns to read of a file for them, with others."""
+        """Return the data columns that are needed to compute some, and the columns of a file to read for them, with others."""
         wanted = self.log.wanted([name for name in columns if name not in BESIDE])
         return wanted, list(dict.fromkeys([*self.log.reads(wanted, found), *also]))
 

@@ -214,7 +214,7 @@ def _refuse_unread(path: Path, schema: Any) -> None:
 
 
 def _as_polars(file: Any) -> Any:
-    """Return the columns of a file of Parquet as polars takes them: Arrow's `date64` is a timestamp, which pyarrow doesn't give back."""
+    """Return the columns of a file of Parquet as polars takes them: Arrow's `date64` is a timestamp, which pyarrow doesn't return."""
     import pyarrow as pa
 
     schema = file.schema_arrow
