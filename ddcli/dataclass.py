@@ -17,7 +17,7 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 FEW = 100
-"""Instances of a class that are made without code of its own: to generate that takes as long as to make so many."""
+"""The instances of a class that are made without code of its own: to generate that takes as long as to make these."""
 
 METHODS = ("__init__", "__repr__", "__eq__", "__setattr__", "__delattr__")
 """Methods that a class keeps where it has them itself."""

@@ -165,7 +165,7 @@ class Collection:
         return self._arranged(sorted(columns))
 
     def arrange_by_self(self) -> Arranged:
-        """Return the collection indexed by whole records, for operators that count them or look for them."""
+        """Return the collection indexed by whole records, for operators that count or look up whole records."""
         return self._arranged(list(self.schema))
 
     def _arranged(self, key: Sequence[str]) -> Arranged:

@@ -103,7 +103,7 @@ def reducing(function: Callable[..., Any], columns: Columns) -> operator_model.P
 
 
 def followed_by(*functions: Callable[[Any], Iterable[tuple[Any, Any, int]]]) -> Callable[[Any], Iterator[Any]]:
-    """Return the function that is each in turn: of `record -> (record, time, diff)*`, as `join_function` takes them.
+    """Return the composition of functions `record -> (record, time, diff)*`, as `join_function` takes them.
 
     Each receives the records that the previous one returns. Times join, diffs multiply; None is no delay.
 

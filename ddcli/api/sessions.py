@@ -30,7 +30,7 @@ class UpdateSource(Protocol):
         """Return the frontier before which there will be no more updates."""
 
     def fit(self, layout: Layout) -> None:
-        """Learn which columns the dataflow reads."""
+        """Set the columns that the dataflow reads."""
 
     def flush(self) -> None:
         """Make all updates so far ready to be read; on one that doesn't fit, drop it and raise InputError."""
@@ -207,7 +207,7 @@ class Upserts(Session):
     def upsert(self, key: Any, value: Any) -> None:
         """Set the record of a key from the session's time on: values of the other columns, or None for no record.
 
-        Of several upserts of a key at one time the last counts. A single column needs no tuple.
+        If a key has several upserts at one time the last counts. A single column needs no tuple.
         """
         self._pending.append((key, value, self._now()))
 
@@ -254,7 +254,7 @@ def _several(given: Any) -> tuple[Any, ...]:
 
 
 def _cut(flushed: list[np.ndarray], upper: Frontier, count: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
-    """Return the updates before a frontier, and the others; times have so many coordinates."""
+    """Return the updates before a frontier, and the others; times have `count` coordinates."""
     if not flushed:
         return None, flushed
     updates = flushed[0] if len(flushed) == 1 else np.concatenate(flushed)

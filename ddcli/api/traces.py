@@ -41,7 +41,7 @@ class KeptTraces:
         self.handles: list[TraceHandle] = []
 
     def bind(self, shards: list[Trace]) -> None:
-        """Learn the traces, and hold them as the handles that were made before ask for."""
+        """Set the traces, and hold them as the handles that were made before want."""
         self.shards = shards
         for handle in self.handles:
             handle.bind(shards)

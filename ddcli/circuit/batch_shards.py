@@ -36,7 +36,7 @@ class BatchShare:
 
 
 class KeyShards:
-    """The shards of keys. It keeps the last answer, as each batch of a trace is asked for the same keys."""
+    """The shards of keys. It keeps the last result, as all batches of a trace look up the same keys."""
 
     def __init__(self, width: int, count: int) -> None:
         self.width = width
@@ -53,7 +53,7 @@ class KeyShards:
 
 
 class ShardBatch:
-    """A batch of one of the shards that one trace is of: it is asked for the keys of its shard."""
+    """A batch of one of a trace's shards: it looks up the keys of its shard."""
 
     def __init__(self, batch: StoredBatch, key_shards: KeyShards, shard: int) -> None:
         self.batch = batch

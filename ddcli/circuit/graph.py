@@ -64,7 +64,7 @@ SHOWN = 3
 
 @dataclass
 class Assembled:
-    """A scope that computes a physical graph: where inputs go in, outputs come out, and how both are laid out."""
+    """A scope that computes a physical graph: the places of inputs and outputs, and their layouts."""
 
     scope: Scope
     sources: dict[str, Handle] = field(default_factory=dict)
@@ -321,7 +321,7 @@ class _Assembly:
     # --- sources --------------------------------------------------------------------------------------------------
 
     def scan(self, node: physical.Scan) -> Handle:
-        """Return the place of a source; where it is arranged as it comes, of its rows, or column by column, as the node states."""
+        """Return the place of a source: arranged as it comes, by rows, or by columns, as the node states."""
         layout = Layout(node.schema)
         indexed = self.whole.indexed.get(node.name)
         if indexed is None:
@@ -332,7 +332,7 @@ class _Assembly:
         return self.scope.add(permutes, handle, width=layout.width, layout=layout)
 
     def is_source(self, node: physical.Arrangement) -> str | None:
-        """Return the name of the source that is the very arrangement that a node asks for, as it comes."""
+        """Return the name of the source that comes as the very arrangement of a node; None if none does."""
         (scan,) = node.inputs
         if not isinstance(scan, physical.Scan) or scan.name not in self.whole.indexed:
             return None

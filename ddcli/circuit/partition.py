@@ -24,7 +24,7 @@ its lanes. None if nothing is known."""
 def owned(node: Node, times: int) -> Owned:  # noqa: ARG001 - nodes that know their input's are registered below
     """Return the columns by which the records of a node are in shards: all of them are in the record, so equal ones are together.
 
-    Times have so many coordinates.
+    Times have `times` coordinates.
     """
     return None
 

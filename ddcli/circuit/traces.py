@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class _Arrangement:
     """An arrangement as the run leaves it: the files of each shard.
 
-    Of a shard that several passes share: how many have not written yet, and the rows that the others wrote.
+    For a shard that several passes share: the number of passes that have not written yet, and the rows that the others wrote.
     """
 
     layout: BatchLayout

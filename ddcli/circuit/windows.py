@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LARGEST = 2**63 - 1
 TOGETHER = 500_000
-"""Rows of windows that are evaluated together: of each there are several copies and a dozen numbers meanwhile."""
+"""The rows of windows that are evaluated together: each has several copies and a dozen numbers meanwhile."""
 
 
 def window(node: physical.WindowedGroup, pool: Pool) -> Gather:
@@ -138,7 +138,7 @@ class WindowCalls:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def called(self, at: int, call: WindowCall, rows: Partitions, values: Lanes, keys: Lanes) -> Lanes:
-        """Return the lanes of a call's cells, a row each."""
+        """Return the lanes of a call's cells, one row for each."""
         if call.function in ("lag", "lead"):
             return self.looked_up(
                 call, frames.neighbour(rows, call.number if call.function == "lead" else -call.number), values

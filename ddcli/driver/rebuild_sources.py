@@ -100,7 +100,7 @@ def sources_of(
 ) -> tuple[dict[str, InputEntry], dict[str, Fed]]:
     """Return the inputs as the next manifest has them, and the sources of the graph: rows before the frontier, collections' contents.
 
-    Rows that set a key's values from their time on keep their times; of others only the sum matters.
+    Rows that set a key's values from their time on keep their times; for others only the sum matters.
     """
     times = rebuild.upper.elements
     inputs = {name: replace(rebuild.manifest.inputs[name], upper=times) for name in rebuild.found if name in known}

@@ -76,7 +76,7 @@ class SingleRun:
     planning: RunPlan
     readers: dict[str, Reader]
     time: Schema
-    """The time columns of the outputs and their types, one a coordinate."""
+    """The time columns of the outputs and their types, one for each coordinate."""
     seen: Time | None
     upper: Frontier
     choosing: Choosing
@@ -210,7 +210,7 @@ class SingleRun:
         return Counts.of([*scope.counts(), *apart, *traces.counts()])
 
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
-        """Find the updates of each input, how to cut the run, and whether its stages are chosen an engine each.
+        """Find the updates of each input, the cut of the run, and whether each stage gets an engine of its own.
 
         An input that no output reads is only checked.
         """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Glimpse
 
 PATIENCE = 2.0
-"""Seconds between two looks, notified or not; of object stores five times that: each look is a request."""
+"""Seconds between two looks, notified or not; five times that for object stores: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
 """Seconds without a change after which a round begins, unless all new files are whole; and the most that it waits."""
 AGAIN, UNLOCKED = 30.0, 3.0

@@ -82,7 +82,7 @@ class WholeInputs:
     def matrix(
         self, name: str, layout: Layout, upper: Frontier, kept: Callable[[Rows], Rows] = lambda rows: rows
     ) -> Matrix:
-        """Return an input's updates before a frontier, in the columns of a layout; of a log only the rows that are `kept`."""
+        """Return an input's updates before a frontier, in the columns of a layout; `kept` selects the rows of a log."""
         parts = [np.empty((0, layout.width + len(self.time) + 1), np.int64)]
         reader = self.readers[name]
         for piece in reader.take(layout.names, None, upper.elements, TOGETHER).slices:

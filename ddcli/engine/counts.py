@@ -63,7 +63,7 @@ class RowCounts:
             self.add_round(number, rows)
 
     def turn(self, number: int, rows: int) -> None:
-        """Note a turn of a loop's body, in the round `number`."""
+        """Count a turn of a loop's body, in the round `number`."""
         self.turns += 1
         self.add_round(number, rows)
 

@@ -183,7 +183,7 @@ class Columns(NamedTuple):
         return self._replace(frame=self.frame.filter(mask), tail=self.tail[mask])
 
     def matrix(self, room: Callable[[int, int], Lanes] = fresh) -> Lanes:
-        """Return `[data lanes | time lanes | diff]`; `room` returns a matrix of so many rows and lanes, of any content, for them."""
+        """Return `[data lanes | time lanes | diff]`; `room` returns a matrix with a number of rows and lanes, of any content, for them."""
         matrix = room(self.frame.height, self.layout.width + self.tail.shape[1])
         return encode(self.frame, self.layout, self.pool, matrix, tail=self.tail)
 

@@ -292,7 +292,7 @@ def _kind(column: Type) -> Type:
 
 
 def _parts(kind: Type) -> list[Type]:
-    """Return the types whose lanes make up a value's bytes, in their order: of a list repeated, none of texts."""
+    """Return the types whose lanes make up a value's bytes, in their order: repeated for a list, none for texts."""
     return [part for _, part in kind.fields] or ([kind.inner] if kind.inner else [])
 
 

@@ -20,10 +20,10 @@ class Progress:
         """Take the numbers of the stage's tasks that are done, that run, and that have failed so far; some may be tried again."""
 
     def read(self, rows: int, size: int = 0) -> None:
-        """Count more rows of inputs that were read, in so many bytes of files."""
+        """Count more rows of inputs that were read, in `size` bytes of files."""
 
     def wrote(self, rows: int, size: int = 0) -> None:
-        """Count more rows of outputs or state that were written, in so many bytes of files."""
+        """Count more rows of outputs or state that were written, in `size` bytes of files."""
 
     def end(self) -> None:
         """End: the run is done, or has failed."""

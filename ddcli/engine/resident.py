@@ -83,7 +83,7 @@ def _in_one(given: Delta | Deltas) -> Delta:
 
 
 def _by_shard(given: Delta | Deltas, count: int) -> Deltas | None:
-    """Return a place's input by shard, of which there are so many; None where it has no updates."""
+    """Return a place's input for each of `count` shards; None if it has no updates."""
     deltas = given if isinstance(given, list) else [given] if count == 1 else dealt(given, count)
     return deltas if any(len(delta.updates) for delta in deltas) else None
 

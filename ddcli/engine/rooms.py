@@ -40,7 +40,7 @@ class Rooms:
             return self._room(size)[:size].reshape(rows, width)
 
     def _room(self, size: int) -> np.ndarray:
-        """Return the memory of a matrix of so many numbers."""
+        """Return the memory of a matrix of `size` numbers."""
         free = [count <= UNUSED for count in references(self._rooms)]
         for room, unused in zip(self._rooms, free, strict=True):
             if unused and size <= room.size <= 2 * size:

@@ -99,7 +99,7 @@ class Scope:
     ) -> Handle:
         """Add an operator that reads the given places, all added before it, and emits `width` data lanes.
 
-        `shifts` marks that its updates may lie in later rounds, `wraps` that its readers read its input's trace, `arranges`
+        `shifts` marks that its updates may be in later rounds, `wraps` that its readers read its input's trace, `arranges`
         that its updates are those of its trace.
         """
         places = tuple(handle.index for handle in inputs)
@@ -234,7 +234,7 @@ class Scope:
 
     @staticmethod
     def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta | Arriving]], due: set[int]) -> bool:
-        """Return whether a shard has work in a stage: of a small change most have none."""
+        """Return whether a shard has work in a stage: for a small change most have none."""
         return any(delta.rows for group in groups for delta in group.values()) or not due.isdisjoint(stage.members)
 
     def _arrived(

@@ -44,7 +44,7 @@ class DealtDelta(Delta):
 
 
 def dealt_to(readers: Mapping[int, Routing], delta: Delta, count: int) -> DealtDelta:
-    """Return updates dealt to so many shards of each reader, in the lanes that it takes. Readers with equal routings share the parts."""
+    """Return updates dealt to `count` shards of each reader, in the lanes that it takes. Readers with equal routings share the parts."""
     made = {way: _dealt_packed(delta.updates, way, count) for way in set(readers.values())}
     held = {reader: made[way] for reader, way in readers.items()}
     return DealtDelta(held, delta.distinct, delta.inserts)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def exchanged(deltas: list[Delta], way: Routing, workers: Workers) -> Deltas:
 
 
 def dealt(delta: Delta, count: int) -> Deltas:
-    """Return updates, spread evenly over so many shards."""
+    """Return updates, spread evenly over `count` shards."""
     ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
     return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
 

@@ -29,7 +29,7 @@ class Stage:
     that later stages read. `frees` has, by place, the places whose updates it is the last of the stage to read. `seals` are the places, of this or
     earlier stages, without readers after this one. The `first` level reads only inputs, row by row, so they may be cut anywhere.
 
-    Of a few rows most places have no work. A bit stands for a place, in order: `begins` has the places to step first where a place has
+    For a few rows most places have no work. A bit stands for a place, in order: `begins` has the places to step first where a place has
     updates at first, `goes_on` those that read its updates.
     """
 

@@ -144,7 +144,7 @@ class Frontier:
         return Frontier((*self.elements, *other.elements))
 
     def as_time(self) -> Time:
-        """Return the greatest time at or before all elements: the one to advance to; of one element that element itself."""
+        """Return the greatest time at or before all elements: the one to advance to; a single element is that itself."""
         assert self.elements, "a closed frontier is no time"
         return self.elements[0] if len(self.elements) == 1 else reduce(meet, self.elements)
 

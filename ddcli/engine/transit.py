@@ -49,7 +49,7 @@ class Transit:
     hand_over: Callable[[Trace], None]
     memos: Memos = field(default_factory=dict)
     wakes: list[Wake] = field(default_factory=list)
-    """The calls that operators of loops have asked for."""
+    """The calls at later rounds that operators of loops want."""
     nest: Nest = field(init=False)
     readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The readers that need a place's updates dealt by key."""

@@ -24,7 +24,7 @@ def processors() -> int:
 
 
 class Allowed:
-    """The number of threads that the latest run of this process asked for."""
+    """The number of threads that the latest run of this process may use."""
 
     threads = processors()
 

@@ -243,7 +243,7 @@ def _interpolated(present: pl.Expr, fraction: float) -> pl.Expr:
 def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:
     """Return a variance or standard deviation. Squares of very large or small values would leave the floats: they are scaled.
 
-    Of equal values polars may give a little more than 0; of values with an infinity there is none.
+    For equal values polars may return a little more than 0; values with an infinity have none.
     """
     import polars as pl
 

@@ -164,7 +164,7 @@ def _check_regex(pattern: str, arg: Expression) -> int:
 
 
 def like_pattern(pattern: str, escape: str, args: Sequence[Expression] = ()) -> list[str | None]:
-    """Return a LIKE pattern as pieces: text stands for itself, `%` is None, `_` is the empty text.
+    """Return a LIKE pattern as pieces: text is itself, `%` is None, `_` is the empty text.
 
     >>> like_pattern("a%_", "")
     ['a', None, '']

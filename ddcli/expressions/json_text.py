@@ -1,6 +1,6 @@
 """Parts of JSON in a text: the steps of a path, and the value at its end, as text.
 
-Numbers stay as they are written, so that no digit is lost. Of several members of one name the last counts.
+Numbers stay as they are written, so that no digit is lost. If several members have one name the last counts.
 """
 
 from __future__ import annotations

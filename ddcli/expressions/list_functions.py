@@ -22,7 +22,7 @@ JOINED = "array_to_string(x: list, separator: constant string) -> string"
 
 
 def _joined(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `array_to_string`: of a list of texts."""
+    """Type `array_to_string`, of a list of texts."""
     values, separator = check_arguments(parse_signature(JOINED), args)
     inner = values.type.inner
     if inner is not None and inner.kind not in ("string", "null"):

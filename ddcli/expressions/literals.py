@@ -70,7 +70,7 @@ def temporal(literal: Literal, target: Type) -> Literal:
 
 
 def interval(amount: str, unit: str, span: Span) -> Literal:
-    """Return the interval of so many units. Raises SpecError for an unknown unit, and for an amount that is none or too large."""
+    """Return the interval of `amount` units. Raises SpecError for an unknown unit, and for an amount that is no number or too large."""
     if unit not in DIFF_UNITS and unit not in MONTH_UNITS:
         hint = f"one of {', '.join([*DIFF_UNITS, *MONTH_UNITS])}"
         raise SpecError(f"unknown unit of an interval: `{unit}`", span=span, hint=hint)

@@ -34,7 +34,7 @@ RECEIVERS = {
 
 
 SHALLOW, STEP = 8, 2
-"""Trees deeper than the first are computed in steps of so many levels: each level may name the ones below it several times."""
+"""The depth beyond which trees are computed in steps, and the levels of a step: each level may use those below it several times."""
 LONG = 16
 """The branches of a `case`, or arguments of `coalesce`, after which their condition becomes a column, as all later ones use it."""
 
@@ -172,7 +172,7 @@ class Lowering(Checks):
 
 
 def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
-    """Return the value of an expression that reads no column, and the checks that it fails; of nanoseconds, which Python would cut, a column."""
+    """Return the value of an expression that reads no column, and the checks that it fails; a column for nanoseconds, which Python would cut."""
     low = Lowering()
     value = low._computed(expression)  # noqa: SLF001 - its own class
     found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
@@ -205,7 +205,7 @@ def literal(value: object, type_: Type) -> pl.Expr:
 
 
 KINDS = ("logic", "number", "text", "time", "list", "struct", "json", "bits")
-"""The modules of functions, as they are looked into: most pipelines need the first two, and no module is imported that none of its functions are asked of."""
+"""The modules of functions, in the order in which they are searched: most pipelines need the first two, and later ones are imported only if they are needed."""
 
 
 @cache

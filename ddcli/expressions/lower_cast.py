@@ -180,7 +180,7 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
 
 
 def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
-    """Return the decimal and where the text is one. Half away from zero hangs on the first digit cut alone."""
+    """Return the decimal, and true where the text is one. Half away from zero depends only on the first digit that is cut."""
     digits = text.str.strip_chars_start("+-")
     whole = digits.str.split(".").list.get(0, null_on_oob=True).str.strip_chars_start("0")
     fraction = digits.str.split(".").list.get(1, null_on_oob=True).fill_null("")

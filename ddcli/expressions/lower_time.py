@@ -165,7 +165,7 @@ def _make_date(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def on_clock(call: Call, value: pl.Expr) -> pl.Expr:
-    """Return a function's first argument as the clocks of its zone show it: polars converts to UTC what it casts."""
+    """Return a function's first argument as the clocks of its zone show it: a cast of polars would convert it to UTC."""
     return value.dt.replace_time_zone(None) if call.args[0].type.zone else value
 
 

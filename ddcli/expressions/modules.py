@@ -207,7 +207,7 @@ class _Folder:
         return wanted
 
     def hide(self) -> None:
-        """Have Python forget the modules but for those that functions look for: no other folder's may import them."""
+        """Have Python forget the modules but for those that functions import: other folders' modules must not import them."""
         stay = set(map(_first, self.late))
         for name in [name for name, each in self._here() if _first(name) not in stay]:
             self.modules[name] = sys.modules.pop(name)

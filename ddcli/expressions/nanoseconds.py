@@ -140,7 +140,7 @@ CLASSES: dict[type, type[FineDatetime | FineTime | FineDuration]] = {
 
 
 def finer(value: Any, nanosecond: int) -> Any:
-    """Return a timestamp, time or length of Python's with so many nanoseconds more.
+    """Return a timestamp, time or length of Python's with `nanosecond` nanoseconds added.
 
     >>> str(finer(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), 7)), str(finer(dt.timedelta(days=-1), 999))
     ('2024-01-01 00:00:00.000000007+00:00', '-1 day, 0:00:00.000000999')

@@ -38,7 +38,7 @@ def bits(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def hexadecimal(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type hex: of an integer or a text."""
+    """Type `hex`, of an integer or a text."""
     if len(args) != 1 or not (args[0].type.is_integer or args[0].type.kind in ("string", "null")):
         raise Mismatch(f"{name} takes an integer or a text", args[0] if args else None)
     is_text = args[0].type.kind == "string"

@@ -85,7 +85,7 @@ def parse_table(text: Text, scope: ColumnScope) -> TableCall:
 
 
 def check_depth(expression: Expression) -> None:
-    """Refuse a tree that is too deep to be gone through, where it gets too deep."""
+    """Refuse a tree that is too deep for recursion, at the place where it gets too deep."""
     found = depths(expression)
     if found[id(expression)] > MAX_DEPTH:
         deep = (node for node in expression.walk() if found[id(node)] == MAX_DEPTH + 1 and node.span)
@@ -171,7 +171,7 @@ class ExpressionReader(FormReader):
         return ExpressionReader.resolve(self, node, "/", sides)
 
     def member(self, node: exp.Expr, value: Expression, choices: list[Expression]) -> Expression:
-        """Return `value in (...)`; of structs the comparisons with each, connected by `or`."""
+        """Return `value in (...)`; for structs the comparisons with each, connected by `or`."""
         if value.type.kind != "struct":
             return self.resolve(node, "in", [value, *choices])
         return self.balanced(node, "or", [self.resolve(node, "=", [value, each]) for each in choices])

@@ -1,6 +1,6 @@
 """Expressions such as `round(sum(amount) / count(*), 2)`: aggregate calls, and an expression over their results.
 
-The columns `$0`, `$1` ... of that expression are the calls. Columns of the rows stand inside the calls only.
+The columns `$0`, `$1` ... of that expression are the calls. Columns of the rows are inside the calls only.
 """
 
 from __future__ import annotations

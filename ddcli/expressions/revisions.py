@@ -19,7 +19,7 @@ BY_CLOCKS = {"strftime", "last_day"}
 
 
 def is_revised(value: Any) -> bool:
-    """Return whether there is such a call in what a node is made of."""
+    """Return whether a part of a node has such a call."""
     if isinstance(value, Expression):
         return any(isinstance(each, Call) and _is_revised_call(each) for each in value.walk())
     if isinstance(value, tuple | list):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 RowOrder = tuple[tuple[str, bool, bool], ...]
-"""Columns, the first decides: of each whether it descends, and whether its nulls are last."""
+"""Columns, of which the first decides: for each whether it descends, and whether its nulls are last."""
 
 
 def in_order(rows: Rows, order: RowOrder, rest: Iterable[str] = ()) -> Rows:

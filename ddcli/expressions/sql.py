@@ -206,7 +206,7 @@ def _check_nesting(text: Text, tokens: list[Token]) -> None:
 
 
 def _check_depth(tree: Tree) -> None:
-    """Refuse a tree that a reader can't call itself through: of operators in a row, which take no parentheses."""
+    """Refuse a tree that is too deep for a recursive reader: operators in a row, without parentheses."""
     depths: dict[int, int] = {}
     for node in tree.nodes:  # parents come first
         above = depths.get(id(node.parent), 0)

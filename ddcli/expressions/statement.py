@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def query_text(query: str) -> Text:
-    """Return the text of a query that stands in no file."""
+    """Return the text of a query that is in no file."""
     lines = query.split("\n")
     first, *more = (Span("query", at, 1, max(1, len(line)), line) for at, line in enumerate(lines, start=1))
     return Text(query, first, 0, tuple(more))

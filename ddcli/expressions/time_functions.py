@@ -43,7 +43,7 @@ def _date_add(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def _date_sub(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type a difference of a date or timestamp and an interval, or a number of days; of three arguments a `date_diff`."""
+    """Type a difference of a date or timestamp and an interval, or a number of days; with three arguments a `date_diff`."""
     if len(args) == 3:
         signature = parse_signature(DIFFERENCE)
         return (converted := check_arguments(signature, args)), nullable_if_any(INT64, converted), "date_diff"

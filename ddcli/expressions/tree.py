@@ -38,7 +38,7 @@ RESERVED = {
 
 @contextmanager
 def deep_calls() -> Iterator[None]:
-    """Let Python call as deep as trees may be. Frames of Python functions lie on the heap, so no stack overflows."""
+    """Let Python call as deep as trees may be. Frames of Python functions are on the heap, so no stack overflows."""
     with _LIMIT:
         before = sys.getrecursionlimit()
         sys.setrecursionlimit(before + FRAMES * MAX_DEPTH)

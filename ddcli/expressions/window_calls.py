@@ -32,7 +32,7 @@ CALLED = "$window"
 OVER = "count(*) over (order by 0 "
 """The text before a frame when it is parsed: without an order, `groups` would be the name of a window."""
 KNOWN = f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
-"""The functions that may stand before `over`."""
+"""The functions that are allowed before `over`."""
 NULLS_IGNORED = "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before"
 TEMPORAL = ("date", "datetime", "time", "duration")
 

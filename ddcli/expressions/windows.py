@@ -25,7 +25,7 @@ Order = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True)
 class FrameBound:
-    """An end of a frame: the current row (`direction` 0), or so many rows, groups or values before (-1) or after it (1); None: all."""
+    """An end of a frame: the current row (`direction` 0), or a number of rows, groups or values before (-1) or after it (1); None: all."""
 
     direction: int
     offset: Constant | None = None

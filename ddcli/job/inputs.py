@@ -119,7 +119,7 @@ def _refuse_other_names(request: Request, manifest: Manifest | None) -> None:
 
 
 def _mind_horizon(request: Request, name: str, listing: Listing, *, begins: bool) -> None:
-    """Note that an input's log that is read from its beginning has no times before its horizon; refuse to take a state back to before that."""
+    """Print a note if an input's log is read from its beginning, but has no times before its horizon; refuse to take a state back to before that."""
     if listing.horizon is None:
         return
     if begins and name not in request.noted:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """One run as it was asked for, beside the model of the pipeline file. Paths are absolute; `digest` is the file's."""
+    """The request of one run: the options of the call, and the model of the pipeline file. Paths are absolute; `digest` is the file's."""
 
     spec: Spec
     digest: str

@@ -99,7 +99,7 @@ def sizes(
     """Return the sizes of a run over `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
     In a `looped` run the updates grow, and threads share far fewer than are worth a shard of their own, which every
-    later run would step. Few rows go through all shards in one pass, unless each shard is to be taken `apart`: an operator's step costs
+    later run would step. Few rows pass all shards in one pass, unless each shard is to be taken `apart`: an operator's step costs
     more than a shard's share of the rows.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)

@@ -76,7 +76,7 @@ class SparkSummary:
 
 @frozen
 class ClaimSummary:
-    """A claim on updates of an output's log that are older than the log keeps: so many files are held back, or were summed up before the claimant read them.
+    """A claim on updates of an output's log that are older than the log keeps: `files` files are held back, or were summed up before the claimant read them.
 
     `since` is the time from which on the claimant lacks updates, if that is known; the claim is passed when times before `until` are closed, or never.
     """
@@ -193,7 +193,7 @@ class RunSummary:
         return lines
 
     def warnings(self) -> list[str]:
-        """Return the warnings of the summary, a line each."""
+        """Return the warnings of the summary, one line for each."""
         found = [line for name, given in self.inputs.items() for line in _warnings(name, given)]
         found += [claim.line() for claim in self.claims]
         return [line.strip() for line in [*found, *([self._failed()] if self.failed else [])]]
@@ -219,7 +219,7 @@ class RunSummary:
 
 
 def _warnings(name: str, given: InputSummary) -> list[str]:
-    """Return the warnings about an input, a line each."""
+    """Return the warnings about an input, one line for each."""
     lines = []
     if given.late:
         done = f"put aside -> {near(given.aside)}" if given.aside else "moved up to the first open time"

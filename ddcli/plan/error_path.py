@@ -19,7 +19,7 @@ class Unbuilt(Exception):
 
 @contextmanager
 def noting(errors: list[DdError]) -> Iterator[None]:
-    """Note the errors of one of several things, and continue with the next."""
+    """Collect the errors of one of several parts, so that the caller continues with the next."""
     try:
         yield
     except (SpecError, SpecErrors) as error:

@@ -77,7 +77,7 @@ class Iterate(OfLoop):
 
     @property
     def bodies(self) -> tuple[Node, ...]:
-        """The results, one a variable, then the others that leave."""
+        """The results, one for each variable, then the others that leave."""
         return self.inputs[self.variables :]
 
     @inherited

@@ -33,7 +33,7 @@ OWN = {
 OURS = frozenset({"dd_at", "dd_diff", "dd_stays"})
 """Columns that rows of a change have on their way into a database."""
 TABLES = frozenset({"dd_changes", "dd_commits", "dd_feeds", "dd_found", "dd_frame", "dd_wanted"})
-"""Tables that runs and feeds have in a database: of no output, and of no feed."""
+"""Tables of our own in a database: they can be neither outputs' nor feeds'."""
 LONGEST = 63
 """Bytes of a name in Postgres, which cuts longer ones."""
 UNFIT = frozenset(" ,;{}()\n\t=")

@@ -83,7 +83,7 @@ class Tracer:
         return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))
 
     def _some(self, place: Place, node: Node, found: Contents, *, exact: bool) -> list[Reason]:
-        """Return the reasons of records of a node: of all, or of one that exists."""
+        """Return the reasons of a node's records: of all, or of one that exists."""
         if exact:
             return [self.reason(place, node, record) for record in found.records()]
         there = [r for r, count in zip(found.records(), found.counts(), strict=True) if count > 0]

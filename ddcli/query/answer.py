@@ -119,7 +119,7 @@ class Finder:
         return scan
 
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return the output of a graph of one operator for records that exist from the time in question on."""
+        """Return the output of a graph of one operator for records that exist from the wanted time on."""
         from ddcli.circuit.graph import (
             assemble,
         )  # it imports all operators: an arrangement that answers by itself needs none

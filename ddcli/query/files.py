@@ -132,5 +132,5 @@ def _unfit(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def _is_quoted(span: Span) -> bool:
-    """Return whether a name stands in quotes at its place."""
+    """Return whether a name is in quotes at its place."""
     return span.source[span.column - 1 : span.column] in QUOTES

@@ -18,7 +18,7 @@ SHOWN = 100
 
 
 def seen(label: str, updates: pl.DataFrame, kinds: Sequence[Type]) -> Iterator[str]:
-    """Yield a line an update, the first few of many; `kinds` are the types of the times, which come last but for the diff."""
+    """Yield a line for each update, the first few of many; `kinds` are the types of the times, which come last but for the diff."""
     *names, weight = updates.columns[-len(kinds) - 1 :]
     for row in updates.sort(names, maintain_order=True).head(SHOWN).iter_rows(named=True):
         time, diff = tuple(row.pop(name) for name in names), row.pop(weight)

@@ -170,7 +170,7 @@ class Publishing:
         self.request.progress.wrote(self._counts[name].rows, data.nbytes)
 
     def _growing(self, name: str, size: int) -> FileEntry | None:
-        """Return the newest file of an output if this commit's updates, in so many bytes, go into it; not one written otherwise than in a run."""
+        """Return the newest file of an output if this commit's updates, of `size` bytes, are added to it; None for a file that no run wrote."""
         known, suffix = self.known.get(name), self.called or again(self.reopenings)
         newest = last_of(known.files) if known else None
         if known is None or newest is None or not newest.commit or not is_plain(newest.name, suffix):
@@ -211,7 +211,7 @@ class Publishing:
     def _encoded(self, parts: list[bytes]) -> tuple[memoryview, int]:
         """Return the rows of some frames' bytes as a file, and how many there are.
 
-        In an order that doesn't hang on which thread came first: the same run writes the same file.
+        They are in an order that doesn't depend on the order of threads: the same run writes the same file.
         """
         frame = pl.concat([pl.read_ipc(io.BytesIO(part)) for part in sorted(parts)])
         return frame_bytes(frame, self.time), frame.height

@@ -253,7 +253,7 @@ def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, S
 class Rehashed:
     """A batch that was written under another secret, in the lanes of its pool (the engine's protocol `Batch`).
 
-    Keys are looked for by their values, hashed as they were there. Where that can't be (of a key the lane alone is known, or two
+    Keys are looked up by their values, hashed as they were there. Where that can't be (of a key the lane alone is known, or two
     values there have one hash), the batch is read as a whole, which takes none of those hashes.
     """
 

@@ -162,7 +162,7 @@ class ChangeLog:
         return parse_time(",".join(map(str, words)), self.time, option, "log's")
 
     def as_of(self, time: At, key: Mapping[str, Any] | None = None, rows: pl.LazyFrame | None = None) -> pl.LazyFrame:
-        """Return the records as of a time, in the log's order, with their multiplicities: of all rows, or of these. Holds the collection, not the log."""
+        """Return the records as of a time, in the log's order, with their multiplicities: the sum of all rows, or of these. Holds the collection in memory, not the log."""
         rows = self._having(key, rows)
         if time != LATEST:
             self._refuse_before_horizon(self.at(time, "--as-of"))
@@ -179,7 +179,7 @@ class ChangeLog:
     ) -> pl.LazyFrame:
         """Return the updates at or after `since` and before `until` in order of time.
 
-        Where the files are in that order, as those of each log that `dd` writes are, rows stream by, and none is held.
+        If the files are in that order, as those of each log that `dd` writes are, rows are streamed, and none is held.
         """
         names = list(self.time)
         ordered = None if consolidate else self._ordered()

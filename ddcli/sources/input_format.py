@@ -136,7 +136,7 @@ class InputFacts:
         return self._refused(key, time, "is twice in the snapshot of", hint)
 
     def deleted(self, time: int, gone: int, before: int) -> None:
-        """Learn how many of the records before a snapshot are not in it, in one shard."""
+        """Count the records before a snapshot, in one shard, and those that are not in it."""
         self._gone[time] += gone
         self._before[time] += before
 

@@ -29,7 +29,7 @@ LOGS = "-logs"
 
 
 def claim_logs(pipeline: str, own: Path, directories: Iterable[Path], upper: Times) -> None:
-    """Note that the pipeline with the state `own` has taken the updates before a frontier of the logs in these directories."""
+    """Record that the pipeline with the state `own` has taken the updates before a frontier of the logs in these directories."""
     name = f"{reader_name(pipeline, own)}{LOGS}"
     logs: dict[Path, set[str]] = {}
     for directory in directories:

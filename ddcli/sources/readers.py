@@ -122,7 +122,7 @@ def refuse_unclean(manifest: Manifest | None, found: Mapping[str, InputFiles]) -
 
 
 def _refuse_gone(name: str, listing: Listing) -> None:
-    """Raise InputError for an input that is read again, and has files that are gone: forgotten, or no more in the archive."""
+    """Raise InputError for an input that is read again, and has files that are gone: forgotten, or no longer in the archive."""
     gone = sorted(file.path for file in listing.to_read if file.forgotten)
     if gone:
         count = f"{len(gone)} of its files are gone" if len(gone) > 1 else "a file of it is gone"

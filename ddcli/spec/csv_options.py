@@ -27,7 +27,7 @@ MOST_SKIPPED = 1_000_000
 
 @dataclass(eq=False, repr=False, slots=True)
 class Literally(Shape[str]):
-    """A text of a file as it is written, of at most so many characters. `none` are those that it can't have."""
+    """A text of a file as it is written, with a limited number of characters. `none` are those that it can't have."""
 
     wants: str
     most: int = LONGEST

@@ -185,8 +185,8 @@ DATABASE = "to"
 class TargetSpec:
     """A table of another program that follows an output's log: in its `place`, a path or a name in a `catalog`, which is named as inputs name it.
 
-    It has the log's updates; as a `table` the contents as of now. Of a database `place` is the URI, `called` the table's name, and of the columns
-    of its `key` no two rows have the same values.
+    It has the log's updates; as a `table` the contents as of now. For a database `place` is the URI, `called` the table's name, and no two rows have
+    the same values in the columns of its `key`.
     """
 
     kind: str

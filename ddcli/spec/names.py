@@ -228,7 +228,7 @@ def _circle(uses: dict[str, dict[str, Text]]) -> list[str] | None:
 def _check_tests(
     tests: tuple[WrittenTest, ...], inputs: dict[str, Text], top: _Scope, outputs: dict[str, Text], notes: Notes
 ) -> None:
-    """Note the inputs and collections that tests name and the file does not have."""
+    """Report the inputs and collections that tests name and the file does not have."""
     known = {**inputs, **top.given, **outputs}
     steps = [step for test in tests for step in test.steps]
     for name, _ in [given for step in steps for given in step.given]:

@@ -76,7 +76,7 @@ class Notes:
         return Refused()
 
     def mismatch(self, node: Node, place: NodePlace, wants: str, hint: str | None = None) -> Refused:
-        """Note that a node is not of the kind that is wanted here."""
+        """Report that a node is not of the wanted kind."""
         return self.refuse(place.path, f"wants {wants}, found {describe(node)}", span_of(node, place), hint)
 
 

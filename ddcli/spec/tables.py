@@ -88,7 +88,7 @@ EXAMPLES = {
 
 
 def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
-    """Return the input of a table: of its mirror's columns those that are not the time and the diff are no data."""
+    """Return the input of a table: its mirror's own columns but the time and the diff are no data."""
     (kind,) = (name for name in model.TABLES if name in arguments)
     where = arguments.pop(kind)
     arguments |= where if isinstance(where, dict) else {"path": where}

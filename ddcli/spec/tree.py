@@ -197,7 +197,7 @@ class _Builder:
         return Scalar(text, kind, plain=not inset, comment=comment)
 
     def expanded(self, scalar: Scalar, path: str) -> Node:
-        """Return a value with its variables replaced: of one without quotes the whole decides of which type it is."""
+        """Return a value with its variables replaced; the result decides the type of a value without quotes."""
         if OPEN not in scalar.text.value:
             return scalar
         try:

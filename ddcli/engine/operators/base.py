@@ -29,7 +29,7 @@ class Delta(NamedTuple):
 
     `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
     that no row retracts, so that counting need not read the rows. A part of an input has, in `decoded`, the columns that one of
-    its readers has decoded, for the others; or its data are still in `columns`, and `updates` have no data lanes. Exchanged updates may be `taken`: in the lanes that their reader asked for.
+    its readers has decoded, for the others; or its data are still in `columns`, and `updates` have no data lanes. Exchanged updates may be `taken`: in the lanes that their reader wants.
     """
 
     updates: np.ndarray
@@ -86,7 +86,7 @@ class Operator(Protocol):
         """Return the rounds in which updates wait since earlier intervals. Called before the interval's first step."""
 
     def takes(self, width: int) -> TakenLanes | None:
-        """Return the lanes to which it would first reduce an input of so many lanes; None for all, in their order."""
+        """Return the lanes to which it would first reduce an input of `width` lanes; None for all, in their order."""
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""

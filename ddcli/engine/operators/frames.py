@@ -79,7 +79,7 @@ class Ends(NamedTuple):
 
 
 def by_rows(rows: Partitions, offset: int | None, direction: int, *, end: bool) -> Lanes:
-    """Return where frames begin, or `end`, so many rows away; None is the partition's end."""
+    """Return the begins of frames, or their ends, `offset` rows away; None is the partition's end."""
     if offset is None:
         return rows.start if direction < 0 else rows.end
     reach = min(offset, len(rows)) * direction
@@ -87,7 +87,7 @@ def by_rows(rows: Partitions, offset: int | None, direction: int, *, end: bool) 
 
 
 def by_groups(rows: Partitions, offset: int | None, direction: int, *, end: bool) -> Lanes:
-    """Return where frames begin, or `end`, so many groups of peers away; 0 are the row's own peers."""
+    """Return the begins of frames, or their ends, `offset` groups of peers away; 0 are the row's own peers."""
     if offset is None:
         return rows.start if direction < 0 else rows.end
     if not len(rows):
@@ -226,6 +226,6 @@ def share(function: str, rows: Partitions) -> NDArray[np.float64]:
 
 
 def neighbour(rows: Partitions, offset: int) -> Lanes:
-    """Return the row so many rows away in the same partition, -1 where there is none."""
+    """Return the row `offset` rows away in the same partition, -1 if there is none."""
     found = rows.position + max(min(offset, len(rows)), -len(rows))
     return np.where((found >= rows.start) & (found < rows.end), found, -1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Arrange(Keeping):
     """Index a collection by key: its delta is the sorted batch `[key | value | time | diff]`, its trace the batches before.
 
-    Readers of the same key share it; the batch enters the trace when all of them have stepped. Of an arrangement that is `joined`, all readers
+    Readers of the same key share it; the batch enters the trace when all of them have stepped. If an arrangement is `joined`, all readers
     are joins: batches of many rows that share time and diff are `Uniform`.
     """
 
@@ -66,7 +66,7 @@ class Arrange(Keeping):
     def _shared_tail(self, delta: Delta) -> np.ndarray | None:
         """Return the times and diff that all new updates have, if they are to be kept once.
 
-        Those that were taken on the way lie in memory that is reused shard by shard: a copy of some lanes would only need more.
+        Those that were exchanged are in memory that is reused shard by shard: a copy of some lanes would only need more.
         """
         if not self.trace.shares_tails or not self._plain or delta.taken:
             return None

@@ -64,7 +64,7 @@ class Neighbours:
     def _around(self, delta: Lanes, inputs: Reader) -> tuple[Lanes, Lanes]:
         """Return the changes [key | value | time], by key, time and value, and the rows around them: see `rows_around`.
 
-        Of large partitions in files only the nearby rows are read, and all where these were not enough.
+        For large partitions in files only the nearby rows are read, and all if these are not enough.
         """
         keys = kernels.distinct_keys(delta, self.nk)
         of, _ = kernels.locate(keys, [delta])

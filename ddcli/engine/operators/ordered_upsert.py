@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class OrderedUpsert(KeyedTable):
     """Turn rows `[key | value | present | order | moment | sequence | time | 1]` into the updates of a collection of one row a key.
 
-    At each time a key's record is, of all its rows up to then, the one with the greatest `order`; of equal ones that with the
+    At each time a key's record is, among all its rows up to then, the one with the greatest `order`; among equal ones that with the
     latest `moment`, of those the last by `sequence`. The record has `present`, `order` and `moment`: a deletion
     is kept too, with its order, so an older row doesn't revive the key. For different rows with all three
     the same `tied` returns the error for one of them. At each of the `truncations`, pairs of time and order, all known keys

@@ -240,7 +240,7 @@ class Reduce:
         return kernels.consolidate(np.concatenate(made))
 
     def _work(self, rows: Any, instances: Any) -> Any:
-        """Return about how many rows it takes to evaluate instances of groups of so many rows, at most."""
+        """Return about the rows that are needed, at most, to evaluate the `instances` of groups of `rows` rows."""
         return (rows + 1) * instances if self._spreads else rows + instances
 
     def _chunks(self, instances: Instances, bounds: Lanes) -> Iterator[tuple[int, int]]:
@@ -268,7 +268,7 @@ class Reduce:
     def combine(self, updates: Lanes) -> Lanes | None:
         """Return rows [key | digits | time | 1] that add up to the sums of all updates, one for each of their groups and times.
 
-        None where that would not be far fewer rows. Of an accumulable reduction in totally ordered time.
+        None if that would not be far fewer rows. For an accumulable reduction in totally ordered time.
         """
         assert self.accumulable
         assert self.nt == 1

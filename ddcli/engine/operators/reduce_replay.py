@@ -68,7 +68,7 @@ class Replay:
 
 
 def replay(instances: Instances, sources: list[Lanes], bounds: Lanes, nv: int) -> Replay:
-    """Return the rows of the instances' keys from all sources, as they come and go along the instances."""
+    """Return the rows of the instances' keys from all sources, as they are inserted and retracted along the instances."""
     nk, nt = instances.keys.shape[1], instances.times.shape[1]
     placed = nt == 1
     rows = np.empty((int(sizes(bounds).sum()), nv + nt + 2), np.int64)

@@ -1,7 +1,7 @@
 """Operators that move updates to later times, and the one that holds updates until their times are reached.
 
 A time is the input's coordinates, then a round for each loop around. Only `EnterAt` moves rounds, of the innermost loop; the
-others move the input's coordinates, and their updates may lie beyond the interval: a `Delay` reads them.
+others move the input's coordinates, and their updates may be beyond the interval: a `Delay` reads them.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Walk:
         return found[0] if len(found) > 1 else kernels.Histories([], 0), found[-1]
 
     def _is_read_whole(self, keys: int) -> bool:
-        """Return whether seeking so many keys in all batches each time is quicker than copying their histories once."""
+        """Return whether it is quicker to seek `keys` keys in all batches each time than to copy their histories once."""
         return keys <= ONCE and all(trace.in_memory for trace in self.traces)
 
     def _remember(self, keys: Lanes) -> bool:

@@ -1,6 +1,6 @@
-"""A trace read near some places of its keys: of large batches in files only the rows there.
+"""A trace read near some places of its keys: for large batches in files only the rows there.
 
-A *place* is a row's first lanes, the key and some more. Ranges of places, one a key, are inclusive at both ends; the least and the greatest integers in
+A *place* is a row's first lanes, the key and some more. Ranges of places, one for each key, are inclusive at both ends; the least and the greatest integers in
 the lanes behind the key span the whole key.
 """
 
@@ -56,7 +56,7 @@ class Nearby(NamedTuple):
 
 
 def nearby(trace: object, first: Lanes, last: Lanes, nk: int) -> Nearby | None:
-    """Return the rows near some ranges of places, one a key; None where reading whole keys costs no more."""
+    """Return the rows near ranges of places, one for each key; None if a read of whole keys costs no more."""
     if not isinstance(trace, Trace):
         return None
     ranged = [batch for batch in trace.batches if isinstance(batch, RangedBatch)]

@@ -17,7 +17,7 @@ LEAST_FUEL = 256
 """Rows of merging paid at each insertion, however small, so that a stream of tiny batches is merged as well."""
 
 AT_ONCE = 8
-"""Small batches that take at most so many least portions are merged at once: keeping a merge under way costs more."""
+"""The number of least portions up to which small batches are merged at once: to keep a merge under way would cost more."""
 
 TOGETHER = 4
 """The number of least portions that are merged in one call: a call costs more than merging a few rows."""
@@ -52,7 +52,7 @@ def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
 
 
 def joins(size: int, rows: int, limit: int, ratio: int = RATIO) -> bool:
-    """Return whether a batch is merged at once with so many younger rows: it is due, and both are no more than `limit` rows."""
+    """Return whether a batch of `size` rows is merged at once with `rows` younger ones: it is due, and both are at most `limit` rows."""
     return size < ratio * rows and rows + size <= limit
 
 

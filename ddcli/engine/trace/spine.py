@@ -232,7 +232,7 @@ class Trace:
                 self._runs = _join_smallest(self._runs, len(self._runs) // 2)
 
     def fold_runs(self, keys: int) -> None:
-        """Merge the smallest runs, where looking up so many keys in each of them takes longer than merging."""
+        """Merge the smallest runs if to look up `keys` keys in each of them takes longer than the merge."""
         count = policy.to_fold([len(run) for run in self._runs], keys)
         if count > 1:
             self._runs = _join_smallest(self._runs, count)
@@ -278,7 +278,7 @@ class Trace:
             self._unite(first, free)
 
     def _first_due(self, end: int, rows: int, fuel: int) -> int:
-        """Return the first batch before `end` to merge at once with so many younger rows: from it on all are unsettled."""
+        """Return the first batch before `end` to merge at once with `rows` younger rows: from it on all are unsettled."""
         first, limit = end, max(fuel, policy.AT_ONCE * policy.LEAST_FUEL)
         while first > self._settled and policy.joins(size := self.batches[first - 1].rows, rows, limit):
             first -= 1
@@ -374,7 +374,7 @@ class TraceHold:
 
 
 def _sum_of(runs: Sequence[Rows]) -> Rows:
-    """Return the sum of consolidated updates; of just one, as it is."""
+    """Return the sum of consolidated updates; a single one as it is."""
     return runs[0] if len(runs) == 1 else kernels.merge([*map(kernels.matrix, runs)])
 
 

@@ -5,5 +5,5 @@
 * doctor: `dd doctor --spark`
 * java: the Java that Spark runs on
 * session: the common part of both
-* start: the Spark that is asked for
+* start: the Spark of a request
 """

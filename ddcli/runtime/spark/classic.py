@@ -1,4 +1,4 @@
-"""A Spark whose driver is in this process's Java: plain functions over partitions, one a task. There are no DataFrames."""
+"""A Spark whose driver is in this process's Java: plain functions over partitions, one for each task. There are no DataFrames."""
 
 from __future__ import annotations
 

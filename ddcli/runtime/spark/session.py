@@ -32,7 +32,7 @@ CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
 KILLED = re.compile(
     r"exit(?:ed with)? (?:code|status):? (?:137|52)\b|OutOfMemory|out of memory|OOM|Container killed", re.IGNORECASE
 )
-"""Messages of a process that had too little memory: of the system's killer, of Spark with a full heap, of YARN, of Kubernetes."""
+"""Messages of a process that had too little memory: from the system's killer, Spark with a full heap, YARN, Kubernetes."""
 NO_MEMORY = re.compile(
     r"^(?:\S*\.)?\w*MemoryError\b|Cannot allocate memory|failed to map segment|can't start new thread", re.MULTILINE
 )

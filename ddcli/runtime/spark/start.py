@@ -22,7 +22,7 @@ def check_installed(options: SparkOptions) -> None:
 
 
 def start(options: SparkOptions, name: str, cache: Path) -> Spark:
-    """Return the Spark that is asked for: the session's, one that runs in this process already, or a new one.
+    """Return the Spark of a request: the session's, one that runs in this process already, or a new one.
 
     Raises UsageError where pyspark or Java is missing, EngineError where Spark doesn't start or answer.
     """

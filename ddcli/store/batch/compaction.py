@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 RATIO = 4
-"""Each run is to be this many times the size of the next. With 2 as many rows would be written, and twice as many runs looked into."""
+"""Each run is to be this many times the size of the next. With 2 as many rows would be written, and twice as many runs searched."""
 MOST = 1 << 21
 """Rows of a file, about."""
 CHUNK = 1 << 18
@@ -310,7 +310,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
 
 
 def _record_end(updates: Matrix, at: int, data: int) -> int:
-    """Return the first row from `at` on that begins another record, of sorted rows with so many lanes of data.
+    """Return the first row from `at` on that begins another record, of sorted rows with `data` lanes of data.
 
     >>> _record_end(np.array([[7, 0, 1], [8, 0, 1], [8, 1, 1], [8, 2, 1], [9, 0, 1]]), 2, 1)
     4

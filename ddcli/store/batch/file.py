@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]
 
 GROUP = 1 << 15
-"""Rows of a row group. Of 100 M rows the indices, which each lookup reads, have 200 kB."""
+"""The rows of a row group. With 100 M rows the indices, which each lookup reads, have 200 kB."""
 PAGE = 512
 """Rows of a page. Half as many make files 9 % larger, and writing them 30 % slower; with twice as many, each key that is looked up takes twice as long."""
 FOOTER = 64 << 10
@@ -63,7 +63,7 @@ LEVEL = 1
 NEAR = 64 << 10
 """Bytes between two ranges up to which both are read together, with the bytes between them."""
 WARM = 16 << 20
-"""Bytes of a file that the system is to read as a whole if it stays mapped: it is asked once, not at each look into it."""
+"""The bytes of a file that the system is to read as a whole if it stays mapped: one request instead of one for each lookup."""
 UNBOUNDED = 1 << 30
 """The bytes of a page, and of a dictionary: these end by their number of rows alone."""
 SIGN = np.int64(-(2**63))
@@ -89,7 +89,7 @@ def footer_size(data: Bytes) -> int:
 
 
 def tail_size(data: Bytes) -> int:
-    """Return the number of bytes of index and footer; of the footer alone where no index is before it."""
+    """Return the number of bytes of index and footer, or of the footer alone if there is no index before it."""
     footer = footer_size(data)
     trailer = bytes(data[-footer - TRAILER : -footer])
     return footer + TRAILER + int.from_bytes(trailer[:4], "little") if trailer[4:] == MAGIC else footer
@@ -376,7 +376,7 @@ class BatchFile:
         yield data
 
     def let_go(self, data: mmap.mmap | bytes) -> None:
-        """Have pages that were read count no longer as memory of this process, unless they are asked for again and again (see `held`)."""
+        """Have pages that were read count no longer as memory of this process, unless they are read again and again (see `held`)."""
         if isinstance(data, mmap.mmap) and not self._warm:
             data.madvise(mmap.MADV_DONTNEED)
 

@@ -44,7 +44,7 @@ def is_packed(layout: BatchLayout) -> bool:
 
 
 class LaneWriter:
-    """Writes a batch file of about so many rows, if that is known, into memory: `append` rows in order, then `finish`."""
+    """The writer of a batch file of `about` rows, if that is known, into memory: `append` rows in order, then `finish`."""
 
     def __init__(self, layout: BatchLayout, about: int = 0) -> None:
         self.rows = 0
@@ -210,7 +210,7 @@ class _Scratch:
         self._steps = np.empty(packed_pages.BLOCK, np.int64)
 
     def number(self, lanes: Matrix, lane: int, form: int, slots: int) -> int:
-        """Return the number of distinct values of a column, which it numbers in a table of so many slots; a negative number for too many."""
+        """Return the number of distinct values of a column, which it numbers in a table of `slots` slots; a negative number for too many."""
         table = np.zeros(slots, np.uint32)
         return page_writer.number_values(lanes, lane, form, self._there, self._values, self._numbers, self.known, table)
 

@@ -73,7 +73,7 @@ class BatchLayout:
             self.columns[KEY] = COUNT
 
     def same(self, other: BatchLayout) -> bool:
-        """Return whether matrices and files of another layout lie as those of this one do."""
+        """Return whether matrices and files of another layout have the same form as those of this one."""
         mine, others = ([*layout.columns.items(), *layout.key.names] for layout in (self, other))
         return self is other or (mine == others and self.width == other.width)
 

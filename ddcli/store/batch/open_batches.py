@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHARE = 16
 """The part of a run's memory that the kept batches and values may take is one in this many."""
 FEW = 1 << 16
-"""Rows of a batch that is kept in memory. Of 10 M rows, changed by 1 000 at a time, the batches up to it are a hundredth."""
+"""The rows of a batch that is kept in memory. With 10 M rows, changed by 1 000 at a time, the batches up to it are a hundredth."""
 OPEN = 256
 """Files that stay mapped: a process may have some 1 000 open."""
 

@@ -69,7 +69,7 @@ def read_pages(data: Data, parts: Sequence[tuple[Pages, Any]], field: pa.Field, 
 
 
 def _described(chunk: Any, size: int, values: int, begin: int) -> bytes:
-    """Return the footer's entry for pages of so many bytes and values that lie from `begin` on; `chunk` is the entry in the footer of their own file."""
+    """Return the footer's entry for pages of `size` bytes and `values` values from `begin` on; `chunk` is the entry in the footer of their own file."""
     path, length = chunk.path_in_schema.encode(), (I64, number_bytes(size))
     described = {
         1: (I32, number_bytes(PHYSICAL[chunk.physical_type])),
@@ -116,7 +116,7 @@ def _walked(data: Data, pages: Pages) -> tuple[bytes, Matrix]:
 
 
 def _adjacent(pages: Pages) -> Sequence[tuple[int, int]]:
-    """Return ranges of bytes in which the pages lie, those that follow one another in one."""
+    """Return the ranges of bytes of the pages; adjacent pages are in one range."""
     breaks = np.flatnonzero(pages.starts[1:] != pages.ends[:-1]) + 1
     first = np.concatenate([[0], breaks])
     last = np.append(breaks, len(pages.starts)) - 1

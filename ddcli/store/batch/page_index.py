@@ -75,7 +75,7 @@ def form_of(kind: Type, *, numbered: bool) -> int:
 
 
 def decimal_width(digits: int) -> int:
-    """Return the number of bytes that Parquet has for a decimal of so many digits.
+    """Return the number of bytes that Parquet has for a decimal of `digits` digits.
 
     >>> [decimal_width(digits) for digits in (18, 19, 21, 22, 38)]
     [8, 9, 9, 10, 16]
@@ -192,7 +192,7 @@ def row_checksums(numbers: Matrix) -> Matrix:
 
 
 def leaf_length(pages: int, key: int, columns: int) -> int:
-    """Return how many numbers the leaf of so many pages, lanes of a key and columns has."""
+    """Return the count of numbers in a leaf of these numbers of pages, lanes of a key and columns."""
     return pages * key + columns * (2 * pages + 3)
 
 
@@ -217,7 +217,7 @@ def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Ma
 
 @frozen
 class Pages:
-    """Pages of a column: where each begins and ends, and as kernels take them (see `find_rows`)."""
+    """The pages of a column: the begin and the end of each, and their table for kernels (see `find_rows`)."""
 
     starts: Matrix
     table: Matrix
@@ -243,7 +243,7 @@ class Leaves:
     def pages_of(self, keys: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         """Return the pages that can have one of the sorted keys: the places of their row groups here, their numbers in these, how many rows they have.
 
-        A leaf has no more lanes than a key has: of records that are asked for by more columns, it knows these first ones.
+        A leaf has only the lanes of a key: for records that are looked up by more columns, it has the first ones.
         """
         index = self.index
         lanes = min(keys.shape[1], index.key)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 LOOKED_INTO = 1 << 12
-"""Pages that are looked into together."""
+"""The number of pages that are searched together."""
 APART = 1 << 8
 """Pages that are worth a thread: a millisecond of work."""
 TOGETHER = 1 << 17
@@ -102,7 +102,7 @@ class PagedRows:
         return int(self._known.sum()) * WORD * self.index.length
 
     def leaves(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Leaves:
-        """Return the leaves of some row groups, checked. They are kept where the file stays open: each lookup looks into them first of all."""
+        """Return the leaves of some row groups, checked. They are kept if the file stays open: each lookup begins with them."""
         return Leaves(self.index, groups, self._numbers(mapped, groups))
 
     def _numbers(self, mapped: mmap.mmap | bytes, groups: Matrix) -> Matrix:

@@ -87,7 +87,7 @@ def is_plain(layout: BatchLayout) -> bool:
 
 
 def _is_numbered(kind: Type) -> bool:
-    """Return whether the values of a type lie in a dictionary, and rows have their numbers."""
+    """Return whether the values of a type are in a dictionary, and rows have their numbers."""
     return kind.kind in POOLED or kind.kind == "float64" or kind.is_wide
 
 
@@ -127,7 +127,7 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
 
 
 class _Chunk(NamedTuple):
-    """A column's pages, one after the other; the first is a dictionary of so many bytes, or there is none."""
+    """A column's pages, one after the other; the first may be a dictionary, whose size is known."""
 
     column: PageColumn
     content: bytes
@@ -253,7 +253,7 @@ def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _data_header(count: int, encoding: int, size: int) -> bytes:
-    """Return the header of a page of so many values."""
+    """Return the header of a page of `count` values."""
     levels = (I32, number_bytes(LEVELS))
     header: Fields = {1: (I32, number_bytes(count)), 2: (I32, number_bytes(encoding)), 3: levels, 4: levels}
     return _header(0, 5, header, size)

@@ -48,7 +48,7 @@ class StoredBatch:
         matrix: Matrix | None = None,
         bundles: OpenBundles | None = None,
     ) -> None:
-        """Open a batch, of which the `matrix` may be known: then its file need not be there yet. It may lie in one of the `bundles` that are open."""
+        """Open a batch, of which the `matrix` may be known: then its file need not exist yet. It may be in one of the open `bundles`."""
         self.path = path
         self.entry = entry
         self.rows = entry.rows
@@ -156,7 +156,7 @@ class StoredBatch:
         return low, high
 
     def in_ranges(self, first: Matrix, last: Matrix, nk: int) -> Matrix:
-        """Return the updates in ranges of places, one a key, and more of these keys: all of those in the row groups that are read."""
+        """Return the updates in ranges of places, one for each key, and more of these keys: all of those in the row groups that are read."""
         if self._in_memory or self._matrix is not None or self.layout.leading_column is None:
             return self.matrix()
         starts = self.starts(first.shape[1])

@@ -19,7 +19,7 @@ BLOCK = 4 * GROUP
 
 
 def writer_of(layout: BatchLayout, about: int = 0) -> Writer:
-    """Return a writer of a file, of about so many rows if that is known."""
+    """Return a writer of a file of `about` rows, 0 if that is not known."""
     return (
         LaneWriter(layout, about)
         if is_packed(layout)

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 AnyPath = TypeVar("AnyPath", bound="Path")
 
 LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""The flags with which a directory is opened that is only gone through: that takes no permission to list it."""
+"""The flags with which a directory on a path is opened: that needs no permission to list it."""
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 OPENED = "/proc/self/fd"
 """The directory in which Linux shows the file of a descriptor."""
 LARGEST, SMALL = 1 << 30, 1 << 20
-"""Bytes of the largest file that is read into memory as it is: of a state, and of a log's progress."""
+"""The bytes of the largest file of a state, or of a log's progress, that is read into memory as a whole."""
 REMOVE = "remove it if it doesn't belong there; `dd` follows no links below the directory of a state or an output"
 
 
 class DirectoryEntry(NamedTuple):
-    """A name in a directory: of a directory, of a plain `file`, or of something else."""
+    """A name in a directory: a directory's, a plain `file`'s, or another's."""
 
     path: Path
     directory: bool
@@ -44,7 +44,7 @@ class DirectoryEntry(NamedTuple):
 
 
 def real(path: AnyPath) -> AnyPath:
-    """Return the path of a state's or output's directory without links. Loops stay as they are, and are refused when looked into."""
+    """Return the path of a state's or output's directory without links. Loops stay as they are, and are refused when they are opened."""
     if isinstance(path, ObjectPath):
         return path
     text = os.fspath(path)

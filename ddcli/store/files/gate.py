@@ -63,7 +63,7 @@ MANY, AT_ONCE = 4, 8
 
 
 def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
-    """Do something with each of some paths, with many of them several at a time; raise the first error when all are done."""
+    """Apply an action to each of some paths, several at a time if they are many; raise the first error when all are done."""
     if len(paths) < MANY:
         for path in paths:
             action(path)
@@ -186,7 +186,7 @@ class Files:
     def create(self, path: Path, data: Bytes, waiting: Path) -> None:
         """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
 
-        In an object store it must not be there yet: of two writers that create it, one fails (LockedError, exit code 75).
+        In an object store it must not exist yet: if two writers create it, one fails (LockedError, exit code 75).
         """
         if isinstance(path, ObjectPath):
             self.do("create", path, partial(_create, path, data))

@@ -123,7 +123,7 @@ class ObjectPath(PosixPath):
             return bytes(_obstore().get(self.store, self.key).bytes())
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Return some ranges of the bytes. They are asked for at once, those that lie close together as one."""
+        """Return some ranges of the bytes. They are requested at once, those that are close together as one."""
         if not ranges:
             return []
         starts, ends = zip(*ranges, strict=True)
@@ -180,7 +180,7 @@ class ObjectPath(PosixPath):
     def copy_apart(self, target: ObjectPath, tag: str) -> None:
         """Copy the object, which must still have a tag, to a path without an object (else FileExistsError), in any bucket; the copy is marked with the tag.
 
-        The bytes go through this process: the store itself would not mark the copy, and would replace an object there.
+        The bytes pass through this process: the store itself would not mark the copy, and would replace an object there.
         """
         marked = self.marked(tag)
         if self.head()["size"] <= BLOCK:

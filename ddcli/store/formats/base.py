@@ -121,7 +121,7 @@ class Format:
         return {name: kind for name, kind in self.columns.items() if name not in others}
 
     def declared(self) -> Schema | None:
-        """Return the types of the files' own columns, if any are declared; where files are text, they have no others."""
+        """Return the types of the files' own columns, if any are declared; text files have no others."""
         if self.columns is None:
             return None
         return {**dict.fromkeys([*self.time, *([self.diff] if self.diff else [])], INT64), **self.columns}
@@ -143,7 +143,7 @@ class Format:
         return [*columns, *([self.diff] if self.diff in found and self.diff else [])]
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
-        """Return the updates that rows become; `raw` has the columns that `reads` asked for. Raises `BadRow`."""
+        """Return the updates that rows become; `raw` has the columns of `reads`. Raises `BadRow`."""
         import polars as pl
 
         frame = pl.DataFrame([raw[name] for name in columns]) if columns else raw.drop(raw.columns)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 KEY = "dd.commits"
 """The key of the footer's metadata that has the versions before."""
 APART = 64
-"""Files that a log has before one grows: a commit each."""
+"""The number of files, one for each commit, after which a log's newest file grows."""
 LARGE = 128 << 10
-"""Bytes that a file doesn't outgrow: a commit writes at most so many again."""
+"""The bytes up to which a file grows: a commit writes at most these again."""
 COMMITS = 256
 """Commits that a file has at most: each is a line in its footer."""
 GROUPS = 16
@@ -43,7 +43,7 @@ class FileVersion(NamedTuple):
 
 
 def grows(count: int, newest: FileEntry, rows: int, size: int, most: int) -> bool:
-    """Return whether a commit of so many rows and bytes is added to the newest of a log's `count` files, which may have `most` rows."""
+    """Return whether a commit of `rows` rows and `size` bytes is added to the newest of a log's `count` files, which may have `most` rows."""
     return count >= APART and newest.rows + rows <= most and newest.size + size <= LARGE
 
 

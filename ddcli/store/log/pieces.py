@@ -72,7 +72,7 @@ class LogSlice:
         return sum(piece.count for piece in self.pieces)
 
     def read(self) -> Rows:
-        """Return the updates, their data in the columns that were asked for."""
+        """Return the updates, their data in the wanted columns."""
         return self.reader.read(self)
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
@@ -129,7 +129,7 @@ def cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
 
 
 def packed(pieces: Iterable[FilePiece], most: int | None) -> list[tuple[FilePiece, ...]]:
-    """Put pieces together as long as they have at most so many rows."""
+    """Put pieces together as long as they have at most `most` rows."""
     found: list[tuple[FilePiece, ...]] = []
     room = 0
     for piece in pieces:

@@ -154,7 +154,7 @@ class LogReader(LogFiles):
         most: int | None,
         apart: Iterable[tuple[int, int]] = (),
     ) -> Iterator[FilePiece]:
-        """Yield the pieces of files to read, each of at most `most` rows; of those `apart`, from a row on, as many as there are now."""
+        """Yield the pieces of files to read, each of at most `most` rows; those `apart` from a row on, with all rows that they have now."""
         surveyed = self._times()
         for at, first in apart:
             yield from [FilePiece((at,), rows, start) for start, rows in cut(first, surveyed[at].rows - first, most)]
@@ -258,7 +258,7 @@ class LogReader(LogFiles):
         return by_order(files, self._greatest_order, self._known_newest) if ordered else by_name(files)
 
     def _greatest_order(self, at: int) -> int | None:
-        """Return the greatest order of a file's rows; of a file without rows that of its path, None if that has none."""
+        """Return the greatest order of a file's rows; for a file without rows that of its path, None if that has none."""
         path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
         passed = self._numbers(at, self.without, CHUNK) if self.without is not None else ()
         if len(passed) == rows:

@@ -106,7 +106,7 @@ class RowReader:
         *,
         filled: bool = True,
     ) -> Rows:
-        """Return updates of files that are alike: of the rows (first, count), or (None, count) all of them.
+        """Return updates of files of one kind: the rows (first, count), or (None, count) all of them.
 
         `times` are their times, if they are known already; `inside` is the condition on times of the rows to take. `arrived` decides
         which rows are newer, where times don't. `filled`: columns that are never null have some value where a key is deleted.

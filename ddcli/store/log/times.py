@@ -120,7 +120,7 @@ class FileTimes:
         return None
 
     def bounds(self, condition: pl.Expr) -> tuple[int, int]:
-        """Return first row and number of rows around all that meet a condition: of kept times just these, else the whole."""
+        """Return first row and number of rows around all that meet a condition: just these if the times are kept, else the whole file."""
         if self.frame is None:
             return 0, self.rows
         rows = self.frame.select(condition).to_series().arg_true()
@@ -191,7 +191,7 @@ def survey(
 ) -> list[FileTimes]:
     """Return the times of each file; they are kept if there are at most `most` rows (None: any number).
 
-    Of the files in `limits` only so many rows count.
+    Only the first rows of a file in `limits` count, as many as it states.
     """
     if most is not None and sum(map(tables.count_rows, paths)) > most:
         frames = [tables.collect([path], list(schema)) if path in limits else None for path in paths]

@@ -187,7 +187,7 @@ def _first_problem(reader: RowReader, path: Path, good: pl.DataFrame) -> tuple[p
 
 
 def _data(reader: RowReader, whole: pl.DataFrame) -> pl.DataFrame:
-    """Return the data columns of rows: of events those after the change, else those before it."""
+    """Return the data columns of rows; for events those after the change, or else those before it."""
     found = [
         pl.coalesce(options).cast(kind.to_polars(), strict=False).alias(_free(name, reader.schema.columns))
         if (options := [pl.col(each) for each in reader.log.images(name) if each in whole.columns])

@@ -86,7 +86,7 @@ def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "")
 
 
 def again(reopenings: int) -> str:
-    """Return the addition to the names of files that a state writes after so many reopenings: no name comes twice."""
+    """Return the addition to the names of files that a state writes after this number of reopenings: no name comes twice."""
     return f"-again{reopenings}" if reopenings else ""
 
 
@@ -97,7 +97,7 @@ def is_plain(name: str, suffix: str) -> bool:
 
 
 def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0) -> frozenset[str]:
-    """Return those of an output's files that are of commits after the one which has written its progress, `upper` after so many reopenings.
+    """Return those of an output's files that are of commits after the one that has written its progress, which has this `upper` and number of `reopenings`.
 
     There are some between a run that died in the midst of publishing and the next one, which finishes that; and for a moment where
     a run publishes while others read. The files of each commit begin where those of the last one ended.

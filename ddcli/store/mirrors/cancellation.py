@@ -28,7 +28,7 @@ R = TypeVar("R")
 DIFF = "_diff"
 """The column of a row's diff."""
 GROWN, FEWEST = 2, 1 << 17
-"""Rows that are left are compared again when there are so many times as many as then, and some more."""
+"""The factor, and the addition, by which the left rows must have grown before they are compared again."""
 READ = 1 << 18
 """Rows of one side that are read while others are compared, if they are of several files; as many as the other side's next file has, if these are more."""
 AHEAD = 2
@@ -145,7 +145,7 @@ class _Waiting:
         return found
 
     def read_ahead(self, most: int) -> None:
-        """Have files read that have few rows together, or so many at most; or one."""
+        """Start reads of the next files, together of at most `READ` or `most` rows, but of one at least."""
         rows = 0
         for at, (_, file) in enumerate(self._placed):
             rows += file.rows
@@ -206,7 +206,7 @@ class _ComparedRows:
         return self._fresh[0].height
 
     def first(self, rows: int) -> pl.DataFrame:
-        """Return the first rows that were read, of those that lie in one piece."""
+        """Return the first rows that were read, of those that are in one piece."""
         return self._fresh[0].head(rows)
 
     def drop(self, rows: int) -> None:
@@ -257,7 +257,7 @@ class _ComparedRows:
 
 
 def _parts(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a frame in parts that lie in one piece each."""
+    """Yield the rows of a frame in parts, each of which is one piece of memory."""
     start = 0
     for rows in frame.to_series(0).chunk_lengths() if frame.width else [frame.height]:
         if rows:

@@ -66,7 +66,7 @@ def is_as_left(table: Path, left: dict[str, Any]) -> bool:
 
 
 def tip_of(table: Path, version: int) -> str:
-    """Return the checksum of a commit; of one that the log does not have any more an empty text."""
+    """Return the checksum of a commit; "" for one that the log no longer has."""
     try:
         return checksum(read_bytes(table / LOG / f"{version:020d}.json"))
     except FileNotFoundError:

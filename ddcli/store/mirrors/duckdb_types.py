@@ -36,9 +36,9 @@ DAY = 86_400 * 10**9
 
 
 def reading(query: Any, place: str, named: set[str] | None) -> Iterator[tuple[str, str, pl.DataType | None]]:
-    """Yield the columns of a query that are read: name, expression, and the type that values are held to, where not all come over.
+    """Yield the columns of a query that are read: name, expression, and the type that values must fit, if not all do.
 
-    Of those that can't be read, one that a file names, or any where it names none, is refused; maps are left out.
+    A column that can't be read is refused if the file names it, or names none; maps are left out.
     """
     for name, kind in zip(query.columns, query.types, strict=True):
         column = delimited(name)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.store.mirrors.column_chunks import PieceChunks, PieceColumns
 
 PIECE = 1 << 18
-"""Rows of a piece of a file, at least: of one that others were rewritten to, parts may have rows of one of these each."""
+"""The rows of a piece of a file, at least: parts of a file that others were rewritten to may each have rows of one of these."""
 FIRST = 16
 """The number of columns whose least values are compared."""
 
@@ -53,9 +53,9 @@ class FileRows:
 
 
 def in_order(*sides: Sequence[FileRows]) -> list[list[tuple[Place, FileRows]]]:
-    """Return the files of each side in one order with their places in it: by their least values, first by those of the column that parts them best.
+    """Return the files of each side in one order with their places in it: by their least values, first by those of the column that separates them best.
 
-    That is one of which the ranges of few files overlap; where all do, one of which most least values are on both sides.
+    That is one whose ranges overlap for few files; if all do, one most of whose least values are on both sides.
     """
     if all(len(pieces) < 2 for pieces in sides):
         return [[([], piece) for piece in pieces] for pieces in sides]
@@ -91,9 +91,9 @@ def _overlap(pieces: Sequence[FileRows], name: Any) -> float:
 
 
 class RowGroupRange(NamedTuple):
-    """Some of a Parquet file's row groups: where their rows begin, how many these are, and the least and the largest values of their first columns.
+    """Some of a Parquet file's row groups: the first row, the number of rows, and the least and the largest values of their first columns.
 
-    Of a file here also where their columns lie.
+    For a file on this machine also the places of their columns.
     """
 
     start: int

@@ -38,7 +38,7 @@ REPLACE = "replace"
 class IcebergSource(TableSource):
     """A table of Iceberg as it is now, by its name in a catalog: one of pyiceberg's configuration, or one with these properties.
 
-    Its versions are the sequence numbers of snapshots; of a table of the first format, which has none, they count those that are read.
+    Its versions are the sequence numbers of snapshots; a table of the first format has none: there they count the snapshots that are read.
     """
 
     def __init__(self, name: str, catalog: str, properties: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ class IcebergSource(TableSource):
         return end, self._updates(mark.tip, steps)
 
     def _since(self, mark: Mark, *, stepwise: bool) -> list[Snapshot]:
-        """Return the snapshots after that of a mark, oldest first; of a table that was rolled back the newest alone."""
+        """Return the snapshots after that of a mark, oldest first; only the newest for a table that was rolled back."""
         known = {_id(each): each for each in self._table.metadata.snapshots}
         if mark.tip and mark.tip not in known:
             raise UnknownChange

@@ -23,11 +23,11 @@ FILES = 64
 SMALL = 1 << 16
 """The bytes of a file that counts as small in any case."""
 RATIO = 2
-"""A file stays as it is if it has more than so many times the bytes of all newer ones."""
+"""A file stays as it is if it has more than this many times the bytes of all newer ones."""
 
 
 def due(sizes: Sequence[int]) -> int:
-    """Return how many of the newest files, of which there are so many bytes each, oldest first, become one; 0: none.
+    """Return the number of the newest files that become one, 0 for none; `sizes` has the bytes of each, oldest first.
 
     >>> due([900_000] + [2_000] * 64), due([200_000] + [2_000] * 64), due([2_000] * 63)
     (64, 65, 0)

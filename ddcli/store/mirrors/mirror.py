@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 MIRRORS = "tables"
-"""The directory of a state in which the mirrors lie, one of each input that is a table."""
+"""The directory of a state with its mirrors, one for each input that is a table."""
 ROWS = 1 << 20
 """Rows of a file, at most."""
 JOINED = 1 << 24
@@ -58,7 +58,7 @@ class Mark:
     number: int = 0
     files: tuple[str, ...] = ()
     instead_of: int = 0
-    """The first of the additions that the last one takes the place of; 0: of none."""
+    """The first of the additions that the last one replaces; 0: none."""
     numbers: dict[str, int] = field(default_factory=dict)
     """The numbers that identify these columns under any name, if the table has such numbers."""
 

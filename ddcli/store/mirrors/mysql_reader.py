@@ -85,7 +85,7 @@ class MysqlReader(QueryReader):
                 yield pl.DataFrame([_series(name, kind, texts, self.place) for (name, kind), texts in found])
 
     def _kinds(self, fields: list[Any], declared: Schema, named: set[str] | None) -> Iterator[tuple[str, pl.DataType]]:
-        """Yield the columns that can be read. Of others one that is `named`, or any where None is, is refused."""
+        """Yield the columns that can be read. Another column is refused if it is `named`, or if no names are given."""
         for field in fields:
             dtype = _dtype(field, declared)
             if field.type_code == FLOAT:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 HELD = 1 << 28
-"""Bytes of rows that are held in memory; more go through files."""
+"""The bytes of rows that are held in memory; more are written to files."""
 PARTS = 64
-"""Parts of rows that go through files. Their memory is that of the largest part: rows of one key are never apart."""
+"""The number of parts of rows in files. Their memory is that of the largest part: rows of one key are never apart."""
 
 
 def partition(sides: Sequence[Iterable[pl.DataFrame]], by: Sequence[str]) -> Iterator[list[list[pl.DataFrame]]]:
-    """Yield parts of several sides: of each side its frames. Rows that are equal in the columns `by` are in one part."""
+    """Yield parts of several sides, each with the frames of each side. Rows that are equal in the columns `by` are in one part."""
     held: list[list[pl.DataFrame]] = [[] for _ in sides]
     size = written = 0
     with ExitStack() as stack:

@@ -51,7 +51,7 @@ from pg_type t left join pg_type e on e.oid = t.typelem and e.typarray = t.oid w
 def reading(
     cursor: Cursor[Any], declared: Schema, named: set[str] | None, place: str
 ) -> Iterator[tuple[str, pl.DataType]]:
-    """Yield the columns of an executed query that can be read. Of others one that is `named`, or any where None is, is refused."""
+    """Yield the columns of an executed query that can be read. Another column is refused if it is `named`, or if no names are given."""
     columns = cursor.description or []
     result = cursor.pgresult
     assert result is not None, "it is executed"

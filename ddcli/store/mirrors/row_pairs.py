@@ -102,7 +102,7 @@ class _Rows:
         return whole
 
     def parts(self, name: str) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield these integers as they lie in memory; narrow ones are made wide."""
+        """Yield these integers as they are in memory; narrow ones are made wide."""
         for part in self.numbers[name].get_chunks():
             values = part.to_numpy()
             yield values.view(f"i{values.itemsize}").astype(np.int64, copy=False)

@@ -235,7 +235,7 @@ def stated(path: Path) -> dict[str, Type | Unfit]:
 
 
 def decimal_beyond(path: Path) -> str | None:
-    """Return the problem of a file of Parquet or Arrow IPC with decimals that polars can't read: of more than 38 digits."""
+    """Return the problem of a file of Parquet or Arrow IPC with decimals of more than 38 digits, which polars can't read."""
     try:
         found = stated(path)
     except (OSError, InputError):

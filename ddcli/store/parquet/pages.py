@@ -67,7 +67,7 @@ class PageReader:
         return self._known[path]
 
     def suits(self, path: Path, rows: int) -> bool:
-        """Return whether so many rows of a file should be read page by page: they are fewer than a large row group has."""
+        """Return whether `rows` rows of a file should be read page by page: they are fewer than a large row group has."""
         try:
             if path.stat().st_size <= LARGE:
                 return False

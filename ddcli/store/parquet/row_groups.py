@@ -34,7 +34,7 @@ END = 8
 SCHEMA, ROWS, GROUPS, METADATA, ORDERS = 2, 3, 4, 5, 7
 LAST_ORDINAL = 2**15 - 1
 SMALL = 16 << 10
-"""Bytes of a footer that is quickly gone through here."""
+"""The bytes of a footer that is quickly parsed here."""
 
 
 class RowGroups:
@@ -102,7 +102,7 @@ def _pair(key: str, value: str) -> bytes:
 
 
 def _moves(by: int, at: int) -> Shape:
-    """Return the changed fields of a row group that is moved by so many bytes and is the file's `at`-th."""
+    """Return the changed fields of a row group that is moved by `by` bytes and is the file's `at`-th."""
 
     def shift(offset: int) -> int:
         return offset + by if offset else 0  # 0 is a writer's word for none

@@ -20,7 +20,7 @@ LONG = 15
 """The length of a list, or the step from a field's number to the next, from which on it has bytes of its own."""
 
 Fields = dict[int, tuple[int, bytes]]
-"""A struct: by the number of the field its type and the bytes of its value."""
+"""A struct: the type and the bytes of the value of each field, by its number."""
 Shape = dict[int, "Callable[[int], int] | Shape"]
 """The changes of a struct, by the number of the field: a number by a function, or the changes of a struct, or of each struct in a list."""
 

@@ -163,7 +163,7 @@ class SpilledShard:
 
 @frozen
 class SpilledPart:
-    """A part that was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
+    """A part that was added at once: `rows` of `width` lanes in `size` bytes. If the lanes are packed, `lanes` has the least value and the bytes of each."""
 
     rows: int
     width: int

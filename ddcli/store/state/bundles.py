@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ddcli.store.state.entries import FileEntry
 
 BUNDLES = "bundles"
-"""The directory of a state in which the bundles lie."""
+"""The directory of a state with its bundles."""
 FEW = 8
-"""Batch files of a commit up to which each is a file of its own: so many are flushed together in little more time than one."""
+"""The number of a commit's batch files up to which each is a file of its own: these are flushed together in little more time than one."""
 SMALL = 64 << 10
 """The bytes of the largest batch file that is put into a bundle."""
 FULL = 8 << 20
@@ -26,7 +26,7 @@ FULL = 8 << 20
 MOST = 32
 """Bundles of a state: each has to be opened by a run that reads a batch of it."""
 SLACK = 1 << 20
-"""Bytes of dead batches that may lie in bundles, beside as many as are alive."""
+"""The bytes of dead batches that may be in bundles, beside as many as are alive."""
 BLOCK = 512
 """Bytes of a block of tar: a member's header is one, and its content is filled up to whole ones."""
 END = bytes(2 * BLOCK)
@@ -75,7 +75,7 @@ def inside(arrangement: str, shard: int, name: str) -> str:
 
 
 def worthwhile(batches: int, *, often: bool) -> bool:
-    """Return whether a commit of so many batches makes a bundle; of commits that come often, any of two batches does.
+    """Return whether a commit of `batches` batches makes a bundle; if commits come `often`, two batches are enough.
 
     >>> worthwhile(3, often=False), worthwhile(3, often=True)
     (False, True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Files
 
 CONSUMERS = "consumers"
-"""The directory of a state in which the consumers' files lie."""
+"""The directory of a state with the consumers' files."""
 MOST = 16
 """Positions that a consumer may be offered without acknowledging one; older offers lapse."""
 

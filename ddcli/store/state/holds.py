@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Hold:
-    """The claim of one reader: of which arrangements (by identity), from when on, and by which manifest it may be reading.
+    """The claim of one reader: its arrangements (by identity), the times from which on it reads them, and the manifest that it may be reading.
 
     `state` is the reader's own state directory, for people.
     """

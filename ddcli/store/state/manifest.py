@@ -181,7 +181,7 @@ class Manifest:
 
 
 def check_bundles(entry: ArrangementEntry, bundles: Mapping[str, Any]) -> None:
-    """Look whether those batches of an arrangement that lie in bundles lie in these. Raises as `Manifest.from_json` does."""
+    """Check that the bundles of an arrangement's batches are among these. Raises as `Manifest.from_json` does."""
     for shard in entry.shards:
         for file in shard:
             if file.bundle and file.at + file.size > count_of(bundles[file.bundle]):

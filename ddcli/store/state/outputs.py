@@ -56,7 +56,7 @@ def relative_output(directory: Path, output: Path) -> str:
 
 
 def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
-    """Return the state's name of each output that it knows: by its path, or by the path that its files were moved to."""
+    """Return the state's name of each output that it knows, by its path, or by the path to which its files were moved."""
     paths = {real(path): name for name, path in output_paths(directory, manifest).items()}
     found = {name: paths[real(path)] for name, path in outputs.items() if real(path) in paths}
     for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):

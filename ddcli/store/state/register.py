@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Written
 
 LATELY = 64
-"""Entries of a register that stand in the manifest."""
+"""The number of a register's entries that are in the manifest."""
 RATIO = 2
-"""A segment is merged with the newer ones, unless it has more than so many times their entries."""
+"""A segment is merged with the newer ones, unless it has more than this many times their entries."""
 SEGMENTS = "registers"
-"""The directory of a state in which the segments lie."""
+"""The directory of a state with its segments."""
 
 
 class RegisterEntry(Protocol):
@@ -206,7 +206,7 @@ def _rows_of(data: bytes, count: int) -> dict[str, list[Any]]:
 
 
 def merged(counts: Sequence[int], fresh: int) -> int:
-    """Return how many of the newest segments, of which there are so many entries each, oldest first, are merged with fresh ones.
+    """Return the number of the newest segments that are merged with `fresh` entries; `counts` has the entries of each, oldest first.
 
     >>> merged([5000, 1000, 100, 60], 65), merged([5000, 1000], 65), merged([], 65)
     (2, 0, 0)

@@ -63,7 +63,7 @@ STATE: Layout = [
     (_either(LOGS), [(NAMED, [(_either(OF_OUTPUT, WAITING, LOCK_OF_OUTPUT), None)])]),
     (_either("late"), [(NAMED, _UPDATES)]),
 ]
-"""The names in the directory of a state: of files, and of directories with the names in those."""
+"""The names in the directory of a state: files' names, and directories' with the names in these."""
 
 
 def find_strangers(directory: Path) -> list[Path]:
@@ -83,7 +83,7 @@ def find_own(directory: Path) -> list[Path]:
 
 
 def own_directories(directory: Path) -> list[Path]:
-    """Return a state's directory and those in it that have names of ours, inner ones first; of an object store none."""
+    """Return a state's directory and those in it that have names of ours, inner ones first; none in an object store."""
     if isinstance(directory, ObjectPath):
         return []
     return [*(path for path, is_file in _own(directory, STATE) if not is_file), directory]

@@ -15,7 +15,7 @@
 * input_path: the files that the path of an input names
 * json_kind: NDJSON and JSON as a kind of files
 * json_numbers: numbers of NDJSON with all their digits
-* json_values: objects that are not one a line
+* json_values: JSON whose objects are not one for each line
 * kinds: kinds of files; Parquet and Arrow IPC
 * lakes: Delta Lake, Iceberg and Hudi directories, refused
 * listing: the files of an input: new ones, and those that are as they were

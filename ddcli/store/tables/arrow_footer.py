@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 MAGIC = b"ARROW1"
 END = 4 + len(MAGIC)
 MOST = 1 << 26
-"""Bytes of a footer that is looked into."""
+"""The bytes of a footer that is read."""
 MANY = 1 << 18
 """Columns, with those within them, that are looked at: a forged footer may name one again and again."""
 INTERVAL, UNION, DECIMAL, RUN_ENDS, LIST_VIEW, LARGE_LIST_VIEW = 11, 14, 7, 22, 25, 26
 """Numbers of types in Arrow's `Type`."""
 UNREAD = frozenset({INTERVAL, UNION, RUN_ENDS, LIST_VIEW, LARGE_LIST_VIEW})
-"""Types at which polars panics as soon as it is asked for a file's columns."""
+"""Types at which polars panics as soon as it reads a file's columns."""
 WIDE = 256
 """The bits of decimals whose rows polars never reads, however few their digits are."""
 

@@ -55,7 +55,7 @@ def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
 
 
 def _looks_wide(head: bytes) -> str | None:
-    """Return which UTF-16 bytes look like that have no mark: of ASCII every other byte is zero."""
+    """Return the UTF-16 that bytes without a mark look like: every other byte of ASCII is zero."""
     first, second = head[::2].count(0), head[1::2].count(0)
     few = len(head) // 8
     if second > few and not first:

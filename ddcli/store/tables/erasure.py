@@ -51,5 +51,5 @@ def without_rows(path: Path, kind: Kind, rows: Collection[int], dialect: Dialect
 
 
 def _first(text: bytes) -> bytes:
-    """Return the first byte that is no space: of a file of objects, one a line, a brace."""
+    """Return the first byte that is no space: in a file of JSON objects a brace."""
     return text.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]

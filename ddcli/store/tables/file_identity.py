@@ -32,7 +32,7 @@ OTHER_CONTENT = "it has the same size and other content"
 
 
 def taken_again(root: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
-    """Return which of some files that have been archived, or forgotten, a file is: of the first the very same, that was not moved yet."""
+    """Return the archived or forgotten file that a file is: an archived one must be the very same, which was not moved yet."""
     for before in known:
         same = now.size == before.size and (before.forgotten or now.mtime_ns == before.mtime_ns)
         if same and mark_in(root, now) == before.fingerprint:
@@ -92,7 +92,7 @@ def mark_in(root: Path, file: InputFile) -> str:
 
 
 def mark_of(path: Path, size: int) -> str:
-    """Return the fingerprint that a listing has of a file, or an object, of so many bytes."""
+    """Return the fingerprint that a listing has of a file, or an object, of `size` bytes."""
     return tag_of(path.head()) if isinstance(path, ObjectPath) else fingerprint(path, size)
 
 
@@ -103,7 +103,7 @@ def fingerprint(path: Path, size: int) -> str:
 
 
 def fingerprint_of(file: IO[bytes], size: int) -> str:
-    """Return the fingerprint of a file's content of so many bytes."""
+    """Return the fingerprint of a file's content of `size` bytes."""
     digest = hashlib.blake2b(str(size).encode(), digest_size=16)
     digest.update(file.read(HEAD))
     file.seek(max(HEAD, size - TAIL))

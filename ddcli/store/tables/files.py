@@ -65,7 +65,7 @@ class Tables:
     dialect: Dialect = DEFAULT
     enveloped: bool = False
     remark: str = ""
-    """The addition to the hint about a value that is none of its type: where the types were inferred, which then hold each value exactly."""
+    """The addition to the hint about a value that doesn't fit its type, if the types were inferred, which then hold each value exactly."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
     """The numbers of rows of text that can't be read, by file: they are left out, but counted in the numbers of later rows."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Tables:
         return self._checked(paths, self._collected(paths, columns, scan), columns, rows)
 
     def hold(self, path: Path, columns: Sequence[str]) -> None:
-        """Read columns of a file of Parquet that are asked for one after the other."""
+        """Read columns of a file of Parquet at once, which later reads take one by one."""
         self._held[path] = self.collect([path], columns)
 
     def _held_of(self, path: Path, columns: Sequence[str]) -> pl.DataFrame | None:
@@ -197,7 +197,7 @@ class Tables:
         return scan.with_row_index(NUMBER).filter(~pl.col(NUMBER).is_in(passed.implode())).drop(NUMBER)
 
     def rows_together(self, path: Path, most: int) -> int:
-        """Return into slices of how many rows, at most so many, a file is best cut: into whole row groups, where several fit."""
+        """Return the best number of rows, at most `most`, of a file's slices: whole row groups, if several fit."""
         group = self._pages.groups(path).rows if self.kind(path).name == PARQUET else 0
         return most // group * group if 0 < group <= most else most
 
@@ -281,7 +281,7 @@ class Tables:
         )
 
     def _slice(self, path: Path, names: Sequence[str], rows: tuple[int, int]) -> pl.LazyFrame:
-        """Return some rows of a file; of large row groups of Parquet without more of them in memory."""
+        """Return some rows of a file; large row groups of Parquet are not read whole."""
         kind = self.kind(path)
         if kind.name == PARQUET and self._pages.suits(path, rows[1]):
             found = kind.footer(path)

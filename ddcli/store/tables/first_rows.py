@@ -73,7 +73,7 @@ def delimiter_of(path: Path, dialect: Dialect) -> str | None:
 
 
 def widest(path: Path, dialect: Dialect) -> tuple[int, str]:
-    """Return the greatest number of fields that all of the first records have, and the delimiter that makes it; of several the file's usual one."""
+    """Return the greatest number of fields that all of the first records have, and the delimiter that makes it; among several the file's usual one."""
     usual = dialect.of(bare(path.name), ()).separator
     widths = {one: _width(path, replace(dialect, delimiter=one)) for one in DELIMITERS}
     best = max(DELIMITERS, key=lambda one: (widths[one], one == usual, one))

@@ -1,6 +1,6 @@
 """The files that the path of an input names: those of a directory, of a glob, or one, here or in an object store.
 
-By our own rules: other readers disagree on hidden and temporary names. Imports no third-party library.
+The rules are our own: other readers disagree on hidden and temporary names. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUFFIXES = (
     ".xlsx",
     *(text + packing for text in (".csv", ".tsv", ".ndjson", ".jsonl") for packing in ("", *PACKINGS)),
 )
-"""Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
+"""Endings of the files that are taken from a directory: a README may be there too. A file or glob is taken as it is named."""
 ONLY_NAMED = (".json", ".json.gz", ".json.bz2", ".json.zst")
 """Endings of files that hold data or settings: they are taken where a person names them, by a glob or one by one."""
 ONLY_WHERE_NAMED = "JSON is read where `path` names it, as in '*.json'"

@@ -1,4 +1,4 @@
-"""NDJSON and JSON: objects one a line, or one after the other, or in an array."""
+"""NDJSON and JSON: one object for each line, objects one after the other, or in an array."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _tree(line: bytes) -> dict[str, Any]:
 
 
 def _is_read_by_polars(path: Path) -> bool:
-    """Return whether polars unpacks a file, if it is packed, and finds its objects one a line."""
+    """Return whether polars unpacks a file, if it is packed, and finds one object in each line."""
     return packing_of(path.name) in ("", ".gz") and not is_values(path)
 
 

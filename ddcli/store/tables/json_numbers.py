@@ -104,7 +104,7 @@ def _quoted(value: bytes) -> bytes:
 
 
 def is_long(number: bytes) -> bool:
-    """Return whether a number is a float to polars, and of so many digits that the float may be another number, or unreadable."""
+    """Return whether a number is a float to polars, with so many digits that the float may be another number, or unreadable."""
     parts = NUMBER.fullmatch(number)
     if parts is None or math.isinf(float(number)):
         return False

@@ -27,7 +27,7 @@ Footer = dict[str, Any]
 
 
 def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) -> pl.LazyFrame:
-    """Return the rows of frames of this schema; no frame is asked for after the last row that polars wants."""
+    """Return the rows of frames of this schema; no frame is taken after the last row that polars wants."""
 
     def source(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None

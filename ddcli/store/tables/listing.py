@@ -90,7 +90,7 @@ class Listing:
 
     @property
     def to_read(self) -> tuple[InputFile, ...]:
-        """The files that this run must look into."""
+        """The files that this run must read."""
         return (*self.waiting, *self.new)
 
     @property
@@ -99,14 +99,14 @@ class Listing:
         return sum(file.size for file in self.files)
 
     def without(self, paths: Collection[str], before: Iterable[InputFile]) -> Listing:
-        """Return the listing without these of its new files; of those that lie in the place of withdrawn ones these stay known."""
+        """Return the listing without these of its new files; withdrawn files whose replacements are left out stay known."""
         new = tuple(file for file in self.new if file.path not in paths)
         amended = self.amended & set(paths)
         known = tuple(file for file in before if file.withdrawn and file.key in amended)
         return replace(self, new=new, withdrawn=(*self.withdrawn, *known), amended=self.amended - amended)
 
     def reopened(self, frontier: Times) -> Listing:
-        """Return the listing of an input of which rows at or after a frontier are open again: of these none was put aside."""
+        """Return the listing of an input of which rows at or after a frontier are open again: none of these was put aside."""
         return replace(
             self,
             waiting=tuple(_reopened(file, frontier) for file in self.waiting),
@@ -126,7 +126,7 @@ class Listing:
         return sorted((*self.waiting, *self.done), key=lambda file: file.path)
 
     def anew(self) -> Listing:
-        """Return the listing of an input that is taken in anew: files that lie elsewhere by now are as new as those that lie there."""
+        """Return the listing of an input that is taken in anew: files that were moved elsewhere are as new as those that are in place."""
         new = tuple(sorted((*self.new, *self.waiting, *self.done), key=lambda file: file.path))
         return replace(self, new=new, waiting=(), done=(), grown={})
 
@@ -290,7 +290,7 @@ def list_input(
 def _settled(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, list[InputFile]]:
     """Return the root of an input and its files, sorted by path.
 
-    Of a log that is being summed up some files may be gone where the one that stands for them was not seen yet: it is listed until
+    While a log is being summed up some files may be gone before the one that stands for them is listed: it is listed until
     it is the same twice.
     """
     root, files = find_files(path, base, passed)

@@ -44,7 +44,7 @@ PACKED = 10
 BLOCK = 4 << 20
 """Bytes that are looked at together."""
 DOUBTS = 1 << 12
-"""Doubtful lines of a block that are judged one by one; where there are more, all of the file is."""
+"""The doubtful lines of a block that are judged one by one; if there are more, the whole file is."""
 SPACE = " \t\r\n"
 SHOWN = 100
 """Digits of a number that a message quotes."""
@@ -76,7 +76,7 @@ def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = N
 
 
 def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarray | None = None) -> Damage | None:
-    """Return the first thing that is wrong with an NDJSON file; of the lines before it `marks` are made, if there are any."""
+    """Return the first damage of an NDJSON file; the lines before it set `marks`, if these are given."""
     try:
         for line, text in numbered_lines(path):
             if marks is not None and watched is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Decimal digits that the integers of so many bits may have."""
+"""Decimal digits of integers, by their bits."""
 EXACT = {"float32": 24, "float64": 53}
 """Bits of the integers that a float type holds exactly."""
 

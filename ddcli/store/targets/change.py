@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DIFF = "diff"
 MOST = 1 << 32
-"""Rows of a table, at most: a multiplicity is written as so many rows."""
+"""The rows of a table, at most: a record is written as often as its multiplicity."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Change:
     def updates(self) -> Lanes:
         """Return the updates of all files without their times, as a consolidated matrix `[data | diff]`.
 
-        Of a whole log these are the contents, and a record with a negative multiplicity is refused (EngineError).
+        For a whole log these are the contents, and a record with a negative multiplicity is refused (EngineError).
         """
         summed = np.empty((0, self.layout.width + 1), np.int64)
         for frame in self.frames():

@@ -25,7 +25,7 @@ SMALL = 1 << 16
 """Rows of a file, at most; more where a table has more than `MANY` such."""
 MANY = 256
 RATIO = 2
-"""A run is merged with newer ones, unless it has more than so many times their rows."""
+"""A run is merged with newer ones, unless it has more than this many times their rows."""
 SPARSE = 8
 """A run is merged when its files have less than this part of the rows that they may."""
 
@@ -106,7 +106,7 @@ def _start(rows: Lanes, first: tuple[int, ...]) -> int:
 
 
 def _merged(kept: Sequence[TableFile], parts: Sequence[FilePart], added: int) -> set[int]:
-    """Return the runs that become one with so many new rows."""
+    """Return the runs that become one with `added` new rows."""
     rows: dict[int, int] = {}
     files: dict[int, int] = {}
     for run, count in [*((one.run, one.rows) for one in kept), *((one.run, _count(one.rows)) for one in parts)]:

@@ -36,7 +36,7 @@ class Database(ABC):
     keeps_keys = True
     """True: a key is one of the table's, by which a row may take the place of another."""
     beside = "join"
-    """The join of a table with that of the changes, so that these are gone through."""
+    """The join of a table with that of the changes, which makes the database scan the changes."""
     types: Mapping[str, str] = {}
     """The names of types that have no parameters."""
     fleeting = ""
@@ -68,7 +68,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_there(self) -> bool:
-        """Return whether there is a database to look into."""
+        """Return whether the database exists."""
 
     def resolved(self, connection: Any, name: Sequence[str]) -> tuple[str, ...]:
         """Return the whole name that a name of a table stands for: that of the one it finds, or would make."""
