@@ -22,7 +22,7 @@ class Reason:
 
     `number` is the round, in a loop. `more` such records are left out of `because`. `notes` are further facts, such as the absence of a
     record. Of an input, `updates` are the numbers of the updates of `source` that make the record. With `everything`, the leaves are
-    all updates that may matter. Of a `change`, `count` is the change of the record's multiplicity.
+    all updates that may matter. For a `change`, `count` is the change of the record's multiplicity.
     """
 
     node: Node

@@ -26,7 +26,7 @@ KINDS = {
     ("FLOW",): "flow",
 }
 NAMED = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
-"""The tokens that are not words, whatever their text is."""
+"""The tokens that are never words."""
 LAYOUT = ("TBLPROPERTIES", "PARTITIONED BY", "CLUSTER BY", "OPTIONS")
 """Clauses in parentheses about a table's storage, not its rows."""
 
