@@ -1,4 +1,4 @@
-"""The physical graph: the outputs of a pipeline as nodes of `physical`, and what they have in common."""
+"""The physical graph: the outputs of a pipeline as nodes of `physical`, and their common parts."""
 
 from __future__ import annotations
 
