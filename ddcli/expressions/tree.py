@@ -131,24 +131,29 @@ class Expression:
 
 
 @dataclass(frozen=True)
-class Column(Expression):
+class PlacedExpression(Expression):
+    """A node with its place in the text, which is no part of its meaning."""
+
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Column(PlacedExpression):
     """A column of the row."""
 
     name: str
     type: Type
-    span: Span | None = field(default=None, compare=False, repr=False)
 
     def text(self) -> str:
         return quoted(self.name)
 
 
 @dataclass(frozen=True)
-class Literal(Expression):
+class Literal(PlacedExpression):
     """A constant. Integers of every width are `int`, decimals `Decimal`, months of an interval `int`."""
 
     value: Value
     type: Type
-    span: Span | None = field(default=None, compare=False, repr=False)
 
     def text(self) -> str:
         value, kind = self.value, self.type.kind
@@ -173,13 +178,12 @@ class Literal(Expression):
 
 
 @dataclass(frozen=True)
-class Call(Expression):
+class Call(PlacedExpression):
     """A function or operator of the table, by its canonical name, over arguments already of the types it takes."""
 
     function: str
     args: tuple[Expression, ...]
     type: Type
-    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def children(self) -> tuple[Expression, ...]:
@@ -212,13 +216,12 @@ class Call(Expression):
 
 
 @dataclass(frozen=True)
-class Cast(Expression):
+class Cast(PlacedExpression):
     """A conversion; `try_` returns null where a plain one fails. `hint` is for an implicit one that fails."""
 
     argument: Expression
     type: Type
     try_: bool = False
-    span: Span | None = field(default=None, compare=False, repr=False)
     hint: str | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -234,13 +237,12 @@ class Cast(Expression):
 
 
 @dataclass(frozen=True)
-class Case(Expression):
+class Case(PlacedExpression):
     """The value of the first branch whose condition is true, else `default`; later branches are not evaluated."""
 
     branches: tuple[tuple[Expression, Expression], ...]
     default: Expression
     type: Type
-    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def children(self) -> tuple[Expression, ...]:

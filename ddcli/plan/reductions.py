@@ -183,12 +183,12 @@ class _Arguments:
     def _column(self, expression: Expression) -> Column:
         for name, known in self.columns.items():
             if known == expression and name not in self.by:
-                return Column(name, expression.type, expression.span)
+                return Column(name, expression.type, span=expression.span)
         name = expression.name if isinstance(expression, Column) else f"$value{len(self.columns)}"
         if name in self.columns:
             name = f"$value{len(self.columns)}"
         self.columns[name] = expression
-        return Column(name, expression.type, expression.span)
+        return Column(name, expression.type, span=expression.span)
 
 
 def _narrow(argument: Expression) -> Expression:

@@ -54,7 +54,7 @@ class Relation:
         """
         column = self._plain(text.value)
         if column is not None:
-            return Column(column, self.schema[column], text.span)
+            return Column(column, self.schema[column], span=text.span)
         from ddcli.expressions.parse import parse_scalar
 
         return self._resolve(parse_scalar(text, self._scope()))

@@ -120,17 +120,9 @@ class Round:
 
     def __init__(self, rounds: Rounds, number: int) -> None:
         self.all, self.number = rounds, number
+        self.depth = rounds.loop.depth
+        self.world: World = rounds.around.world
         self._loops: dict[str, Rounds] = {}
-
-    @property
-    def depth(self) -> int:
-        """Return the number of loops around the round's nodes."""
-        return self.all.loop.depth
-
-    @property
-    def world(self) -> World:
-        """The world around the loop."""
-        return self.all.around.world
 
     def contents(self, node: Node) -> Contents:
         """Return the contents of a collection of the body in this round."""
@@ -245,10 +237,9 @@ class Rounds:
 
     def _without_rounds(self, node: Node) -> Node:
         """Return a node of the body with its variables and the entering collections replaced by inputs."""
-        known = self._cut.get(node.fingerprint)
-        if known is None:
-            known = self._cut[node.fingerprint] = self._replaced(node)
-        return known
+        if node.fingerprint not in self._cut:
+            self._cut[node.fingerprint] = self._replaced(node)
+        return self._cut[node.fingerprint]
 
     def _replaced(self, node: Node) -> Node:
         if level(node) < self.loop.depth:

@@ -104,7 +104,7 @@ def grouped(
     values = {
         number: _or_nothing(
             calls[text][0],
-            Column(named[text], joined.schema[named[text]].or_null(deferred), places[number]),
+            Column(named[text], joined.schema[named[text]].or_null(deferred), span=places[number]),
             deferred=deferred,
         )
         for number, text in found.items()

@@ -321,7 +321,7 @@ class Joins(Items):
             span = self.place(at)
             one, two = Names(names).find(None, name, span), Names(others).find(None, name, span)
             schema = reader.block.schema
-            pair = [Column(one, schema[one], span), Column(two, schema[two], span)]
+            pair = [Column(one, schema[one], span=span), Column(two, schema[two], span=span)]
             equal.append(reader.resolve(at, "=", pair))
             merged = {"right": two, "full": f"{one}\0{two}"}.get(side, one)
             place = next(index for index, each in enumerate(names) if each.column == one and each.bare)

@@ -374,7 +374,7 @@ class GroupExpressions(RowExpressions):
         if (key := groups.keys.get(found.text())) is not None:
             return key
         if not groups.scope.owns(found.name):
-            return Column(found.name, self.block.schema[found.name], found.span)
+            return Column(found.name, self.block.schema[found.name], span=found.span)
         hint = f"add it to `group by`, or take one of its values: min({name})"
         return self.fail(node, f"`{name}` may differ from row to row of a group", hint)
 

@@ -119,4 +119,4 @@ def find_unnested(written: Sequence[exp.Expr]) -> list[exp.Expr]:
 def spread_list(block: Block, call: exp.Expr) -> None:
     """Replace a block's rows by one row for each element of a list; from then on the call of `unnest` is read as that element."""
     block.node, column, _ = with_rows(block, call, ())
-    block.known[id(call)] = Column(column, block.schema[column], block.statement.tree.place(call))
+    block.known[id(call)] = Column(column, block.schema[column], span=block.statement.tree.place(call))
