@@ -65,11 +65,13 @@ def first_sentence(text):
 
 def function_tables():
     """Return the functions of expressions, group by group."""
-    parts = [f"**{title}**\n\n{table(title)}" for title in GROUPS]
+    parts = [f"## {title}\n\n{table(title)}" for title in GROUPS]
     parts.append(f"Other names: {synonyms(functions.SYNONYMS)}.")
-    parts.append(f"**Aggregates**, in `reduce`\n\n{call_table(AGGREGATE)}")
+    parts.append(f"## Aggregates\n\nIn `reduce`, and in SQL with `group by`.\n\n{call_table(AGGREGATE)}")
     parts.append(f"Other names: {synonyms(AGGREGATE_SYNONYMS)}.")
-    parts.append(f"**Window functions**, in `window` and behind `over`, beside the aggregates\n\n{call_table(WINDOW)}")
+    parts.append(
+        f"## Window functions\n\nIn `window`, and in SQL before `over`, beside the aggregates.\n\n{call_table(WINDOW)}"
+    )
     return "\n\n".join(parts)
 
 

@@ -191,7 +191,7 @@ IF_LOCKED = click.option(
     type=click.Choice(["fail", "wait"]),
     default="fail",
     show_default=True,
-    help="What to do while a run holds the state.",
+    help="Fail, or wait, if a run holds the state.",
 )
 
 
@@ -222,7 +222,7 @@ VAR = click.option(
 NO_CODE = click.option(
     "--no-code",
     is_flag=True,
-    help="Refuse a pipeline that names Python functions: they would run. DDCLI_NO_CODE=1 does the same.",
+    help="Refuse a pipeline that names Python functions, which would run. DDCLI_NO_CODE=1 does the same.",
 )
 REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master: sc://HOST:15002.")
 CONF = click.option(

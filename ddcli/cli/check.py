@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 @formats(
     "text", "json", "github", about="Format: lines, JSON, or GitHub's annotations of a pull request.", old=["--format"]
 )
-@budget("The worst class of work that an operator may have, in place of the files' own: work=groups. See `dd explain`.")
+@budget(
+    "The worst class of work that an operator may have, in place of the files' bound: work=groups. See `dd explain`."
+)
 @VAR
 def command(pipelines: tuple[Path, ...], output: str, budget: dict[str, str]) -> None:
     """Check pipeline files: keys and names, expressions and types, Python functions, paths, and the columns of inputs.
     Reports every error at once, each at its place.
 
-    Reads no rows: of files only the columns in their footers and headers. An input with declared `columns` needs no file, so a
-    pipeline can be checked without its data. Runs no code: whether a function exists, and how many arguments it takes, is
-    read from the text of its module.
+    Reads no rows, only the columns in the footers and headers of files. An input with declared `columns` needs no file, so a
+    pipeline can be checked without its data. Runs no code: it reads from the text of a module whether a function exists, and
+    how many arguments it takes.
 
     Exits with 2 if a pipeline file has errors, with 3 if only the columns of an input are unknown or don't fit, and with 6 if only
     operators have a worse class of work than the file's `budget` allows.

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     "--key",
     metavar="COLUMN",
     multiple=True,
-    help="Of upserts, snapshots, Debezium: a column that identifies records; repeatable.",
+    help="A column that identifies records, for upserts, snapshots and Debezium; repeatable.",
 )
 @click.option(
     "--order-by",
     metavar="EXPRESSION",
-    help="Of upserts, Debezium: of a key's rows at one time the one with the greatest value counts.",
+    help="The order of a key's rows at one time, for upserts and Debezium: the greatest value counts.",
 )
 @click.option(
     "--delete-when",
     metavar="EXPRESSION",
-    help="Of upserts: the rows that delete. [default: all other columns are null]",
+    help="The condition of rows that delete, for upserts. [default: all other columns are null]",
 )
 @click.option("--flattened", is_flag=True, help="Of Debezium: rows as ExtractNewRecordState writes them.")
 @click.option("--file-name", metavar="PATTERN", help="Columns in the names of files: 'people-{day}.csv'.")

@@ -39,11 +39,13 @@ LEAST_MEMORY = 384 << 20
     "--key",
     metavar="COLUMN,...",
     multiple=True,
-    help="Columns that identify records: then rows are added, removed or changed. Of pipelines also OUTPUT=COLUMN,..., for one output; repeatable. [default: whole rows are compared]",
+    help="Columns that identify records: then rows are added, removed or changed. OUTPUT=COLUMN,... is for one output of pipelines; repeatable. [default: compare whole rows]",
 )
 @click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; repeatable.")
 @click.option(
-    "--ignore-types", is_flag=True, help="Let types differ: values are compared by their meaning in any case."
+    "--ignore-types",
+    is_flag=True,
+    help="Ignore differences of types. Values are compared by their meaning in any case.",
 )
 @click.option(
     "--tolerance",
@@ -58,10 +60,10 @@ LEAST_MEMORY = 384 << 20
 )
 @click.option("--as-of", metavar="T", help="Compare the logs' collections at T. [default: after all updates]")
 @click.option("--from", "from_time", metavar="T", help="Read A as of T.")
-@click.option("--to", "to_time", metavar="T", help="Read B as of T; without a B, A.")
+@click.option("--to", "to_time", metavar="T", help="Read B as of T; without B, read A again as of T.")
 @log_options(
     "The time columns of a log, in order; repeatable. [default: time]",
-    "The diff column of a log. Files without it are a table.",
+    "The diff column of a log. Files without this column are a table.",
     metavar="COLUMN,...",
 )
 @CSV_OPTION
@@ -70,7 +72,7 @@ LEAST_MEMORY = 384 << 20
     "--select",
     metavar="OUTPUT",
     multiple=True,
-    help="Of pipelines: compare this output; repeatable. [default: all]",
+    help="Compare this output of two pipelines; repeatable. [default: all]",
 )
 @NO_CODE
 @click.option(
@@ -83,7 +85,7 @@ LEAST_MEMORY = 384 << 20
     "--memory",
     metavar="SIZE",
     type=MemorySize(LEAST_MEMORY),
-    help="Memory of the process, as 2GiB or 500MB; larger sides go through scratch files below $TMPDIR. [default: three quarters of the machine's]",
+    help="Limit the memory of the process: 2GiB, 500MB. Larger sides are written to scratch files below $TMPDIR. [default: three quarters of the machine's]",
 )
 @formats(
     "text", "json", "jsonl", "markdown", "html", "parquet", about="Format. parquet: a change log that turns A into B."

@@ -50,7 +50,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     retractions (-), the stored rows that it read, the time of all threads together, and the rows and bytes in the state. An arrangement also has the number of
     rows in large batches whose keys were scanned for the lookups of its readers.
 
-    `work` bounds an operator's work for a change: by the change (if nothing is shown), the output, its groups, its partition, or everything.
+    `work` is the bound of an operator's work for a change: the change itself (then nothing is shown), the output, the groups, the partition, or everything.
 
     With -o yaml it prints the pipeline file with operators in place of the SQL collections. `dd check` accepts that file, and
     its results are the same.
@@ -61,7 +61,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     held: {rows, bytes, files}, work, estimated, shared, counts: {rows_in, rows_out, inserted, retracted, seconds, turns, rounds, rows_read, rows_scanned}}],
     loops: [{id, variables, parent, bound, feedback: [[ID, ID]], counts}], outputs: {NAME: ID}, runs: [{number, began,
     upper, seconds, rows_read, rows_written, state_bytes}]}; `held`, `estimated`, `counts` and `loop` are null where there is none,
-    `rounds` are the rows that a loop's body emitted in each round, summed over the times around it.
+    `rounds` are the rows that a loop's body emitted in each round, summed over the times outside the loop.
 
     \b
     Examples:

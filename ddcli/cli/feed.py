@@ -31,7 +31,7 @@ LAST = "last"
     is_flag=False,
     flag_value=LAST,
     metavar="[POSITION]",
-    help="Acknowledge what was printed last, or up to POSITION, and print nothing.",
+    help="Acknowledge the changes printed last, or those up to POSITION, and print nothing.",
 )
 @click.option("--drop", is_flag=True, help="Forget the consumer; if it comes back, it begins anew.")
 @click.option(
@@ -40,9 +40,11 @@ LAST = "last"
     help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db, FILE.sqlite or postgresql://....",
 )
 @click.option("--table", metavar="NAME", help="The table of a database. [default: the name of OUTPUT's directory]")
-@click.option("-f", "--follow", is_flag=True, help="Then continue with the changes of each commit, until Ctrl-C.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after SECONDS.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep running, and continue with the changes of each commit, until Ctrl-C."
+)
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after SECONDS, with --follow.")
 @click.option("--list", "listed", is_flag=True, help="List the consumers of OUTPUT.")
 @click.option("--state", metavar="DIRECTORY", help="The state's directory. [default: the one that OUTPUT names]")
 @ROWS
@@ -62,8 +64,8 @@ def command(
 ) -> None:
     """Print the changes of OUTPUT, the directory of an output, since the consumer NAME last acknowledged.
 
-    Changes are netted: a record comes once, with the sum of its diffs, however often it has changed. A new consumer gets the
-    whole contents. The position, FROM-TO, goes to stderr. Until they are acknowledged, the same changes are printed again, with newer ones: a
+    Each changed record is printed once, with the sum of its diffs, however often it has changed. A new consumer gets the
+    whole contents. The position, FROM-TO, is printed to stderr. Each call prints the same changes again, with newer ones, until they are acknowledged: a
     consumer that is killed in between loses nothing. If two processes of one consumer got the same changes, one of them can acknowledge
     them; the other ends with 75.
 
@@ -71,7 +73,7 @@ def command(
     them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached with them.
 
     JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files, passed}], `files` being those still to
-    come; a consumer is `passed` if some of them were summed up, or all was written anew: it ends with 4 until it is dropped. With --follow one such object a line.
+    come; a consumer is `passed` if some of them were summed up, or the output was written anew: its calls end with 4 until it is dropped. With --follow one such object a line.
 
     \b
     Examples:

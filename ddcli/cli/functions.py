@@ -15,7 +15,7 @@ NOTHING = 1
 @click.argument("word", required=False)
 @REPORT
 def command(word: str | None, output: str) -> None:
-    """List the functions and aggregates of expressions and SQL, or those that have WORD in their name, another name, or their meaning.
+    """List the functions and aggregates of expressions and SQL, or those that have WORD in one of their names, or in their meaning.
 
     Each has its signature, its meaning, an example with its value, and the differences in DuckDB or Spark.
 

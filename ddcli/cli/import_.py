@@ -37,7 +37,7 @@ def command() -> None:
 @REPORT
 def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
     """Make a pipeline file of the dbt project in the folder PROJECT, as `dbt compile --full-refresh` with dbt-duckdb left it
-    in target/manifest.json. PIPELINE is PROJECT/dd.yaml unless it is named.
+    in target/manifest.json. PIPELINE is PROJECT/dd.yaml by default.
 
     Models become collections with their SQL, tables among them outputs; seeds, sources and snapshots become inputs, and tests the pipeline's.
     The parts that can't be taken over are listed by file and line, with all their readers; the file holds the rest.
@@ -65,7 +65,7 @@ def from_dbt(project: Path, pipeline: Path | None, force: bool, output: str) -> 
 @REPORT
 def from_sdp(project: Path, pipeline: Path | None, force: bool, output: str) -> None:
     """Make a pipeline file of the project of Spark's declarative pipelines in the folder PROJECT: of the SQL files that its
-    spark-pipeline.yml names. PIPELINE is PROJECT/dd.yaml unless it is named.
+    spark-pipeline.yml names. PIPELINE is PROJECT/dd.yaml by default.
 
     Materialized views and streaming tables become outputs, views collections, tables that the project does not define inputs.
     The parts that can't be taken over are listed by file and line, with all their readers; the file holds the rest.

@@ -20,7 +20,7 @@ IGNORED = ".gitignore"
     "data",
     metavar="DATA",
     type=click.Path(path_type=Path),
-    help="Write a pipeline over the files in the folder DATA, as they look.",
+    help="Write a pipeline over the files in the folder DATA.",
 )
 @REPORT
 def command(directory: Path, data: Path | None, output: str) -> None:
@@ -30,10 +30,10 @@ def command(directory: Path, data: Path | None, output: str) -> None:
     Overwrites nothing: if one of the files exists, none is made. An existing .gitignore stays as it is.
 
     With --from, write a pipeline over the files in DATA instead: inputs with their paths, formats, columns and keys
-    as the first rows of the files look, and an output for each. A comment with a question mark marks a guess.
-    Rows have the time of the run that takes them in; Debezium's events have their own, and are a file of their own beside others.
+    found in the first rows of the files, and an output for each. A comment with a question mark marks a guess.
+    Rows have the time of the run that takes them in. Debezium's events have their own times, so their inputs get a pipeline file of their own.
 
-    JSON: {directory, files: [FILE]}, the files that were made.
+    JSON: {directory, files: [FILE]}: the files that were made.
 
     \b
     Examples:

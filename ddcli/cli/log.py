@@ -54,11 +54,11 @@ class LogCommand(click.Command):
 @click.option(
     "--as-of",
     metavar="T",
-    help="The collection at T, with the multiplicity of each record; `latest`: after all updates. Of a product: X,Y. "
-    "A date or timestamp may be `now`, `today`, `yesterday`, or so long ago: `-90m`, `-3d`, `-2w`.",
+    help="Print the collection at T, with the multiplicity of each record; `latest`: after all updates; X,Y for a product. "
+    "A date or timestamp may be `now`, `today`, `yesterday`, or a time before now: `-90m`, `-3d`, `-2w`.",
 )
-@click.option("--since", metavar="T", help="Only updates at T or later.")
-@click.option("--until", metavar="U", help="Only updates before U.")
+@click.option("--since", metavar="T", help="Print only updates at T or later.")
+@click.option("--until", metavar="U", help="Print only updates before U.")
 @click.option("-k", "--key", multiple=True, hidden=True, help="Another spelling of COLUMN=VALUE.")
 @click.option("--consolidate", is_flag=True, help="Sum the diffs of equal records at a time; leave out zeros.")
 @click.option("--limit", cls=Renamed, old=["-n"], type=click.IntRange(0), metavar="N", help="Print at most N rows.")
@@ -85,8 +85,8 @@ def command(
     """Show the change log LOG, an output or an input of a pipeline: a directory, a file or a glob; also s3://.
 
     Prints its updates in order of time; with --as-of, the collection at that time, in the order of the `order by` of its query, else
-    of its columns. COLUMN=VALUE selects records with this value, 'COLUMN is null' those without one; several must all hold. A log that is in order of time is streamed; --as-of
-    holds the collection in memory.
+    of its columns. COLUMN=VALUE selects records with this value, 'COLUMN is null' those without one; a record must fulfil all conditions. Streams a
+    log that is in order of time; --as-of holds the collection in memory.
 
     Exits with 1 if no row has these values. JSON: [{column: value, ..., time: value, diff: integer}], without the time for
     --as-of; times and dates are texts, and so are "NaN", "Infinity" and "-Infinity".

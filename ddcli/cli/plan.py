@@ -15,7 +15,7 @@ WORK = 10
 
 @click.command("plan", short_help="Show the work of a run, without doing it.")
 @click.argument("pipeline", type=PIPELINE)
-@click.option("--until", metavar="T", help="As in `dd run`.")
+@click.option("--until", metavar="T", help="Plan a run that closes the times before T, as `dd run --until T`.")
 @STATE
 @click.option("--exit-code", is_flag=True, help="Exit with 10 if a run has something to do.")
 @REPORT
@@ -23,7 +23,7 @@ WORK = 10
 def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
     """Show the work of a run of PIPELINE: the files and rows to read.
 
-    If the file has changed, it also shows which arrangements are kept or built anew, and why; which outputs change; and which operators have a worse class of work (see `dd explain`).
+    For a changed file it also shows which arrangements the run keeps or builds anew, and why; which outputs change; and which operators have a worse class of work (see `dd explain`).
     Then it lists the choices of the plan, with the figures that decided them: columns and filters, the order of joins, delta joins, shared arrangements,
     collections that are kept once in place of their filtered parts, and sides that are kept apart.
 

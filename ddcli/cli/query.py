@@ -27,12 +27,14 @@ NOTHING = 1
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("name", type=COLLECTION)
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
-@click.option("--as-of", metavar="T", help="Read the kept past as of T: see `history`. [default: the newest commit]")
+@click.option(
+    "--as-of", metavar="T", help="Answer as of T, within the past that `history` keeps. [default: the newest commit]"
+)
 @STATE
 @NO_CODE
-@click.option("-f", "--follow", is_flag=True, help="Then print the changes of each commit, until Ctrl-C.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after SECONDS.")
+@click.option("-f", "--follow", is_flag=True, help="Keep running, and print the changes of each commit, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after SECONDS, with --follow.")
 @formats("text", "json", "jsonl", about="Format of the records on stdout.")
 @VAR
 def command(
@@ -50,11 +52,11 @@ def command(
     """Look up the records with these values in an input, a collection or an output NAME of PIPELINE, without a run.
 
     'COLUMN is null' asks for records without a value. The answer comes from the state: by the key of an arrangement, a reduction or a join, or by the first columns of such a key.
-    For any other columns the message lists the keys that work. Reads only the parts of files that can have the key; takes no lock.
+    For other columns the error lists the keys that work. Reads only the parts of files that can have the key; takes no lock.
 
     With --follow rows have one more column, `commit`: the run closed the times before it. Their diffs are the changes.
 
-    Exits with 1 if no such record exists. JSON: [{column: value, ..., diff: integer}]; with --follow one such object a line.
+    Exits with 1 if no such record exists. JSON: [{column: value, ..., diff: integer}]; with --follow one such object on each line.
 
     \b
     Examples:

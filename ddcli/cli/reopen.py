@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @click.argument("pipeline", type=PIPELINE, required=False)
 @click.option("--from", "start", required=True, metavar="T", help="The first time that is open again; a product: X,Y.")
 @click.option(
-    "--rewrite", multiple=True, metavar="NAME", help="Write the output NAME from the beginning instead; repeatable."
+    "--rewrite",
+    multiple=True,
+    metavar="NAME",
+    help="Write the output NAME anew, as one file of its contents; repeatable.",
 )
 @corrects
 def command(pipeline: Path | None, start: str, rewrite: tuple[str, ...], **options: Any) -> None:

@@ -29,9 +29,9 @@ def command(
 ) -> None:
     """Remove the state of PIPELINE, so that the next run begins from nothing. Lists the files to remove, and asks.
 
-    Inputs stay. Without --outputs the logs that were written stay too: the next run refuses to write beside them, so move them away.
-    Files that `dd` did not write stay and are named. So do logs of late or failed rows outside of the state.
-    A state that belongs to another pipeline file, or an output of another state, is refused.
+    Inputs stay. Without --outputs the logs of outputs stay, too: move them away, as the next run refuses to write beside them.
+    Files that `dd` did not write stay, and the command names them; so do logs of late or failed rows outside of the state.
+    The command refuses a state of another pipeline file, and an output of another state.
 
     JSON: {state: {path, files, bytes}, outputs: {NAME: {path, files, bytes}}, left: [FILE], readers: [NAME], removed}.
 

@@ -20,13 +20,13 @@ def command(pipeline: Path, files: tuple[str, ...], now: str | None, **options: 
     """Withdraw files of inputs from PIPELINE, as if it had never taken them in.
 
     The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in new files, else at the first open time,
-    and no time is closed. A key then has the record of the other files again, and a table their rows. A file may be changed or gone by now: it is not read. All other files of its
-    inputs are read again, so they must exist.
+    and no time is closed. A key then has the record of the other files again, and a table their rows. The command does not read the file, which may be changed or gone. It reads all
+    other files of the same inputs again, so they must exist.
 
-    If the file is still there, unchanged, later runs pass it over. If a file of that name has other content, the same run takes it in: under
-    `clock: event` with the times of its rows. Rows of the file in logs of late or failed rows are taken back too.
+    If the file still exists unchanged, later runs ignore it. If a file of that name has other content, the same run takes it in: under
+    `clock: event` with the times of its rows. Rows of the file in logs of late or failed rows are retracted, too.
 
-    JSON: as `dd run -o json`; `withdrawn` has the files by input.
+    JSON: as `dd run -o json`; `withdrawn` lists the files of each input.
 
     \b
     Examples:

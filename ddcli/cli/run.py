@@ -47,14 +47,14 @@ LEAST_MEMORY = 256 << 20
     metavar="NAME",
     type=OUTPUTS,
     multiple=True,
-    help="Of several pipelines, run the one that writes the output NAME; with +NAME also all that it reads from, with NAME+ all "
-    "that read from it; repeatable.",
+    help="Run only the pipeline that writes the output NAME; +NAME: also those that it reads from; NAME+: also those that "
+    "read from it; repeatable.",
 )
 @click.option(
     "--until",
     metavar="T",
-    help="Close the times before T: an integer, a date or a timestamp, like the inputs' time. Of a product X,Y: "
-    "those before X in the first and before Y in the second coordinate. [default: all complete times]",
+    help="Close the times before T: an integer, a date or a timestamp, like the inputs' time. For a product, X,Y closes the times "
+    "before X in the first and before Y in the second coordinate. [default: all complete times]",
 )
 @NOW
 @STATE
@@ -62,14 +62,14 @@ LEAST_MEMORY = 256 << 20
 @click.option(
     "--apply",
     is_flag=True,
-    help="If the pipeline file has changed, write the difference to the outputs that change. See `dd plan`.",
+    help="Write the difference that a changed pipeline file makes to the outputs. See `dd plan`.",
 )
 @click.option(
     "--full-refresh",
     metavar="NAME",
     type=OUTPUT,
     multiple=True,
-    help="Compute the output NAME anew and write the difference; repeatable. `all`: every output, from the "
+    help="Compute the output NAME anew and write the difference; repeatable. `all` means every output, from the "
     "inputs as they are now.",
 )
 @click.option(
@@ -77,28 +77,28 @@ LEAST_MEMORY = 256 << 20
     metavar="NAME",
     type=OUTPUT,
     multiple=True,
-    help="Write the output NAME from the beginning, as one file of its contents, in place of its files; repeatable.",
+    help="Replace the files of the output NAME by one file of its contents; repeatable.",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
     type=MemorySize(LEAST_MEMORY),
-    help="Memory of the process, as 2GiB or 500MB; a larger step is computed shard by shard, through scratch files. "
+    help="Limit the memory of the process: 2GiB, 500MB. A larger step is computed shard by shard, through scratch files. "
     "[default: three quarters of the machine's]",
 )
 @click.option(
     "-w",
     "--workers",
     type=click.IntRange(1),
-    help="Number of threads. [default: one a processor]",
+    help="Number of threads. [default: one for each processor]",
 )
 @click.option(
     "--engine",
     type=click.Choice(["auto", "local", "spark"]),
     default="auto",
     show_default=True,
-    help="Where to compute: on this machine, or as tasks on Spark. auto: on Spark, if it is configured, the stages that "
-    "exceed this machine's memory.",
+    help="Compute on this machine, or as tasks on Spark. auto: the stages that exceed this machine's memory on Spark, if it is "
+    "configured, all others here.",
 )
 @click.option(
     "--master", metavar="URL", help="Address of Spark: local[4], spark://HOST:7077, yarn. [default: the file's]"
@@ -110,14 +110,14 @@ LEAST_MEMORY = 256 << 20
     type=click.Choice(["fail", "wait", "skip"]),
     default="fail",
     show_default=True,
-    help="What to do while another run holds the state.",
+    help="Fail, wait or skip the run if another run holds the state.",
 )
 @budget(
-    "The most that the run may take, in place of the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
-    "operator), rows=none; repeatable. A run that exceeds it commits nothing and exits with 6."
+    "Bound the cost of the run, in place of the file's bound: rows=1e6, seconds=5min, bytes=2GiB, operator.rows=1e5 (each "
+    "operator), rows=none; repeatable. A run that exceeds a bound commits nothing and exits with 6."
 )
 @NO_CODE
-@click.option("--watch", is_flag=True, help="Then run again whenever inputs change, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running, and run again whenever inputs change, until Ctrl-C.")
 @QUIET
 @click.option("--profile", is_flag=True, help="Print each operator's time and rows.")
 @click.option("-v", "--verbose", is_flag=True, help="Print bytes read, and rows per second.")
@@ -126,7 +126,7 @@ LEAST_MEMORY = 256 << 20
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Format of stderr: lines for people, or one JSON object a line.",
+    help="Format of stderr: text for people, or one JSON object on each line.",
 )
 @click.option(
     "--summary",
@@ -176,27 +176,27 @@ def command(
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    """Bring the outputs of PIPELINE up to date. Several pipelines run in order: each after those that it reads from.
+    """Bring the outputs of PIPELINE up to date. Several pipelines run in order: each one after those that it reads from.
 
-    A directory stands for the pipeline files in it. If a pipeline fails, those that read from it are skipped, and the exit code is that of the first failure.
+    A directory stands for the pipeline files in it. If a pipeline fails, the run skips those that read from it, and exits with the code of the first failure.
 
     Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
     dies changes nothing, and a run with nothing new changes no file.
 
     --watch starts a run after each change of the inputs. It waits for a file that is still being written, reports a
     rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
-    Ctrl-C or SIGTERM ends it with 0; in the middle of a run, which is then given up, with 130 or 143.
+    Ctrl-C or SIGTERM ends it with 0; in the middle of a run, which changes nothing then, with 130 or 143.
 
     JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example,
     unparsed, unparsed_in}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
     withdrawn: {INPUT: [FILE]} (by `dd retract`), reopened: T (by `dd state reopen`), tables: {OUTPUT: PLACE}, spark,
-    claims: [{output, kind, name, since, files, until, passed}]}. With --profile it has `operators` too: [{id, kind, names, says,
+    claims: [{output, kind, name, since, files, until, passed}]}. With --profile also `operators`: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
-    exit_code}}; of the last three, two are null. For several pipelines, and for a directory, both are {exit_code, pipelines: [one of
-    these each]}.
-    --log-format json: {at, level, event, message, ...} a line; `level` is info, warning or error.
+    exit_code}}; two of the last three are null. For several pipelines, and for a directory, both are {exit_code, pipelines: [...]}, with
+    one such object for each pipeline.
+    --log-format json: {at, level, event, message, ...} on each line; `level` is info, warning or error.
 
     \b
     A line of a crontab (`ddcli` by its whole path, as cron finds the system's dd first):

@@ -43,16 +43,16 @@ def command(
     no_code: bool,
     output: RowFormat,
 ) -> None:
-    """Answer the SQL QUERY once, without a run: nothing is written, and no lock is taken. `-` reads the query from stdin.
+    """Answer the SQL QUERY once, without a run. Writes nothing and takes no lock. `-` reads the query from stdin.
 
     With --from the query names inputs, collections and outputs of a pipeline file, and has the meaning that it would have as a collection of that file.
     The answer is as of the last commit: collections that the state keeps are read from it, all others are computed in memory from the inputs.
     Without a state the answer is that of a first run.
 
-    Without --from it names files, directories and globs in quotes, each of whose rows is a record; text has the columns that
+    Without --from the query names files, directories and globs in quotes; each row of a file is a record. Text has the columns that
     `columns: infer` finds.
 
-    Rows are in the order of `order by`, else in that of their columns; a row of multiplicity n is printed n times. JSON: [{column: value, ...}].
+    Rows are in the order of `order by`, else of their columns; a row of multiplicity n is printed n times. JSON: [{column: value, ...}].
 
     \b
     Examples:

@@ -39,7 +39,7 @@ for each in (adopt, compact, gc, release, reopen, reshard, unlock):
 def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     """List the arrangements and outputs of a state, the holds of readers in other pipelines, and consumers of outputs.
 
-    An arrangement is named by the collection that it is of, and its key, as far as the pipeline file is that of the state.
+    An arrangement has the name of its collection, and its key, if the pipeline file is the one of the state.
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
     since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest, passed:
     [output]}], consumers: [{consumer, output, acknowledged, passed}]}. `passed` are logs that are summed up beyond the updates that a reader has taken, and consumers that lack
@@ -106,7 +106,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     "--arrangement",
     required=True,
     metavar="NAME",
-    help="The collection that it indexes, as in `ls`, or the beginning of its hash.",
+    help="The arrangement: the name of its collection, as in `ls`, or the beginning of its hash.",
 )
 @on_a_state
 def show(pipeline: Path | None, state: str | None, arrangement: str, output: str) -> None:

@@ -48,10 +48,8 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     say(_size_change(before, after, "" if before != after else "nothing to compact"))
 
 
-@click.command("reshard", short_help="Cut a state into more shards, or fewer.")
-@click.option(
-    "--shards", type=click.IntRange(1, 4096), required=True, help="Into how many parts each arrangement is cut."
-)
+@click.command("reshard", short_help="Partition a state into more shards, or fewer.")
+@click.option("--shards", type=click.IntRange(1, 4096), required=True, help="The number of shards of each arrangement.")
 @IF_LOCKED
 @on_a_state
 def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
@@ -91,7 +89,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
 def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
 
-    Files that `dd` did not write are left alone and named. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
+    Leaves files that `dd` did not write alone, and names them. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
 
     \b
     Example:
@@ -116,12 +114,12 @@ def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) ->
 
 
 @click.command("release", short_help="Drop the hold of a reader.")
-@click.option("--reader", required=True, metavar="NAME", help="Its name in `dd state ls`.")
+@click.option("--reader", required=True, metavar="NAME", help="The reader's name in `dd state ls`.")
 @on_a_state
 def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
     """Drop the hold of a reader in another pipeline, so that batches it has not read may be compacted.
 
-    For readers that are gone: one that comes back must begin anew.
+    Use it for readers that no longer exist: one that comes back must begin anew.
 
     JSON: {released: {reader, state, arrangements, since, through, manifest}}.
 

@@ -23,7 +23,7 @@ UNWRAPPED = 1 << 16
     cls=Renamed,
     old=["--at"],
     metavar="T",
-    help="The time to look at. [default: the last closed time, or the last of the inputs]",
+    help="Explain the records at T. [default: the last closed time, or the last of the inputs]",
 )
 @click.option(
     "--change",
@@ -35,7 +35,7 @@ UNWRAPPED = 1 << 16
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="At most N records to explain, and to show of a group.",
+    help="Explain at most N records, and show at most N of a group.",
     metavar="N",
 )
 @STATE
@@ -56,7 +56,7 @@ def command(
     """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output. 'COLUMN is null' asks for those without a value.
 
     A tree leads from the record through the operators to the input updates that it comes from, each with its file and
-    row (counted from 0). If a few of them suffice (a minimum, a distinct record), it shows these few; it derives a record of a loop
+    row (counted from 0). If a few updates suffice (a minimum, a distinct record), the tree shows these few; it derives a record of a loop
     in as few rounds as possible. The explanation is checked: the pipeline, run over these updates alone, must produce the record with
     the same multiplicity. If it does not, a wider explanation is tried and reported.
 
@@ -68,7 +68,7 @@ def command(
 
     Reads the inputs again, only the rows that may matter; writes nothing.
 
-    Exits with 1 if no such record exists, or none has changed.
+    Exits with 1 if no such record exists, or if none has changed.
 
     \b
     JSON: {"pipeline", "collection", "at", "change", "matching", "read", "seconds", "missing": MISSING|null, "records": [{"record", "count",
