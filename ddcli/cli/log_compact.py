@@ -12,7 +12,7 @@ from ddcli.screen import json_text, near, say
 
 @click.command("compact", short_help="Sum up the old updates of an output's log.")
 @click.argument("target", metavar="OUTPUT|PIPELINE")
-@click.option("--before", metavar="T", help="Sum up the updates before T. [default: all at times that are closed]")
+@click.option("--before", metavar="T", help="Sum up the updates before T. [default: all updates at closed times]")
 @click.option("-n", "--dry-run", is_flag=True, help="Show the result, but change nothing.")
 @click.option(
     "--pass-claims",
