@@ -9,16 +9,16 @@
 
 Expressions are those of pipeline files. No update of a time is emitted until the frontier of every input has passed it.
 
-* arguments: method arguments, as the operators of a pipeline file state them
+* arguments: method arguments as a pipeline file's operators
 * arrangement_import: arrangements of other dataflows
 * clock: times as a program writes them and as the engine holds them
-* collection: multisets of records that change with time, their operators; those indexed by a key
+* collection: multisets of records that change with time, and their operators
 * dataflow: inputs, collections, outputs, and the steps that close times
 * functions: Python functions as operators
 * loops: loop variables, and the loops that close over them
-* outputs: the updates of a collection, as a program reads them
+* outputs: the updates of a collection, for the program to read
 * passes: a step over a dataflow's shards: side by side, or in one pass over all
-* program: a dataflow as its parts see it
+* program: the protocol of a dataflow for its parts
 * queries: SQL queries over collections
 * sessions: the inputs of a program's updates
 * traces: handles on arrangements: to read them as of a time, or import them elsewhere

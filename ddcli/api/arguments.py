@@ -1,4 +1,4 @@
-"""The operators that a method's arguments describe, as a pipeline file would."""
+"""The arguments of methods, as the names, expressions and columns of a pipeline file's operators."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ HERE = Span("<python>", 1, 1)
 
 
 def place(name: str) -> dict[str, Any]:
-    """Return the place of an operator, as the file would have it."""
+    """Return the place and name of an operator, as fields of its model."""
     return {"span": HERE, "place": name}
 
 
 def text(value: str) -> Text:
-    """Return a name or an expression."""
+    """Return a name or an expression with a place."""
     return Text(value, HERE)
 
 
 def texts(values: Iterable[str]) -> tuple[Text, ...]:
-    """Return names."""
+    """Return names with places."""
     return tuple(text(value) for value in values)
 
 
 def assign(columns: Mapping[str, str]) -> operator_model.Assignments:
-    """Return columns with their expressions."""
+    """Return columns with their expressions, as assignments."""
     return tuple((text(name), text(value)) for name, value in columns.items())
 
 
 def expressions_of(
     given: Mapping[str, str] | None, named: Mapping[str, str], columns: object, what: str
 ) -> dict[str, str]:
-    """Return the expressions of a method's call, from its mapping or its keywords; `columns` are for functions."""
+    """Return the expressions of a method's call, from its mapping and its keywords. Refuses `columns`, which are for functions."""
     if columns is not None:
         hint = "a column of such a name is written in a mapping: {'columns': expression}"
         raise UsageError(f"`{what}` takes `columns` with a function only", hint=hint)
@@ -49,7 +49,7 @@ def expressions_of(
 
 
 def needed(columns: Mapping[str, str | Type] | None, what: str) -> Mapping[str, str | Type]:
-    """Return the columns that a function returns, which its call must name."""
+    """Return the columns that a function returns. Raises UsageError if its call has not named them."""
     if columns is None:
         hint = "for example `columns={'src': 'int64', 'name': 'string?'}`"
         raise UsageError(f"`{what}` with a function takes the columns that it returns", hint=hint)
@@ -83,7 +83,7 @@ def orders(order_by: Iterable[str]) -> tuple[operator_model.Order, ...]:
 
 
 def schema(columns: Mapping[str, str | Type], what: str) -> Schema:
-    """Return columns with their types; raise UsageError for a text that names none."""
+    """Return columns with their types. Raises UsageError for a text that is not a type."""
     found: Schema = {}
     for name, given in columns.items():
         kind = parse_type(given) if isinstance(given, str) else given

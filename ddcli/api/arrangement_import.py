@@ -36,7 +36,7 @@ class ImportedArrangement(Arranged):
         return self.handle.upper
 
     def indexed(self) -> graph.ImportedSource:
-        """Return the arrangement's source in this dataflow's graph. From now on this source holds it, and no longer the handle."""
+        """Return the arrangement's source in this dataflow's graph. From now on the source holds the trace, and the handle doesn't."""
         self._traces = self.handle.imported(self.dataflow.frontier)
         self.handle.close()
         return graph.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
@@ -58,7 +58,7 @@ class ImportedArrangement(Arranged):
         return [Delta(matrix, distinct=True) for matrix in found]
 
     def release(self) -> None:
-        """Release the trace: the dataflow steps no further."""
+        """Release the trace: the dataflow takes no further step."""
         self.handle.close()
         for trace in self._traces:
             trace.release()

@@ -55,7 +55,7 @@ class Clock:
         """The first time: integers count from 0, dates and timestamps begin before all."""
 
     def time(self, value: Any) -> Time:
-        """Return a time as the engine holds it; raise UsageError for a value that is none."""
+        """Return a time as the engine holds it. Raises UsageError for a value that is not a time."""
         if type(value) is int and self._plain and self.count == 1 and -LEAST > value > LEAST:
             return (value,)
         values = (value,) if self.count == 1 and not isinstance(value, tuple) else value
@@ -77,7 +77,7 @@ class Clock:
         return None if LEAST in time else self.values(np.array([time], np.int64))[0]
 
     def values(self, lanes: np.ndarray) -> list[Any]:
-        """Return the times of a matrix of them."""
+        """Return the times in a matrix as the program's values."""
         if self._plain and self.count == 1:
             found: list[Any] = lanes[:, 0].tolist()
             return found
@@ -85,11 +85,11 @@ class Clock:
         return records if self.count > 1 else [time for (time,) in records]
 
     def columns(self, lanes: np.ndarray) -> list[pl.Series]:
-        """Return the times of a matrix of them as columns of a frame."""
+        """Return the times in a matrix as columns of a frame."""
         return decode(np.ascontiguousarray(lanes), self._layout, self._pool).get_columns()
 
     def frontier(self, given: Any) -> Frontier:
-        """Return the frontier of a time, of several, or the given one as it is; no time at all closes everything.
+        """Return the frontier of one time or several; a frontier is returned as it is. A list of no times closes everything.
 
         >>> Clock(2).frontier([(0, 3), (1, 2), (1, 4)])
         Frontier(elements=((0, 3), (1, 2)))
@@ -105,5 +105,5 @@ class Clock:
         return Frontier([self.time(given)])
 
     def show(self, frontier: Frontier) -> str:
-        """Return a frontier as a message shows it."""
+        """Return a frontier in words, for messages."""
         return " ".join(str(self.value(time)) for time in frontier) or str(frontier)

@@ -1,4 +1,4 @@
-"""Collections: multisets of records that change with time. Methods return new ones, named as the operators of a pipeline file."""
+"""Collections: multisets of records that change with time. Methods return new ones, and are named like a pipeline file's operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Collection:
-    """A multiset of records that changes with time. Methods return new collections, named as the operators of a pipeline."""
+    """A multiset of records that changes with time. Methods return new collections, and are named like a pipeline's operators."""
 
     def __init__(self, dataflow: Program, relation: Relation):
         self.dataflow = dataflow
@@ -107,14 +107,14 @@ class Collection:
     ) -> Collection:
         """Return a record for each element of a table expression, `word="unnest(split(text, ' '))"`, in a column beside the others.
 
-        Or all records that a function returns for each; see `map`.
+        With a function, return all records that it returns for each record; see `map`.
         """
         if to is not None and not isinstance(to, Mapping):
             given = flat_mapping(to, self.schema, needed(columns, "flat_map"), batch=batch)
             return self._apply(operator_model.PythonFlatMap(**place("flat_map"), function=given))
         ((column, expression), *more) = assign(expressions_of(to, expressions, columns, "flat_map"))
         if more:
-            raise UsageError("`flat_map` takes one expression", hint="write another `flat_map` for the other")
+            raise UsageError("`flat_map` takes one expression", hint="write a `flat_map` for each")
         return self._apply(operator_model.FlatMap(**place("flat_map"), column=column, expression=expression))
 
     def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
@@ -127,7 +127,7 @@ class Collection:
         return self._apply(operator_model.JoinFunction(**place("join_function"), function=given))
 
     def temporal_filter(self, from_: str | None = None, until: str | None = None) -> Collection:
-        """Keep each record while `from_ <= now < until`, expressions of the type of time; now is the time one reads at."""
+        """Keep each record while `from_ <= now < until`, two expressions of the type of time; now is the time at which the collection is read."""
         lower, upper = (None if bound is None else text(bound) for bound in (from_, until))
         if lower is upper:
             raise UsageError("`temporal_filter` takes at least one of `from_` and `until`")
@@ -155,7 +155,7 @@ class Collection:
     # --- arrangements ---------------------------------------------------------------------------------------------
 
     def arrange_by_key(self, *columns: str) -> Arranged:
-        """Return the collection indexed by columns, kept from the first step on, for every join or reduction by them.
+        """Return the collection indexed by columns. The index is kept from the first step on, for every join or reduction by them.
 
         The key is the columns in the order of their names. Outside of loops `trace` returns handles to read it by. A join leaves
         nulls out of its keys: one by a column that may be null has an arrangement of its own.
@@ -165,7 +165,7 @@ class Collection:
         return self._arranged(sorted(columns))
 
     def arrange_by_self(self) -> Arranged:
-        """Return the collection indexed by whole records, for operators that count or look up whole records."""
+        """Return the collection indexed by whole records, for operators that count or look up records."""
         return self._arranged(list(self.schema))
 
     def _arranged(self, key: Sequence[str]) -> Arranged:
@@ -263,11 +263,11 @@ class Collection:
         return self._apply(operator_model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
 
     def count(self, by: Sequence[str] | None = None, name: str = "count") -> Collection:
-        """Count how often each record occurs, or, with `by`, the records of each group."""
+        """Return each record with its multiplicity in a column, or, with `by`, the number of records of each group."""
         return self._apply(operator_model.Count(**place("count"), name=name, by=None if by is None else texts(by)))
 
     def distinct(self) -> Collection:
-        """Return each record that is present, once."""
+        """Return each record whose multiplicity is positive, once."""
         return self._apply(operator_model.Distinct(**place("distinct")))
 
     def threshold(self, multiplicity: str) -> Collection:
@@ -288,7 +288,7 @@ class Collection:
         frame: str | None = None,
         **named: str,
     ) -> Collection:
-        """Add columns that see the rows around each row: in its partition `by`, in an order, within a frame.
+        """Add columns computed from the rows around each row: in its partition `by`, in an order, within a frame.
 
         >>> from ddcli import Dataflow
         >>> visits = Dataflow().input("visits", {"user": "int64", "at": "int64"})
@@ -337,12 +337,12 @@ class Collection:
         return self if at is None else self._apply(operator_model.Enter(**place("enter"), at=text(at)))
 
     def leave(self) -> Collection:
-        """Return the collection as it is after the last round of the `with df.loop()` around; read it after the block."""
+        """Return the collection after the last round of the `with df.loop()` around it; it can be read after the block."""
         left: Collection = self.dataflow.leave(self)
         return left
 
     def sql(self, query: str, **others: Collection) -> Collection:
-        """Return the result of an SQL query, in which this collection is `self` and others have the names that they are given by.
+        """Return the result of an SQL query over this collection, named `self`, and others, under their keywords.
 
         >>> from ddcli import Dataflow
         >>> edges = Dataflow().input("edges", {"src": "int64", "dst": "int64"})
@@ -355,7 +355,7 @@ class Collection:
     # --- looking --------------------------------------------------------------------------------------------------
 
     def inspect(self, show: str | Callable[[tuple[Any, Any, int]], Any] = "") -> Collection:
-        """Return the collection as it is, and show each update that passes, (record, time, diff): print it under a label, or call a function.
+        """Return the collection unchanged, and show each of its updates, (record, time, diff): print it under a label, or call a function.
 
         In a loop the time is a tuple that ends with the loops' rounds.
         """
@@ -387,7 +387,7 @@ class Collection:
 
 
 class Arranged(Collection):
-    """A collection indexed by `key`. Joins and reductions by that key read the one arrangement; it is also the default of theirs."""
+    """A collection indexed by `key`. Joins and reductions by that key, which is also their default, read this one arrangement."""
 
     def __init__(
         self,

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
 
 SHARDS = 2
-"""Shards a worker, where there are several: memory of one serves the next again, and none waits long for another."""
+"""The number of shards for each of several workers: a worker's next shard reuses the memory of the last, and no worker waits long for another."""
 
 SECRET = new_secret()
-"""Under which values are hashed, the same in all dataflows of the process: one may read the arrangements of another."""
+"""The secret under which values are hashed, the same in all dataflows of the process: one may read the arrangements of another."""
 
 
 class Dataflow:
@@ -110,7 +110,7 @@ class Dataflow:
         """Return a new input with at most one record for each key, whose session takes a key's present record. Time has one coordinate."""
         if self.clock.count > 1:
             hint = "`input` takes updates at any time"
-            raise UsageError("of upserts at times of several coordinates none is the last", hint=hint)
+            raise UsageError("upserts need a time of one coordinate: of several, none of them is the last", hint=hint)
         relation = self.source(name, schema)
         if not key or any(column not in relation.schema for column in key):
             raise UsageError(f"input '{name}': the key is some of its columns, not {list(key)}")
@@ -119,15 +119,15 @@ class Dataflow:
         return session
 
     def source(self, name: str, schema: Mapping[str, str | Type]) -> Relation:
-        """Return the collection of an input that is new."""
+        """Return the collection of a new input."""
         self._open()
         if name in self._feeds:
-            raise UsageError(f"there is an input '{name}' already")
+            raise UsageError(f"an input '{name}' exists already")
         columns = schema_of(schema, f"input '{name}'")
         return Relation(logical.Source((), columns, name, tuple(self.clock.names)))
 
     def sql(self, query: str, /, **collections: Collection) -> Collection:
-        """Return the result of an SQL query over collections, by the names that they are given by.
+        """Return the result of an SQL query over collections, under their keywords.
 
         >>> df = Dataflow()
         >>> edges = df.input("edges", {"src": "int64", "dst": "int64"})
@@ -151,7 +151,7 @@ class Dataflow:
         max_rounds: int | None = None,
         guard: int = GUARD,
     ) -> Any:
-        """Return the collections that leave a loop with several variables, each given by name with its value in the first round.
+        """Return the collections that leave a loop with several variables, which have their values in the first round by name.
 
         `body` receives the variables, in their order, and returns the collection of each in the next round: a collection, a tuple in the
         same order, or a dictionary by name, in which further collections leave too. The same form is returned. It may be called
@@ -162,7 +162,7 @@ class Dataflow:
 
     @contextmanager
     def loop(self, *, max_rounds: int | None = None, guard: int = GUARD) -> Iterator[Loop]:
-        """Yield a loop to write the body of, in a `with` block; see `loops`."""
+        """Yield a loop whose body is written in the `with` block; see `loops`."""
         self._open()
         loop = Loop(self, max_rounds, guard)
         with self.inside(loop.name, loop):
@@ -208,7 +208,7 @@ class Dataflow:
         return imported
 
     def arranged(self, relation: Relation) -> Arranged:
-        """Return an arrangement, `relation` being the node of it. Outside of loops it is kept, to be read by handles."""
+        """Return the arrangement whose node is that of `relation`. Outside of loops it is kept for handles."""
         node = relation.node
         assert isinstance(node, logical.Arrange)
         if node.free:
@@ -222,7 +222,7 @@ class Dataflow:
         return Arranged(self, relation, node.by, self._kept[node.fingerprint])
 
     def output_of(self, relation: Relation) -> Output:
-        """Let the updates of a collection be read."""
+        """Return a new output with the updates of a collection."""
         self._open()
         if relation.node.free:
             raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
@@ -231,7 +231,7 @@ class Dataflow:
         return output
 
     def shown(self, show: str | Callable[[Update], Any], columns: int) -> str:
-        """Return the label under which updates of so many columns are shown by a function, or printed under a text."""
+        """Return a new label under which updates of records with this number of columns are passed to a function, or printed after a text."""
         self._open()
         label = f"inspect{len(self._showing)}"
         self._showing[label] = columns, show if callable(show) else partial(print, *([f"{show}:"] if show else []))
@@ -252,7 +252,7 @@ class Dataflow:
 
     @property
     def time(self) -> Any:
-        """Return the time before which all is closed; None where the frontier is not a single one."""
+        """The time before which all times are closed; None if the frontier has several elements, or none."""
         return self.clock.value(self.frontier.elements[0]) if len(self.frontier) == 1 else None
 
     def step(self) -> Frontier:
@@ -270,7 +270,7 @@ class Dataflow:
         if not self._feeds:
             return self.frontier
         first, *others = [feed.frontier for feed in self._feeds.values()]
-        # The meet of several is computed only where they differ: one small step is not to notice it.
+        # The meet of several is computed only if they differ: it would slow a small step.
         upper = first if others.count(first) == len(others) else Frontier(t for f in (first, *others) for t in f)
         if upper == self.frontier:
             return upper
@@ -329,12 +329,12 @@ class Dataflow:
         graph: PhysicalGraph,
         indexed: Mapping[str, ImportedSource | UpsertSource],
     ) -> Assembled:
-        """Return the graph's operators, in the shards of some workers, over some traces."""
+        """Return the graph's operators in the shards of these workers, over these traces."""
         scope = Scope(self.clock.count, workers=workers)
         return assemble(graph, scope, traces, self.pool, self._show, self.clock.kinds, indexed)
 
     def _graph(self) -> PhysicalGraph:
-        """Return the graph for the engine: the outputs, the collections that are shown, and the arrangements that are kept."""
+        """Return the graph for the engine: the outputs, the collections that are shown, and the kept arrangements."""
         roots = {name: output.relation.node for name, output in self._outputs.items()}
         roots |= {name: relation.node for name, relation in self._watched.items()}
         roots |= {name: kept.relation.node for name, kept in self._kept.items()}
@@ -351,11 +351,11 @@ class Dataflow:
         return PhysicalGraph(outputs, tuple(nodes))
 
     def _indexed(self) -> dict[str, ImportedArrangement | Upserts]:
-        """Return the sources that come arranged."""
+        """Return the inputs that are arranged by themselves."""
         return {name: feed for name, feed in self._feeds.items() if isinstance(feed, ImportedArrangement | Upserts)}
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
-        """Show the updates of a frame that ends with times and diffs; shards step in threads, and take turns here."""
+        """Show the updates of a frame whose last columns are times and diffs; shards step in threads, and take turns here."""
         columns, show = self._showing[label]
         count = columns + self.clock.count
         with self._one_at_a_time:
@@ -368,7 +368,7 @@ class Dataflow:
     # --- ending ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the workers' threads, and of traces that are imported: the dataflow steps no further."""
+        """End the workers' threads and release imported traces: the dataflow takes no further step."""
         self._closed = True
         self._workers.close()
         for feed in self._feeds.values():

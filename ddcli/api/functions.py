@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Row(tuple[Any, ...]):
-    """A record as a function gets it: a tuple of its values, which are found by their columns' names, too.
+    """The record that a function receives: a tuple of values, which can also be read by column name.
 
     >>> row = row_type(["src", "dst"])((1, 2))
     >>> row[0], row["dst"], {**row, "dst": 3}
@@ -38,7 +38,7 @@ class Row(tuple[Any, ...]):
         return super().__getitem__(self.places[at] if isinstance(at, str) else at)
 
     def keys(self) -> Iterable[str]:
-        """Return the columns' names, so that `{**row}` is a dictionary of it."""
+        """Return the columns' names, so that `{**row}` is the record as a dictionary."""
         return self.places.keys()
 
 
@@ -50,7 +50,7 @@ def row_type(columns: Iterable[str]) -> type[Row]:
 def mapping(
     function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
 ) -> operator_model.PythonFunction:
-    """Return a function with one record for each record."""
+    """Return the `map` function that returns one record for each record."""
     row, names = row_type(given), tuple(columns)
 
     def call(record: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def mapping(
 def flat_mapping(
     function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
 ) -> operator_model.PythonFunction:
-    """Return a function with any number of records for each record."""
+    """Return the `flat_map` function that returns any number of records for each record."""
     row, names = row_type(given), tuple(columns)
 
     def call(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def flat_mapping(
 
 
 def filtering(function: Callable[..., Any], given: Schema) -> operator_model.PythonFunction:
-    """Return a function that keeps the records for which `function` is true."""
+    """Return the `flat_map` function that keeps the records for which `function` is true."""
     row = row_type(given)
 
     def call(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def filtering(function: Callable[..., Any], given: Schema) -> operator_model.Pyt
 def joining(
     function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool
 ) -> operator_model.PythonFunction:
-    """Return a function with any number of (record, time, diff) for each record."""
+    """Return the `join_function` that returns any number of (record, time, diff) for each record."""
     row, names = row_type(given), tuple(columns)
 
     def call(record: dict[str, Any]) -> Iterator[Any]:
@@ -98,12 +98,12 @@ def joining(
 
 
 def reducing(function: Callable[..., Any], columns: Columns) -> operator_model.PythonFunction:
-    """Return a function of groups: (key, [(value, count), ...]) -> [(value, count), ...], of tuples."""
+    """Return the `reduce` function of groups: (key, [(value, count), ...]) -> [(value, count), ...], of tuples."""
     return _function("reduce", function, function, columns, batch=False)
 
 
 def followed_by(*functions: Callable[[Any], Iterable[tuple[Any, Any, int]]]) -> Callable[[Any], Iterator[Any]]:
-    """Return the composition of functions `record -> (record, time, diff)*`, as `join_function` takes them.
+    """Return the composition of functions `record -> (record, time, diff)*`, as `join_function` takes them, the first one first.
 
     Each receives the records that the previous one returns. Times join, diffs multiply; None is no delay.
 
@@ -134,7 +134,7 @@ def _join(one: Any, other: Any) -> Any:
 
 
 def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return a function's result as a record by columns' names."""
+    """Return a function's result as a record by column name."""
     if isinstance(given, tuple) and len(given) == len(names):
         return dict(zip(names, given, strict=True))
     if isinstance(given, Mapping):

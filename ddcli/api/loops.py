@@ -70,7 +70,7 @@ def iterated(
 
 
 def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
-    """Return a body's results: a collection for each variable, in their order, then the others that leave."""
+    """Return a body's results by name or position: a collection for each variable, in their order, then the others that leave."""
     if hasattr(given, "keys"):
         missing = [name for name in variables if name not in given]
         others = [name for name in given if name not in variables]
@@ -82,19 +82,19 @@ def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
     if missing:
         raise UsageError(
             f"the body of a loop does not return its variable '{missing[0]}'",
-            hint="give a collection for each variable: one, a tuple in their order, or a dictionary by name",
+            hint="return a collection for each variable: one, a tuple in their order, or a dictionary by name",
         )
     return found
 
 
 def _check_own(given: object, dataflow: Program, what: str) -> None:
-    """Refuse an argument that is no collection of a dataflow."""
+    """Refuse an argument that is not a collection of the dataflow."""
     if not isinstance(given, Collection) or given.dataflow is not dataflow:
         raise UsageError(f"{what} {given!r}, which is not a collection of this dataflow")
 
 
 def check_rounds(max_rounds: int | None, guard: int) -> None:
-    """Refuse numbers of rounds that are none."""
+    """Refuse numbers of rounds below 1."""
     for name, rounds in (("max_rounds", max_rounds), ("guard", guard)):
         if rounds is not None and rounds < 1:
             raise UsageError(f"`{name}` is a number of rounds, at least 1, not {rounds!r}")
@@ -118,7 +118,7 @@ class Variable(Collection):
 
 
 class Leaving(Collection):
-    """A collection that leaves a loop, to be read when the loop is done."""
+    """A collection that leaves a loop, and can be read when the loop is closed."""
 
     def __init__(self, dataflow: Program, inside: Collection):
         self.dataflow = dataflow
@@ -129,7 +129,9 @@ class Leaving(Collection):
     def relation(self) -> Relation:
         """The collection outside of the loop."""
         if self.outside is None:
-            raise UsageError("what leaves a loop is read outside of it", hint="continue after the `with` block")
+            raise UsageError(
+                "a collection that leaves a loop is read outside of it", hint="continue after the `with` block"
+            )
         return self.outside
 
 
@@ -195,7 +197,7 @@ class Loop:
         schemas = [each.schema for each in self._variables]
         for name, have, want in zip(names, schemas, widened(names, schemas, results), strict=True):
             if have != want:
-                problem = f"the variable '{name.value}' becomes in the body what its types don't hold"
+                problem = f"the types of the variable '{name.value}' can't hold the values that the body sets"
                 raise SpecError(problem, span=name.span, hint=_types(want))
         # A variable leaves as its result, which leaves anyway.
         others = [leaving for leaving in self._leaving if not any(leaving.inside is each for each in self._variables)]

@@ -26,7 +26,7 @@ Update = tuple[Record, Any, int]
 
 
 class Output:
-    """The updates of a collection, as they become final."""
+    """The final updates of a collection, which accumulate until the program reads them."""
 
     def __init__(self, dataflow: Program, relation: Relation, layout: Layout):
         self.dataflow = dataflow
@@ -35,7 +35,7 @@ class Output:
         self._ready: list[Deltas] = []
 
     def accept(self, deltas: Deltas) -> None:
-        """Take a step's updates: deltas that share no record."""
+        """Add a step's updates: deltas that share no record."""
         if deltas:
             self._ready.append(deltas)
 
@@ -44,16 +44,16 @@ class Output:
         parts = self.parts()
         if not parts:
             return np.empty((0, self.layout.width + self.dataflow.clock.count + 1), np.int64)
-        # In an order that does not depend on how many workers there were.
+        # In an order that does not depend on the number of workers.
         return parts[0] if len(parts) == 1 else kernels.consolidate(kernels.concat(parts))
 
     def parts(self) -> list[np.ndarray]:
         """Return all updates since the last call as matrices of lanes, one for each worker: consolidated, they share no record.
 
-        Of large results this spares the copy that `lanes` puts together.
+        For large results this avoids the copy that `lanes` makes.
         """
         ready, self._ready = self._ready, []
-        if len(ready) > 1:  # updates of several steps may be of one time, where times were advanced
+        if len(ready) > 1:  # updates of several steps may have one time, if times were advanced
             ready = [[Delta(kernels.concat([delta.updates for deltas in ready for delta in deltas]))]]
         parts = []
         for deltas in ready:
@@ -77,7 +77,7 @@ class Output:
         for name in (*clock.names, "diff"):
             if name in self.layout.schema:
                 raise UsageError(
-                    f"the column '{name}' would be there twice in a frame",
+                    f"a frame would have the column '{name}' twice",
                     hint="rename it, or read `updates` or `lanes`",
                 )
         lanes, width = self.lanes(), self.layout.width
@@ -96,7 +96,7 @@ def updates_of(lanes: np.ndarray, layout: Layout, dataflow: Program) -> list[Upd
 
 
 class Condition:
-    """A question that may be asked again: it is true or false as things stand, and returns that when it is called."""
+    """A condition that is evaluated anew at each use, as a truth value or by a call."""
 
     def __init__(self, ask: Callable[[], bool]):
         self._ask = ask
@@ -109,7 +109,7 @@ class Condition:
 
 
 class Probe:
-    """Asks whether a collection can still change at a time."""
+    """A probe of a dataflow's progress: whether a collection can still change at a time."""
 
     def __init__(self, dataflow: Program):
         self.dataflow = dataflow
@@ -130,6 +130,6 @@ class Probe:
         return Condition(lambda: self.dataflow.frontier.less_than(lanes))
 
     def less_equal(self, time: Any) -> Condition:
-        """Return the condition that `time` itself is open: the collection may change at it, as one reads it there."""
+        """Return the condition that `time` is open, so that the collection as of it may still change."""
         lanes = self.dataflow.clock.time(time)
         return Condition(lambda: self.dataflow.frontier.less_equal(lanes))

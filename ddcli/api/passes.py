@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ddcli.engine.workers import Workers
 
 FEW = 4_000
-"""Updates of a step below which one pass over all shards is quicker than several side by side."""
+"""The number of updates of a step below which one pass over all shards is faster than several side by side."""
 
 
 class ShardTraces:
-    """The traces of a dataflow's shards, empty at first. `known` maps each node that has traces to the lanes by which rows find their shard, and to the shards."""
+    """The traces of a dataflow's shards, empty at first. `known` maps each node with traces to the lanes that partition its rows, and to its shards."""
 
     def __init__(self, since: Frontier) -> None:
         self.since = since
@@ -38,16 +38,16 @@ class ShardTraces:
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
     ) -> Trace:
-        """Return an empty trace: the dataflow's state is its own."""
+        """Return an empty trace, as a dataflow begins without state."""
         trace = Trace(key.width, value.width, nt, since=self.since)
         _, shards = self.known.setdefault(identity, (range(key.width) if by is None else by, []))
-        assert len(shards) == shard, "the shards of a node are made in turn, and once"
+        assert len(shards) == shard, "the shards of a node are made in order, and once"
         shards.append(trace)
         return trace
 
 
 class UnitedTraces:
-    """Returns traces, each over all shards of a trace that `ShardTraces` has made."""
+    """The traces that each read all shards of a node, which `ShardTraces` has made."""
 
     def __init__(self, shards: ShardTraces) -> None:
         self._shards = shards
@@ -63,7 +63,7 @@ class UnitedTraces:
 
 
 class Passes:
-    """The steps of a dataflow of several workers, each the one way or the other. `assemble` returns the graph over one worker and some traces."""
+    """The steps of a dataflow with several workers, each in the faster way. `assemble` returns the graph for one worker over given traces."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Passes:
         self._united = UnitedTraces(shards)
         self._whole: Assembled | None = None
         self._kept: list[UnitedTrace] = []
-        """The traces of arrangements that others read, shard by shard, at any time."""
+        """The traces of kept arrangements, whose shards handles may read at any time."""
 
     def step(self, fed: dict[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, as `Assembled.step` does."""
@@ -107,7 +107,7 @@ def _rows(given: Delta | Deltas) -> int:
 
 
 def _sum(deltas: Delta | Deltas) -> Delta:
-    """Return the updates of all shards, sorted as each shard's are."""
+    """Return the updates of all shards, in the order that each shard's have."""
     if isinstance(deltas, Delta):
         return deltas
     return deltas[0] if len(deltas) == 1 else Delta(kernels.merge([delta.updates for delta in deltas]), distinct=True)

@@ -28,16 +28,16 @@ class Program(Protocol):
     def iterate(
         self, variables: Mapping[str, Any], body: Callable[..., Any], *, max_rounds: int | None, guard: int
     ) -> Any:
-        """Return the collections that leave a loop with several variables, each given by name with its value in the first round."""
+        """Return the collections that leave a loop with several variables, which have their values in the first round by name."""
 
     def inside(self, name: LoopName) -> AbstractContextManager[None]:
         """Make operators that are added within the block part of a loop's body."""
 
     def leave(self, collection: Any) -> Any:
-        """Return the `Collection` that leaves the loop that is being written step by step."""
+        """Return the `Collection` outside of the loop that is being written step by step."""
 
     def sql(self, query: str, /, **collections: Any) -> Any:
-        """Return the `Collection` that a query over these, by name, returns."""
+        """Return the result of a query over these collections, by name, as a `Collection`."""
 
     def arranged(self, relation: Relation) -> Any:
         """Return the `Arranged` whose node is that of `relation`."""
@@ -46,7 +46,7 @@ class Program(Protocol):
         """Return the `Output` from which the updates of a collection can be read."""
 
     def shown(self, show: str | Callable[[tuple[Any, Any, int]], Any], columns: int) -> str:
-        """Return the label under which updates of so many columns are shown by a function, or printed under a text."""
+        """Return a new label under which updates of records with this number of columns are passed to a function, or printed after a text."""
 
     def watch(self, label: str, relation: Relation) -> None:
         """Have a collection whose updates are shown computed, even without a reader."""

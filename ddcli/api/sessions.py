@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class UpdateSource(Protocol):
-    """Something from which a dataflow takes updates."""
+    """An input from which a dataflow takes updates."""
 
     @property
     def frontier(self) -> Frontier:
-        """Return the frontier before which there will be no more updates."""
+        """The frontier before which there will be no more updates."""
 
     def fit(self, layout: Layout) -> None:
         """Set the columns that the dataflow reads."""
 
     def flush(self) -> None:
-        """Make all updates so far ready to be read; on one that doesn't fit, drop it and raise InputError."""
+        """Make all buffered updates ready to be read. If one doesn't fit its columns, drop them and raise InputError."""
 
     def take_before(self, upper: Frontier) -> Delta | list[Delta] | None:
         """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
@@ -42,8 +42,8 @@ class UpdateSource(Protocol):
 class Session(Collection):
     """A collection that a program feeds.
 
-    Its frontier holds the times at which it may still change. `time` is the one at which `insert` and its like put their updates: that
-    of the frontier, as long as it is a single one.
+    It may still change at the times from its frontier on. `insert`, `remove` and `update` put their updates at `time`, the frontier's
+    element, as long as there is a single one.
     """
 
     def __init__(self, dataflow: Program, relation: Relation, name: str):
@@ -87,7 +87,7 @@ class Session(Collection):
         return elements[0]
 
     def _at(self, time: Any) -> Time:
-        """Return a time that an update may have."""
+        """Return the time of an update as the engine holds it. Refuses closed times."""
         lanes = self.dataflow.clock.time(time)
         if not self.frontier.less_equal(lanes):
             raise self._closed(f"time {time} is closed")
@@ -112,7 +112,7 @@ class Input(Session):
         self._pending.append((record, self._now(), 1))
 
     def remove(self, record: Record) -> None:
-        """Take a record away at the session's time."""
+        """Retract a record at the session's time."""
         self._pending.append((record, self._now(), -1))
 
     def update(self, record: Record, diff: int) -> None:
@@ -124,9 +124,9 @@ class Input(Session):
         self._pending.append((record, self._at(time), diff))
 
     def insert_many(self, data: np.ndarray, time: Any = None, diff: int | np.ndarray = 1) -> None:
-        """Add a matrix of integers, a row a record, all at once; the columns must be integers that are never null.
+        """Add a matrix of integers, whose rows are records, all at once; the columns must be integers that are never null.
 
-        `time` is one for all, or a vector of integers as the engine holds times, a row a record (a matrix for a product).
+        `time` is one for all, or a vector of times as the engine holds them, one for each record (a matrix for a product).
         """
         if data.shape[1] != self.layout.width or any(
             not kind.is_integer or kind.nullable for kind in self.layout.schema.values()
@@ -151,7 +151,7 @@ class Input(Session):
             self._flushed.append(self._encoded(pending))
 
     def _encoded(self, pending: list[tuple[Record, Time, int]]) -> np.ndarray:
-        """Return updates as a matrix; raise InputError where a record doesn't fit its columns."""
+        """Return updates as a matrix. Raises InputError if a record doesn't fit its columns."""
         records = [record for record, _, _ in pending]
         if are_integers(records, self.layout):
             try:
@@ -238,7 +238,7 @@ class Upserts(Session):
         return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     united = indexed
-    """The source that stands for it where all shards are stepped together: the same."""
+    """The source for steps over all shards together, which is the same."""
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: a key's record has all columns."""
@@ -254,7 +254,7 @@ def _several(given: Any) -> tuple[Any, ...]:
 
 
 def _cut(flushed: list[np.ndarray], upper: Frontier, count: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
-    """Return the updates before a frontier, and the others; times have `count` coordinates."""
+    """Return the updates before a frontier, and the others; `count` is the number of a time's coordinates."""
     if not flushed:
         return None, flushed
     updates = flushed[0] if len(flushed) == 1 else np.concatenate(flushed)

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class KeptTraces:
-    """An arrangement that a dataflow keeps: its key and columns, and, once it has been assembled, the shards' traces."""
+    """An arrangement that a dataflow keeps: its key and columns, and, once the dataflow is assembled, the traces of its shards."""
 
     def __init__(self, dataflow: Program, relation: Relation, key: tuple[str, ...]):
         self.dataflow = dataflow
         self.relation = relation
         self.key = key
         self.schema: Schema = {name: relation.schema[name] for name in key} | relation.schema
-        """The columns as they are arranged: the key first."""
+        """The columns in the arrangement's order, the key first."""
         self.shards: list[Trace] | None = None
         self.handles: list[TraceHandle] = []
 
     def bind(self, shards: list[Trace]) -> None:
-        """Set the traces, and hold them as the handles that were made before want."""
+        """Set the traces, and bind the handles that were made before, so that they hold them."""
         self.shards = shards
         for handle in self.handles:
             handle.bind(shards)
@@ -108,7 +108,7 @@ class TraceHandle:
         return self.dataflow.frontier
 
     def set_logical_compaction(self, frontier: Any) -> None:
-        """Read from `frontier` on only: earlier times may become equal. A list of no times: don't read any more."""
+        """Move `since` to `frontier`, from which on the handle reads: earlier times may become equal. A list of no times ends reading."""
         self._set(self.dataflow.clock.frontier(frontier), self._through)
 
     def set_physical_compaction(self, frontier: Any) -> None:
@@ -122,7 +122,7 @@ class TraceHandle:
         if not earliest.dominates(found):
             show = self.dataflow.clock.show
             raise UsageError(
-                f"batches may be merged up to {show(earliest)} already; {show(found)} is not after that",
+                f"batches may be merged up to {show(earliest)} already; {show(found)} is not at or after that",
                 hint="set it first to the dataflow's frontier, and from then on forward",
             )
         self._set(self._since, found)
@@ -137,7 +137,7 @@ class TraceHandle:
             hold.advance(since, through)
 
     def bind(self, shards: list[Trace]) -> None:
-        """Hold the traces, which exist from now on."""
+        """Hold the traces, which have just been made."""
         if not self._closed:
             self._holds = [trace.hold(self._since, self._through) for trace in shards]
 
@@ -149,7 +149,7 @@ class TraceHandle:
         return other
 
     def close(self) -> None:
-        """Let go of the trace."""
+        """Release the trace."""
         for hold in self._holds:
             hold.release()
         self._holds, self._closed = [], True
@@ -167,7 +167,7 @@ class TraceHandle:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def filter(self, condition: str | Callable[..., Any]) -> TraceHandle:
-        """Return another handle on the same trace that reads only the records for which the condition is true.
+        """Return another handle on the same trace, which reads only the records for which the condition is true.
 
         It is evaluated as the trace is read: nothing is arranged anew.
         """
@@ -182,9 +182,9 @@ class TraceHandle:
         return other
 
     def read(self, time: Any, key: Record | None = None) -> list[tuple[Record, int]]:
-        """Return the collection at a time, (record, count) each, in no order; with `key`, the records of that key alone.
+        """Return the collection at a time as (record, count), in no order; with `key`, only the records of that key.
 
-        The time is closed, and at or after one of `since`: UsageError.
+        Raises UsageError for a time that is open, or not at or after `since`.
         """
         self._open()
         clock = self.dataflow.clock
@@ -202,9 +202,9 @@ class TraceHandle:
         )
 
     def updates(self, after: Any) -> list[Update]:
-        """Return the updates from the frontier `after` on, (record, time, diff) each, in the order of time.
+        """Return the updates from the frontier `after` on as (record, time, diff), in the order of time.
 
-        `after` is not before the handle's physical frontier, which must have been set: UsageError.
+        Raises UsageError if `after` is before the handle's physical frontier, or that has not been set.
         """
         self._open()
         clock = self.dataflow.clock
@@ -233,11 +233,11 @@ class TraceHandle:
         """Return the shards' traces for another dataflow to read, which has taken the updates before `taken`."""
         self._open()
         if not self._since:
-            raise UsageError("the handle reads nothing any more: there is nothing to import")
+            raise UsageError("the handle has ended reading: there is nothing to import")
         whole = [ImportedTrace(trace, self._since, taken) for trace in self._traces()]
         if not self._filters:
             return [*whole]
-        # The values that it reads are those of the dataflow which keeps the trace.
+        # The condition reads values of the dataflow that keeps the trace, so it needs that pool.
         keep = keeping(self._kept.schema, self._filters, self.dataflow.pool)
         return [FilteredImport(trace, keep) for trace in whole]
 
@@ -261,12 +261,12 @@ class TraceHandle:
         return np.empty((rows, Layout(self._kept.schema).width + self.dataflow.clock.count + 1), np.int64)
 
     def _untimed(self, matrix: np.ndarray) -> np.ndarray:
-        """Return rows without their times."""
+        """Return rows of lanes without their times."""
         width = Layout(self._kept.schema).width
         return kernels.take(matrix, [*range(width), matrix.shape[1] - 1])
 
     def _ordered(self, lanes: np.ndarray) -> np.ndarray:
-        """Return rows with their columns in the collection's order, not key first."""
+        """Return rows with their columns in the collection's order instead of key first."""
         layout = Layout(self._kept.schema)
         order = [*layout.take(self.columns), *range(layout.width, lanes.shape[1])]
         return kernels.take(lanes, order)

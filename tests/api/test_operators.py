@@ -59,7 +59,7 @@ def test_what_is_wrong_is_told_where_it_is_made():
         given.filter("kk > 1")
     with pytest.raises(SpecError, match="there is no column 'kk'"):
         given.project("kk")
-    with pytest.raises(UsageError, match="there is an input 'given' already"):
+    with pytest.raises(UsageError, match="an input 'given' exists already"):
         dataflow.input("given", {"k": "int64"})
     with pytest.raises(UsageError, match="column 'x' has an unknown type 'int65'"):
         dataflow.input("other", {"x": "int65"})
