@@ -38,7 +38,7 @@ def run_and_leave() -> NoReturn:
     from ddcli.cli.main import main
 
     try:
-        _called(main)
+        _with_large_frame(main)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -49,11 +49,11 @@ def run_and_leave() -> NoReturn:
     os._exit(code)
 
 
-def _called(call: Callable[[], None]) -> None:
+def _with_large_frame(call: Callable[[], None]) -> None:
     call()
 
 
-_called.__code__ = _called.__code__.replace(co_stacksize=LARGE)
+_with_large_frame.__code__ = _with_large_frame.__code__.replace(co_stacksize=LARGE)
 
 
 def flushed() -> int:

@@ -113,7 +113,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
     if target.exists() and not force:
         raise UsageError("the file exists already", place=str(target), hint="--force replaces it")
     rows = log.as_of(as_of)
-    with _appearing(target) as file:
+    with _new_file(target) as file:
         writer = WRITERS[kind](file)
         count = 0
         try:
@@ -148,7 +148,7 @@ def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
 
 def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | None, *, force: bool) -> RunSummary:
     given = replace(spec.inputs[name], late="error", quarantine=None)
-    with _making(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
+    with _new_log(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
         output = OutputSpec(spec.name, Text(name, given.name.span), Text(str(target), given.path.span))
         alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output}, clock=spec.clock)
         state, directory = real(Path(place)) / "state", real(directory)
@@ -172,7 +172,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
 
 
 @contextmanager
-def _making(target: Path, *, force: bool) -> Iterator[Path]:
+def _new_log(target: Path, *, force: bool) -> Iterator[Path]:
     """Yield a directory for a log, which is renamed to `target` when it is whole; in an object store, `target` itself."""
     there = _entries(target)
     if there and not force:
@@ -200,7 +200,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def _appearing(target: Path) -> Iterator[BinaryIO]:
+def _new_file(target: Path) -> Iterator[BinaryIO]:
     """Yield a file to write, which is renamed to `target` when it is whole, and then replaces the old one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     waiting = target.with_name(f".{target.name}.{os.getpid()}.tmp")

@@ -108,7 +108,7 @@ class Preview:
             lines.append(
                 f"  keep    {count}, {rows:,} {plural(rows, 'row')}, {size_of(sum(e.bytes for e in self.kept))}"
             )
-        lines += [f"  build   {each.of}{_about(each.estimated)}{_because(each.why)}" for each in self.built]
+        lines += [f"  build   {each.of}{_estimate(each.estimated)}{_because(each.why)}" for each in self.built]
         if self.dropped:
             count = f"{len(self.dropped)} {plural(len(self.dropped), 'arrangement')}"
             lines.append(f"  drop    {count}, {size_of(sum(each.bytes for each in self.dropped))}")
@@ -125,7 +125,7 @@ class Preview:
         return lines
 
 
-def _about(rows: int | None) -> str:
+def _estimate(rows: int | None) -> str:
     return "" if rows is None else f", about {rows:,} {plural(rows, 'row')}"
 
 
@@ -177,7 +177,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         if manifest and is_changed(request, manifest, wanted.fingerprint)
         else None
     )
-    again = _again(changes, ready.found)
+    again = _read_again(changes, ready.found)
     inputs = {}
     for name, reader in ready.readers.items():
         known = manifest is not None and name in manifest.inputs
@@ -213,7 +213,7 @@ def _regressions(bound: BoundPipeline, wanted: Plan, manifest: Manifest | None) 
     return tuple(f"{place.span}: {place.words}: {own}, {before} before" for place, before, own in found)
 
 
-def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:
+def _read_again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:
     """Return the number of files and bytes that must be read again, by input."""
     if changes is None:
         return {}

@@ -13,7 +13,7 @@ from ddcli.compare.difference import ChangedRows, Difference, Tally
 from ddcli.compare.pairs import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
-from ddcli.compare.sides import Reading, give, open_sides
+from ddcli.compare.sides import Reading, named_side, open_sides
 from ddcli.compare.tolerance import bound
 from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError, first_line
@@ -71,7 +71,7 @@ def diff(
     Raises UsageError for settings that don't fit the sides, InputError for files that can't be read.
     """
     if (from_time is not None or to_time is not None) and as_of is not None:
-        raise ValueError("as_of is one time for both sides: give it, or from_time and to_time")
+        raise ValueError("as_of is one time for both sides: name it, or from_time and to_time")
     texts = [f"{name}={limit}" for name, limit in (tolerance or {}).items()]
     settings = Settings(
         None if key is None else (key,) if isinstance(key, str) else tuple(key),
@@ -91,7 +91,7 @@ def compare_named(
     a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
 ) -> Difference:
     """Compare two named sides, each read with its own options. See `diff`."""
-    sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
+    sides = open_sides(named_side(*a, "A"), named_side(*b, "B"), settings.ignore)
     if a[1].time and not any(side.is_log for side in sides):
         raise UsageError(f"neither side has the time columns {', '.join(a[1].time)}", hint="name them with --time")
     timed = [reading.as_of is not None for _, reading in (a, b)]
@@ -130,7 +130,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
         found.a.rows = found.b.rows = a.count()
         found.compared = replace(compared, differences=tuple(each for each in compared.differences if each.a != each.b))
         found.notes = (*found.notes, "the files of both sides are the same, byte for byte")
-        found.add(matching.changes([_none(compared.types)], [_none(compared.types)]))
+        found.add(matching.changes([_no_rows(compared.types)], [_no_rows(compared.types)]))
         return found
     by = list(compared.key) or compared.names
     rows = min(CHUNK, max(1 << 14, free // 2048))
@@ -164,7 +164,7 @@ def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
 
 
 def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
-    sides = [list(bucket.frames()) or [_none(matching.compared.types)] for bucket in (pair.a, pair.b)]
+    sides = [list(bucket.frames()) or [_no_rows(matching.compared.types)] for bucket in (pair.a, pair.b)]
     pair.a.clear()
     pair.b.clear()
     try:
@@ -198,22 +198,22 @@ def _with_columns(side: Side, other: Side) -> Side:
     if side.columns is not None:
         return side
     columns = other.columns or {"record": pl.Null()}
-    return replace(side, columns=columns, scans=[_none(columns).lazy()])
+    return replace(side, columns=columns, scans=[_no_rows(columns).lazy()])
 
 
-def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+def _no_rows(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Return an empty frame of these columns and weights."""
     return pl.DataFrame(schema={**types, WEIGHT: pl.Int64()})
 
 
 def _same_bytes(a: Files, b: Files) -> bool:
     """Return whether the files of both sides are the same, byte for byte, and so their rows, however they are read."""
-    if not a or [_outside(*file) for file in a] != [_outside(*file) for file in b]:
+    if not a or [_kind_of(*file) for file in a] != [_kind_of(*file) for file in b]:
         return False
     return all(_same_file(one, other) for (one, _), (other, _) in zip(a, b, strict=True))
 
 
-def _outside(path: Path, partition: Partition) -> tuple[int, list[str], Partition]:
+def _kind_of(path: Path, partition: Partition) -> tuple[int, list[str], Partition]:
     """Return a file's size, and the properties that affect its rows beside its bytes: its format, the columns in its path."""
     return path.stat().st_size, path.suffixes, partition
 

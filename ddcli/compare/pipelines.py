@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.compare.diff import compare
-from ddcli.compare.sides import Reading, give, open_sides
+from ddcli.compare.sides import Reading, named_side, open_sides
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, UsageError, did_you_mean
 from ddcli.job.consumed_files import not_taken_in
@@ -98,7 +98,7 @@ def compare_pipelines(
     found = Differences(
         only_a=tuple(name for name in chosen if name not in right.outputs),
         only_b=tuple(name for name in chosen if name not in left.outputs),
-        notes=(*_apart(*requests), *_not_taken_in(requests, earlier)),
+        notes=(*_different_places(*requests), *_not_taken_in(requests, earlier)),
     )
     with tempfile.TemporaryDirectory(prefix="dd-diff-", ignore_cleanup_errors=True) as scratch:
         folders = [Path(scratch) / name for name in ("a", "b")]
@@ -108,7 +108,9 @@ def compare_pipelines(
             committed.append(run_aside(request.spec.path, folder, memory, known))
         found.notes += _regressions(committed[0], requests[1], committed[1])
         for name in both:
-            given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
+            given = [
+                named_side(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders
+            ]
             sides = [
                 replace(side, label=f"{request.spec.path}: {name}")
                 for side, request in zip(open_sides(given[0], given[1]), requests, strict=True)
@@ -208,7 +210,7 @@ def _chosen(names: Sequence[str], select: Iterable[str]) -> list[str]:
     return [name for name in names if not select or name in set(select)]
 
 
-def _apart(a: Request, b: Request) -> Iterable[str]:
+def _different_places(a: Request, b: Request) -> Iterable[str]:
     """Yield a note for each input that the pipelines read from different places."""
     for name, given in a.spec.inputs.items():
         other = b.spec.inputs.get(name)

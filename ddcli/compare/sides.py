@@ -212,7 +212,7 @@ class EmptyLog:
         return Side(self.label, "change log without updates", None, (), is_log=True)
 
 
-def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> SideArgument:
+def named_side(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> SideArgument:
     """Return the side that a caller named: a frame, or a path relative to the current directory. Raises InputError."""
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
         return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))

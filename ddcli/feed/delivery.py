@@ -77,7 +77,7 @@ class OutputFeed:
         mine = [each for each in read_consumers(self.state) if self._concerns(each, output)]
         now = {each.name for each in mine if each.log == output.log}
         return [
-            (each, len(_later(output.files, each.acknowledged if each.log == output.log else 0)))
+            (each, len(_files_after(output.files, each.acknowledged if each.log == output.log else 0)))
             for each in mine
             if each.log == output.log or (each.acknowledged and each.name not in now)
         ]
@@ -296,7 +296,7 @@ class OutputFeed:
     def _changes(self, manifest: Manifest, output: OutputEntry, since: int) -> Delivery:
         import polars as pl
 
-        later = _later(output.files, since)
+        later = _files_after(output.files, since)
         if not later:
             schema = {name: kind.to_polars() for name, kind in _columns(output).items()}
             return Delivery(since, since, pl.DataFrame(schema=schema | {"diff": pl.Int64}), 0)
@@ -304,11 +304,11 @@ class OutputFeed:
         for file in later:
             check_bytes(self.path / file.name, file)
             if since and file.first <= since < file.commit:
-                known = self._known(file, since)
+                known = self._known_rows(file, since)
         return Delivery(since, manifest.number, self._summed(manifest, later, known), len(later))
 
-    def _known(self, file: FileEntry, since: int) -> int:
-        """Return the number of rows, at the begin of a file that has grown since, from the commits up to a position."""
+    def _known_rows(self, file: FileEntry, since: int) -> int:
+        """Return the number of rows, at the start of a file that has grown since, from the commits up to a position."""
         from ddcli.store.log.lineage import rows_through
 
         known = rows_through(self.path / file.name, since)
@@ -358,7 +358,7 @@ def parse_token(text: str) -> tuple[int, int]:
     return int(since), int(position)
 
 
-def _later(files: Sequence[FileEntry], since: int) -> list[FileEntry]:
+def _files_after(files: Sequence[FileEntry], since: int) -> list[FileEntry]:
     """Return the files that have updates after a position; at the beginning, all."""
     return [file for file in files if not since or file.commit > since]
 

@@ -78,14 +78,14 @@ class ParquetFeed:
                 final.hardlink_to(waiting)
                 _flush(self.path)
             finally:
-                for path in (waiting, *self._left()):
+                for path in (waiting, *self._unfinished()):
                     path.unlink(missing_ok=True)
         except (FileExistsError, FileNotFoundError):
             raise overtaken(self.place) from None
         except OSError as error:
             raise EngineError(f"the changes can't be written: {error.strerror}", place=self.place) from None
 
-    def _left(self) -> list[Path]:
+    def _unfinished(self) -> list[Path]:
         """Return the unfinished files of processes that died, or were overtaken by another."""
         return [self.path / name for name in os.listdir(self.path) if WAITING.fullmatch(name)]  # noqa: PTH208 - as above
 

@@ -147,7 +147,7 @@ class Seen:
         there: Counter[Record],
         beside: tuple[str, ...] = (),
     ) -> list[Failure]:
-        missing, extra = apart(wanted, there, each.written.tolerance)
+        missing, extra = mismatches(wanted, there, each.written.tolerance)
         if not missing and not extra:
             return []
         rows = [
@@ -211,12 +211,12 @@ def projected(collection: Counter[Record], places: Sequence[int]) -> Counter[Rec
     return found
 
 
-def apart(
+def mismatches(
     wanted: Counter[Record], there: Counter[Record], tolerance: float | None
 ) -> tuple[Counter[Record], Counter[Record]]:
     """Return the missing and the unexpected records. Records with near numbers count as equal.
 
-    >>> apart(Counter({("a", 0.3): 1, ("b", 1.0): 2}), Counter({("a", 0.1 + 0.2): 1, ("b", 1.0): 1}), None)
+    >>> mismatches(Counter({("a", 0.3): 1, ("b", 1.0): 2}), Counter({("a", 0.1 + 0.2): 1, ("b", 1.0): 1}), None)
     (Counter({('b', 1.0): 1}), Counter())
     """
     missing, extra = Counter(wanted), Counter(there)

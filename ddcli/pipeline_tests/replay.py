@@ -65,8 +65,8 @@ class Replays:
             for collection, found in log.items():
                 steps = self.logs[collection]
                 if not np.array_equal(found, steps):
-                    apart = kernels.consolidate(np.concatenate([steps, _negated(found)]))
-                    more, fewer = apart[apart[:, -1] > 0], _negated(apart[apart[:, -1] < 0])
+                    differing = kernels.consolidate(np.concatenate([steps, _negated(found)]))
+                    more, fewer = differing[differing[:, -1] > 0], _negated(differing[differing[:, -1] < 0])
                     return tried, Disagreement(name, collection, more, fewer)
         return tried, None
 

@@ -58,14 +58,14 @@ class Changes:
             reason.notes.append(f"{error} can't be traced")
         if not reason.everything and self.reproduces(reason, record, diff):
             return Explained(record, diff, reason, "witness", True, len(reason.leaves))
-        news = sum(int(self._news(name).sum()) for name in self.now.fed)
+        news = sum(int(self._is_new(name).sum()) for name in self.now.fed)
         return Explained(record, diff, reason, "everything", True, news)
 
     def reproduces(self, reason: Reason, record: Record, diff: int) -> bool:
         """Return whether the leaves alone, added to all earlier updates, change a record's multiplicity by `diff`."""
         fed = {}
         for name, matrix in self.now.fed.items():
-            kept = ~self._news(name)
+            kept = ~self._is_new(name)
             kept[np.array([at for of, at in reason.leaves if of == name], np.int64)] = True
             fed[name] = matrix[kept]
         earlier = self.before.world.contents(self.now.node).count(record)
@@ -74,7 +74,7 @@ class Changes:
         except DdError:
             return False
 
-    def _news(self, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _is_new(self, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return the mask of an input's updates that are at the time."""
         news: np.ndarray[Any, np.dtype[np.bool_]] = self.now.fed[name][:, -2] == self.now.time[0]
         return news
@@ -216,7 +216,7 @@ class Changes:
         reason = self._new(node, record, "iterate")
         entering = {child.fingerprint: child for child in _outer_nodes(node)}
         changed = [(each.node, self._one(each.node, each.record)) for each in self._derived(node, record, entering)]
-        if not changed and (others := self._instead(node, record)) is not None:
+        if not changed and (others := self._replacements(node, record)) is not None:
             reason.notes.append(
                 "another record took its place" if reason.count < 0 else "it took another record's place"
             )
@@ -242,7 +242,7 @@ class Changes:
                 else:
                     pending += each.because
 
-    def _instead(self, node: loops.Leave, record: Record) -> Contents | None:
+    def _replacements(self, node: loops.Leave, record: Record) -> Contents | None:
         """Return the records of the same group that replaced this one, or that it replaced, if a loop returns one record a group."""
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
@@ -290,7 +290,7 @@ class Changes:
         assert isinstance(source, logical.Source)
         reason = self._new(node, record, "in the new table" if self.diff(node, record) > 0 else "not in the new table")
         rows = self._rows(source, dict(zip(node.schema, record, strict=True)))
-        table = np.flatnonzero(self._news(source.name))
+        table = np.flatnonzero(self._is_new(source.name))
         reason = self._leaf(reason, source, rows)
         reason.leaves = frozenset((source.name, number) for number in table.tolist())
         return reason

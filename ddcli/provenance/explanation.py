@@ -116,7 +116,7 @@ def _explain(
     asked = Question(inputs, node, values, _time(inputs, at), limit)
     subject = f"'{collection}' with {' and '.join(keys)}"
     with deep_recursion():
-        answer = _changed(asked, subject, given=at is not None) if change else _there(asked)
+        answer = _changing(asked, subject, given=at is not None) if change else _existing(asked)
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
     question, records, explained, missing = answer
@@ -138,7 +138,7 @@ def _explain(
         missing=missing,
         subject=subject,
         null_hint=null_hint(values),
-        until=_until(question) if missing is not None else None,
+        until=_last_change(question) if missing is not None else None,
     )
 
 
@@ -146,9 +146,9 @@ Found = tuple[Question, int, tuple[Explained, ...], Missing | None]
 """The answered question, the number of records, the explanations of the first of them, or the reason why none exists."""
 
 
-def _there(question: Question) -> Found:
+def _existing(question: Question) -> Found:
     """Find the records that exist."""
-    found = question.there()
+    found = question.records()
     if not len(found):
         return question, 0, (), Absence(question).of(question.node, question.values)
     chosen = found.rows(np.arange(min(len(found), question.limit)))
@@ -156,7 +156,7 @@ def _there(question: Question) -> Found:
     return question, len(found), tuple(question.explained(*pair) for pair in pairs), None
 
 
-def _until(question: Question) -> Time | None:
+def _last_change(question: Question) -> Time | None:
     """Return the last time at which a missing record changed; None if it never existed."""
     history = question.history().matrix
     return tuple(history[:, -len(question.time) - 1 : -1].max(axis=0).tolist()) if len(history) else None
@@ -165,7 +165,7 @@ def _until(question: Question) -> Time | None:
 def not_there(answer: Answer) -> NotThere:
     """Return the error for an answer without a record; its hint states until when one existed."""
     kinds = answer.inputs.kinds
-    hint = f"{_never(answer.inputs)} before"
+    hint = f"{_never_existed(answer.inputs)} before"
     if answer.until is not None:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` shows why"
     if answer.null_hint:
@@ -173,14 +173,14 @@ def not_there(answer: Answer) -> NotThere:
     return NotThere(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
 
 
-def _never(inputs: Inputs) -> str:
+def _never_existed(inputs: Inputs) -> str:
     """Return the words for a record that never existed in the present inputs: the outputs may have had it from a withdrawn file."""
     withdrawn = any(reader.listing.withdrawn for reader in inputs.readers.values())
     apart = ", without the files that were withdrawn" if withdrawn else ""
     return f"by the inputs as they are now{apart}, none was there"
 
 
-def _changed(asked: Question, subject: str, *, given: bool) -> Found:
+def _changing(asked: Question, subject: str, *, given: bool) -> Found:
     """Find the records that changed at the `given` time, or at the last time at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
@@ -190,7 +190,7 @@ def _changed(asked: Question, subject: str, *, given: bool) -> Found:
     times = sorted(set(history.matrix[:, -2].tolist()))
     if not times or (given and asked.time[0] not in times):
         listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
-        hint = f"it last changed at {listed}" if times else _never(asked.inputs)
+        hint = f"it last changed at {listed}" if times else _never_existed(asked.inputs)
         raise NotThere(f"no record of {subject} changed at {format_time(asked.time, kinds)}", hint=hint)
     now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
     changes = Changes(now.at((times[-1] - 1,)), now)

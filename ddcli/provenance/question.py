@@ -84,7 +84,7 @@ class Question:
         fed = {name: matrix[closed(upper, matrix[:, times])] for name, matrix in self.fed.items()}
         return Question(self.inputs, self.node, self.values, time, self.limit, fed)
 
-    def there(self) -> Contents:
+    def records(self) -> Contents:
         """Return the records in question."""
         return self.world.contents(self.node).where(self.values)
 
@@ -127,12 +127,12 @@ class Question:
                 left.discard(leaf)
         if len(left) == len(reason.leaves):
             return reason
-        alone = {name: self._but(name, left) for name in self.fed}
+        alone = {name: self._neutralized(name, left) for name in self.fed}
         world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone))
         found = self._traced(world, record, count, witnesses=True)
         return found if self.reproduces(found, record, count) else reason
 
-    def _but(self, name: str, leaves: set[Leaf]) -> Matrix:
+    def _neutralized(self, name: str, leaves: set[Leaf]) -> Matrix:
         """Return the updates of an input under their numbers; those that are no leaves get the diff 0, and so no effect."""
         matrix = self.fed[name].copy()
         rest = np.setdiff1d(np.arange(len(matrix)), [at for of, at in leaves if of == name])

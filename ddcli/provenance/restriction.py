@@ -64,11 +64,11 @@ class Restrictions:
 
     @_below.register
     def _(self, node: logical.Upsert, values: Values) -> None:
-        self._each(node.inputs, _some(values, node.key))
+        self._each(node.inputs, _known_values(values, node.key))
 
     @_below.register
     def _(self, node: logical.Snapshots, values: Values) -> None:
-        self._each(node.inputs, _some(values, node.key or values))
+        self._each(node.inputs, _known_values(values, node.key or values))
 
     @_below.register
     def _(self, node: logical.Apply, values: Values) -> None:
@@ -80,7 +80,7 @@ class Restrictions:
 
     @_below.register
     def _(self, node: groupings.Grouped, values: Values) -> None:
-        self._each(node.inputs, _some(values, node.by))
+        self._each(node.inputs, _known_values(values, node.by))
 
     @_below.register
     def _(self, node: logical.Join, values: Values) -> None:
@@ -97,7 +97,7 @@ class Restrictions:
         """Push the left record's values, and to the right only those of the key: the nearest record depends on all that have it."""
         left, right = node.sides(values)
         self._push(node.left, left)
-        self._push(node.right, _some(right, [other for one, other in node.on if one in left]))
+        self._push(node.right, _known_values(right, [other for one, other in node.on if one in left]))
 
     @_below.register
     def _(self, node: logical.Semijoin, values: Values) -> None:
@@ -106,7 +106,7 @@ class Restrictions:
         self._push(right, {other: values[one] for one, other in node.on if one in values})
 
 
-def _some(values: Values, names: Iterable[str]) -> Values:
+def _known_values(values: Values, names: Iterable[str]) -> Values:
     return {name: values[name] for name in names if name in values}
 
 

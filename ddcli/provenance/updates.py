@@ -23,13 +23,13 @@ class SourceRows:
         self.layout = Layout(source.schema)
         self.matrix = world.fed[source.name]
         self._contents = world.updates(source)
-        self._there = np.all(self.matrix[:, self.layout.width : -1] <= np.array(world.time), axis=1)
+        self._in_time = np.all(self.matrix[:, self.layout.width : -1] <= np.array(world.time), axis=1)
         self._index: dict[bytes, list[int]] | None = None
 
     def where(self, values: Mapping[str, Any]) -> Numbers:
         """Return the updates at or before the time whose records have these values."""
         numbers = self._contents.numbers(values)
-        return numbers[np.flatnonzero(self._there[numbers])]
+        return numbers[np.flatnonzero(self._in_time[numbers])]
 
     def of(self, record: Record) -> Numbers:
         """Return the updates of a record at or before the time, in their order."""
@@ -40,7 +40,7 @@ class SourceRows:
         lanes = self._contents.values.lanes(self.layout.schema, dict(zip(self.layout.names, record, strict=True)))
         assert lanes is not None, "a record of an input has its types"
         numbers = np.array(self._index.get(lanes[0].tobytes(), []), np.int64)
-        return numbers[np.flatnonzero(self._there[numbers])]
+        return numbers[np.flatnonzero(self._in_time[numbers])]
 
     def last(self, numbers: Numbers, *, exact: bool) -> Numbers:
         """Return the shortest end of a record's updates that sums to its multiplicity; or, not `exact`, its last insertion."""

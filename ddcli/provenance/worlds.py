@@ -208,7 +208,7 @@ class Rounds:
                 fed[name] = matrix[np.maximum(matrix[:, -2], 0) == number]
             found = self._trial.close(
                 Frontier([(number + 1,)]),
-                {name: fed.get(name, self._none(name)) for name in self._trial.layouts},
+                {name: fed.get(name, self._no_updates(name)) for name in self._trial.layouts},
             )
             for name, matrix in found.items():
                 self._gathered[name].append(matrix)
@@ -229,7 +229,7 @@ class Rounds:
         matrix: Matrix = self.around.home(node).contents(node).matrix
         return matrix
 
-    def _none(self, name: str) -> Matrix:
+    def _no_updates(self, name: str) -> Matrix:
         """Return no updates of an input of the body."""
         return np.empty((0, self._trial.layouts[name].width + 2), np.int64)
 
@@ -254,7 +254,7 @@ class Rounds:
             raise Opaque("a `join_function` in a loop")
         inputs = tuple(self._without_rounds(child) for child in node.inputs)
         if isinstance(node, logical.Temporal):
-            return logical.Apply(inputs, node.schema, FilterStep(self._there(node)))
+            return logical.Apply(inputs, node.schema, FilterStep(self._now_condition(node)))
         moved = replace(node, inputs=inputs)
         return loops.identified(moved) if isinstance(moved, loops.Iterate) else moved
 
@@ -267,7 +267,7 @@ class Rounds:
         self._entering[f"entering {node.fingerprint}"] = np.ascontiguousarray(matrix)
         return _source(f"entering {node.fingerprint}", node)
 
-    def _there(self, node: logical.Temporal) -> Expression:
+    def _now_condition(self, node: logical.Temporal) -> Expression:
         """Return the condition that a temporal filter's record exists now."""
         (now,) = self.around.world.now
         conditions: list[Expression] = []

@@ -123,10 +123,10 @@ class FoundContents:
         if found is not None:
             return found
         if _is_timed(node):
-            return self._apart(node, columns)
+            return self._timed_records(node, columns)
         if isinstance(node, logical.Source):
             layout = Layout({name: node.schema[name] for name in columns})
-            return Found(layout, self._at_once(self._inputs.matrix(node.name, layout, before(self.at))))
+            return Found(layout, self._summed(self._inputs.matrix(node.name, layout, before(self.at))))
         return None
 
     # --- of the state -----------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class FoundContents:
             layout = Layout(node.schema)
             return Found(layout, np.ones((1, layout.width + 1), np.int64))
         if any(logical.PRESENT in source.schema for source in sources):  # a row that deletes a key doesn't count
-            return self._apart(node, list(node.schema))
+            return self._timed_records(node, list(node.schema))
         layout = Layout(node.schema)
         there = any(source == ALWAYS or self._has_rows(source.name) for source in sources)
         return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
@@ -196,7 +196,7 @@ class FoundContents:
         taken = self._inputs.readers[name].take((), None, before(self.at).elements)
         return any(piece.rows for piece in taken.slices)
 
-    def _apart(self, node: Node, columns: list[str]) -> Found:
+    def _timed_records(self, node: Node, columns: list[str]) -> Found:
         """Return the records of an operator that depends on times, run over all updates below."""
         picked = {name: Column(name, node.schema[name]) for name in columns}
         schema = {name: each.type for name, each in picked.items()}
@@ -210,7 +210,7 @@ class FoundContents:
         found = as_of(trial.close(closed, fed)[""], len(self.at), self.at)
         return Found(trial.outputs[""], found)
 
-    def _at_once(self, updates: Matrix) -> Matrix:
+    def _summed(self, updates: Matrix) -> Matrix:
         """Return the records that updates sum to, with their counts."""
         return as_of(updates, len(self.at), self.at)
 

@@ -73,7 +73,7 @@ class Lookup:
 
     @property
     def upper(self) -> str:
-        """The times before which the state has closed all, in words."""
+        """The frontier before which the state has closed all times, in words."""
         return format_frontier(Frontier(self.manifest.upper), self._kinds)
 
     @property

@@ -72,10 +72,10 @@ class Ways:
         own = self._kept.get(node.fingerprint)
         if own is not None:
             found.append(Way(own, {name: name for name in own.schema}, _key(own)))
-        base, steps = _taken_apart(node)
+        base, steps = _over_linear_steps(node)
         for other in self._kept.values():
             if isinstance(other, physical.Arrangement):
-                below, more = _taken_apart(other.inputs[0])
+                below, more = _over_linear_steps(other.inputs[0])
                 if below.fingerprint == base.fingerprint and _text(below, more[: len(steps)]) == _text(base, steps):
                     found += _renamed(node, other, more[len(steps) :])
         return found
@@ -236,7 +236,7 @@ def _key(node: Node) -> Names:
     return tuple(node.schema)
 
 
-def _taken_apart(node: Node) -> tuple[Node, tuple[Step, ...]]:
+def _over_linear_steps(node: Node) -> tuple[Node, tuple[Step, ...]]:
     """Return a node as linear steps over a node that is not linear."""
     steps: tuple[Step, ...] = ()
     while isinstance(node, physical.Linear) and not isinstance(node, physical.Pick):

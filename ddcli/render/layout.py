@@ -39,7 +39,7 @@ class _Layouter:
         return [None, *reversed(found)]
 
     def child(self, scope: str | None, item: str) -> tuple[str, ...]:
-        """Return the item if it is in the scope itself, else the group of the scope around it."""
+        """Return the item if it is in the scope itself, else the group of the scope that contains it."""
         path = self.path(item)
         at = path.index(scope) + 1
         return ("group", str(path[at])) if at < len(path) else ("item", item)

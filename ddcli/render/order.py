@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddcli.render.view import View
 
 Step = tuple[Literal["row", "open", "close"], str]
-"""An operator by its id, or the begin or end of a loop."""
+"""An operator by its id, or the start or end of a loop."""
 
 
 class Visit(NamedTuple):
@@ -81,7 +81,7 @@ class _Ordering:
             yield from self._members(each)
 
     def _holder(self, name: str, scope: str | None) -> str | None:
-        """Return the operator if it is in the scope itself, else the loop of the scope around it; None if it is outside the scope."""
+        """Return the operator if it is in the scope itself, else the loop of the scope that contains it; None if it is outside the scope."""
         at: str | None = name
         while at is not None and self.around[at] != scope:
             at = self.around[at]

@@ -221,7 +221,7 @@ def test_a_variable_takes_the_types_that_its_body_gives(edges):
     loop = written.__enter__()
     x = loop.variable(edges, name="x")
     x.set(x.extend(v="nullif(v, 2)"))
-    with pytest.raises(SpecError, match="what its types don't hold") as caught:
+    with pytest.raises(SpecError, match="can't hold the values that the body sets") as caught:
         written.__exit__(None, None, None)
     assert "columns={'k': 'int64', 'v': 'int64?'}" in caught.value.hint
     with edges.dataflow.loop() as loop:

@@ -418,7 +418,7 @@ def test_what_cannot_be_imported_is_refused(numbers):
             target.import_trace(handle)
     target = Dataflow()
     imported = target.import_trace(handle, "numbers")
-    with pytest.raises(UsageError, match="an input 'numbers' already"):
+    with pytest.raises(UsageError, match="an input 'numbers' exists already"):
         target.import_trace(handle, "numbers")
     with pytest.raises(UsageError, match="imported from"):
         imported.trace()

@@ -97,5 +97,5 @@ def test_what_does_not_fit_is_refused():
     for schema, key in [({"k": "int64"}, []), ({"k": "int64"}, ["j"])]:
         with pytest.raises(UsageError, match="the key is some of its columns"):
             Dataflow().upsert_input("held", schema, key=key)
-    with pytest.raises(UsageError, match="none is the last"):
+    with pytest.raises(UsageError, match="none of them is the last"):
         Dataflow(time=2).upsert_input("held", {"k": "int64"}, key=["k"])

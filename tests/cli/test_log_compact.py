@@ -215,7 +215,7 @@ def test_the_state_says_nothing_of_that_either(logs):
     for name in ("r", "e"):
         refused = asked("r", "1")
         assert (refused.code, refused.out) == (2, "")
-        assert "from before 2: older updates in a log" in refused.err
+        assert "before 2 is unknown: older updates in a log" in refused.err
         assert asked("r", "2").out.splitlines()[1:] == ["x  1     1"]
         if name == "r":
             assert asked("e", "1").out.splitlines()[1:] == ["x  1     1"]

@@ -171,7 +171,7 @@ def test_what_is_missing_is_followed_to_where_it_ends(case, seed):
             for record in gone:
                 values = {column: plain(value) for column, value in zip(node.schema, record, strict=True)}
                 question = Question(inputs, node, values, time, 3)
-                assert not len(question.there())
+                assert not len(question.records())
                 pending = [Absence(question).of(node, values)]
                 while pending:
                     each = pending.pop()

@@ -195,7 +195,7 @@ def _plain(text: str) -> str:
 
 
 def _has_comma(tokens: Sequence[Token]) -> bool:
-    """Return whether the parentheses at the begin of the tokens have a comma of their own."""
+    """Return whether the parentheses at the start of the tokens have a comma of their own."""
     depth = 0
     for token in tokens:
         depth += {"(": 1, ")": -1}.get(word_of(token), 0)
