@@ -140,6 +140,7 @@ def run(
     map_ahead()
     if dry_run:
         summary = read_settled(request, lambda: _dry_run(request, manifest, if_locked, progress))
+        summary = replace(summary, seconds=clock.perf_counter() - started)
     else:
         # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
         with open_state(request, if_locked) as opened:
@@ -153,7 +154,7 @@ def run(
     if summary.changed or standby is None:
         for name, note in left.items():
             say(f"inputs.{name}: {note}")
-    return replace(summary, seconds=clock.perf_counter() - started)
+    return summary
 
 
 def _with_budget(request: Request, budget: Mapping[str, str] | None) -> Request:
@@ -207,10 +208,12 @@ def _dry_run(request: Request, manifest: Manifest | None, if_locked: IfLocked, p
             progress.end()
 
 
-def _commit(request: Request, state: State, if_locked: IfLocked, record: Callable[[RunSummary], None]) -> RunSummary:
+def _commit(
+    request: Request, state: State, if_locked: IfLocked, record: Callable[[RunSummary], RunSummary]
+) -> RunSummary:
     """Take in the new updates of all inputs, then bring the followers of the commit up to it: tables, logs, archives and holds.
 
-    `record` gets the summary, also where a step after the commit fails.
+    `record` gets the summary, also if a step after the commit fails, and returns it with the run's seconds.
     """
     from ddcli.driver.execute import execute
 
@@ -234,8 +237,7 @@ def _commit(request: Request, state: State, if_locked: IfLocked, record: Callabl
         if summary is not None:
             record(summary)
         raise
-    record(done)
-    return done
+    return record(done)
 
 
 @contextmanager
@@ -281,21 +283,25 @@ def _compact(request: Request, state: State, summary: RunSummary) -> RunSummary:
     return summary
 
 
-def _record(state: State, request: Request, began: datetime, started: float, summary: RunSummary) -> None:
-    """Keep a record of a run that has changed something. It is for people: if it can't be written the run has succeeded all the same."""
+def _record(state: State, request: Request, began: datetime, started: float, summary: RunSummary) -> RunSummary:
+    """Return the summary with the run's seconds, and keep a record of it, if the run has changed anything.
+
+    A record is for people: if it can't be written the run has succeeded all the same.
+    """
+    timed = replace(summary, seconds=clock.perf_counter() - started)
     if not summary.changed:
-        return
+        return timed
     from ddcli.engine.counts import Counts
     from ddcli.store.state.runs import RunRecord, write_run
 
     assert state.manifest is not None, "a run that changed something has committed"
     when = began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    shown = replace(summary, seconds=clock.perf_counter() - started).to_json()
     try:
         write_run(
             state.directory,
-            RunRecord(state.manifest.number, when, shown, summary.counts or Counts()),
+            RunRecord(state.manifest.number, when, timed.to_json(), summary.counts or Counts()),
             state.files,
         )
     except EngineError as error:
         request.say(f"no record of this run is kept: {error.problem}: {near(error.place or '')}")
+    return timed
