@@ -333,7 +333,7 @@ class Collection:
         A body may read outer collections directly; this is for `at`, an integer expression: each record exists from that round on.
         """
         if self.dataflow.surroundings.loop is None:
-            raise UsageError("`enter` stands outside of a loop", hint="call it in the body of one")
+            raise UsageError("`enter` is outside of a loop", hint="call it in the body of one")
         return self if at is None else self._apply(operator_model.Enter(**place("enter"), at=text(at)))
 
     def leave(self) -> Collection:

@@ -183,7 +183,7 @@ class Dataflow:
         """Return the collection that leaves the loop that is being written; see `Collection.leave`."""
         if self.written_loop is None:
             hint = "`iterate` returns what its body returns; `leave` is for the block of `with df.loop()`"
-            raise UsageError("`leave` stands outside of a loop that is written step by step", hint=hint)
+            raise UsageError("`leave` is outside of a loop that is written step by step", hint=hint)
         return self.written_loop.leave(collection)
 
     def import_trace(self, handle: TraceHandle, name: str | None = None) -> ImportedArrangement:

@@ -194,7 +194,7 @@ def _constant_value(expression: Expression, _text: str) -> tuple[object] | None:
 def literal(value: object, type_: Type) -> pl.Expr:
     """Return a constant with exactly its type."""
     if type_.kind == "months":
-        raise AssertionError("months stand only in add_months")
+        raise AssertionError("months are allowed only in add_months")
     if type_.fields or (type_.inner is not None and type_.inner.fields):
         return pl.lit(pl.Series([value], dtype=type_.to_polars())).first()
     if isinstance(value, Fine):

@@ -168,7 +168,7 @@ def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
 def _not_too_deep(type_: Type, arg: Expression) -> Type:
     """Return the type of a list or struct that is made: a file of deeper ones could not be read."""
     if type_.depth > NESTED:
-        raise Mismatch(f"lists and structs stand at most {NESTED} deep inside each other", arg)
+        raise Mismatch(f"lists and structs may be at most {NESTED} deep inside each other", arg)
     return type_
 
 

@@ -216,7 +216,7 @@ class ExpressionReader(FormReader):
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         """Refuse syntax without a meaning here."""
         if isinstance(node, exp.Star):
-            self.fail(node, "`*` stands only in count(*)")
+            self.fail(node, "`*` is allowed only in count(*)")
         if isinstance(node, exp.Alias):
             alias = node.args["alias"]
             self.fail(
@@ -227,14 +227,14 @@ class ExpressionReader(FormReader):
         if isinstance(node, exp.Cast):
             self.fail(node, "unknown syntax", "write cast(value as type)")
         if isinstance(node, exp.Window):
-            self.fail(node, "a window function can't stand here", "use the operator `window`")
+            self.fail(node, "a window function is not allowed here", "use the operator `window`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
         if isinstance(node, exp.In):
             self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
         if isinstance(node, exp.WithinGroup):
             hint = "mode(), percentile_cont(0.5), percentile_disc(0.5) and string_agg(x, ',') take one key there, the first three an ascending one"
-            self.fail(node, "`within group` does not stand behind this", hint)
+            self.fail(node, "`within group` is not allowed behind this", hint)
         if isinstance(node, exp.Comprehension):
             self.fail(node, "list comprehensions are not supported", INSTEAD["list_transform"])
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
@@ -244,7 +244,7 @@ class ExpressionReader(FormReader):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `regexp_like(text, pattern)`")
-        self.fail(node, f"`{self.tree.written(node)}` is not supported", "see the table of functions for what is")
+        self.fail(node, f"`{self.tree.written(node)}` is not supported", "the table of functions has those that are")
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function of the table, its arguments checked and converted."""
@@ -309,7 +309,7 @@ class ExpressionReader(FormReader):
         """Read a column's name, plain or qualified, and names of fields behind it."""
         *around, named = self.take(node, "catalog", "db", "table", "this")
         if isinstance(named, exp.Star):
-            self.fail(node, "`*` stands only in count(*), and in the list of a `select`")
+            self.fail(node, "`*` is allowed only in count(*), and in the list of a `select`")
         parts = [self.identifier(each) for each in (*around, named) if each is not None]
         (first, is_quoted), *rest = parts
         names = [name for name, _ in rest]

@@ -205,7 +205,7 @@ class _ArgumentReader(ExpressionReader):
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
-            self.fail(node, f"{name} can't stand inside another aggregate", "reduce twice")
+            self.fail(node, f"{name} is not allowed inside another aggregate", "reduce twice")
         super().unknown_function(node, name)
 
 

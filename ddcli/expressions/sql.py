@@ -95,7 +95,7 @@ class Tree:
                 if name == "pivots":
                     raise pivoted(self.place(at))
                 written = name.strip("_").replace("_", " ")
-                hint = "see the table of functions for what is"
+                hint = "the table of functions has those that are"
                 raise SpecError(
                     f"`{written}` is not supported in `{self.written(node)}`", span=self.place(at), hint=hint
                 )
@@ -219,7 +219,7 @@ def _check_depth(tree: Tree) -> None:
 def too_deep(span: Span | None) -> SpecError:
     """Return the error of operators that stand too deep inside each other."""
     hint = "compute a part of it in a `map` before; any number of conditions may be connected by `and` or `or`"
-    return SpecError(f"operators stand more than {MAX_DEPTH} deep inside each other", span=span, hint=hint)
+    return SpecError(f"operators are nested more than {MAX_DEPTH} deep inside each other", span=span, hint=hint)
 
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)

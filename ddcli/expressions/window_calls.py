@@ -78,7 +78,7 @@ class CallReader:
         written = str(inner.this).lower()
         if (function := WINDOW_FUNCTIONS.get(written)) is not None:
             if condition is not None:
-                self.fail(node, f"`filter` does not go with {written}", "it stands behind an aggregate")
+                self.fail(node, f"`filter` does not go with {written}", "it is allowed behind an aggregate")
             return self._function(inner, function, order, frame)
         name = AGGREGATE_SYNONYMS.get(written, written)
         if name not in AGGREGATES:
@@ -251,7 +251,7 @@ class WindowReader(ExpressionReader):
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, exp.Window):
-            self.fail(node, "`over` does not stand here", "`by`, `order_by` and `frame` of the operator take its place")
+            self.fail(node, "`over` is not allowed here", "`by`, `order_by` and `frame` of the operator take its place")
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
             self.fail(node, *NULLS_IGNORED)
         super().unknown_form(node)

@@ -70,5 +70,5 @@ def numbered(delivery: Delivery) -> pl.DataFrame:
 
 def overtaken(place: str) -> LockedError:
     """Return the error for a target that is no longer at the position where the changes begin."""
-    hint = "run again to deliver what is new since"
+    hint = "run again to deliver the new changes"
     return LockedError("another process has delivered these changes first", place=place, hint=hint)

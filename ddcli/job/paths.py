@@ -103,7 +103,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                 SpecError(problem, span=text.span, hint="name an archive where the input is, or use `consumed: forget`")
             )
         elif _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
-            problem = f"{what}: '{text.value}' and the directory of the state lie in each other"
+            problem = f"{what}: '{text.value}' and the directory of the state contain each other"
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
     logs = {name: output.path for name, output in spec.outputs.items() if output.path}
     places = {name: locate(base, text.value) for name, text in logs.items()}
@@ -116,7 +116,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
         if _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
             near.append("state")
         for what in near:
-            problem = f"outputs.{name}: '{text.value}' and the directory of the {what} lie in each other"
+            problem = f"outputs.{name}: '{text.value}' and the directory of the {what} contain each other"
             errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
     return [*errors, *_met_tables(spec, base, state)]
 
@@ -153,7 +153,7 @@ def _met_tables(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                 or _plain(other).is_relative_to(_plain(path))
                 or _plain(path).is_relative_to(_plain(other))
             ):
-                problem = f"outputs.{name}.{target.kind}: '{target.place.value}' and {what} lie in each other"
+                problem = f"outputs.{name}.{target.kind}: '{target.place.value}' and {what} contain each other"
                 errors.append(SpecError(problem, span=target.place.span, hint="give each a place of its own"))
     tables: list[Any] = []
     for name, target in ((name, one.target) for name, one in spec.outputs.items() if one.target):

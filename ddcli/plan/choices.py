@@ -146,7 +146,9 @@ def _filters(generation: Generation, part: Graph) -> Iterator[PlanChoice]:
             names = inputs_of(node)
             of = f"inputs.{names[0]}" if len(names) == 1 else "collections"
             words = f"applies {without_parentheses(node.step.condition.text())} to {_listed(names)}"
-            yield PlanChoice("filter", of, words, "it fails on no record, and nobody else reads what it passes")
+            yield PlanChoice(
+                "filter", of, words, "it fails on no record, and the operators that it passes have no other reader"
+            )
 
 
 def _orders(bound: BoundPipeline, generation: Generation, part: Graph) -> Iterator[PlanChoice]:

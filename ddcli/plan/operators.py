@@ -302,9 +302,7 @@ class _Apply:
     def _(self, operator: operator_model.Enter, relation: Relation) -> Relation:
         loop = self.around.loop
         if loop is None:
-            raise SpecError(
-                "`enter` stands outside of a loop", hint="it sets the round of a loop in which a record enters"
-            )
+            raise SpecError("`enter` is outside of a loop", hint="it sets the round of a loop in which a record enters")
         at = _integer(relation, operator.at, "enter takes", "lets records in at once whose round is null")
         return relation.over(loops.Enter((relation.node,), relation.schema, loop.name, loop.depth, at))
 

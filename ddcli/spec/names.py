@@ -86,7 +86,7 @@ def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
             hint = (
                 "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`"
             )
-            notes.refuse(place.path, "`enter` stands outside of a loop", place.word.span, hint)
+            notes.refuse(place.path, "`enter` is outside of a loop", place.word.span, hint)
     for scope in scopes:
         _check_circles(scope, notes)
     _check_tests(found.get("tests", ()), inputs, top, _names(root.get("outputs")), notes)

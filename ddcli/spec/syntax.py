@@ -62,7 +62,7 @@ def _bad_character(text: str, source: SourceText) -> SpecError:
     before = SourceText(text[: match.start()], source.file).lines
     hint = "remove it, or escape it in double quotes"
     span = source.span(len(before) - 1, len(before[-1]))
-    return SpecError(f"the character {match[0]!r} may not stand in YAML", span=span, hint=hint)
+    return SpecError(f"the character {match[0]!r} is not allowed in YAML", span=span, hint=hint)
 
 
 def _in_our_words(error: Any, source: SourceText) -> SpecError:
@@ -98,7 +98,7 @@ def _in_our_words(error: Any, source: SourceText) -> SpecError:
         if line[mark.column - 1 : mark.column + 1] == OPEN:
             value = re.match(r"[^\s,\]]*?\}[^\s,\]}]*", line[mark.column :])
             hint = "quote it" + (f': "${value[0]}"' if value else "")
-            return SpecError(f"a variable stands without quotes inside {kind}", span=span, hint=hint)
+            return SpecError(f"a variable without quotes is inside {kind}", span=span, hint=hint)
         what = f"{character!r} is unexpected inside {kind}"
         return SpecError(
             what, span=span, hint="quote the expression: brackets, braces, quotes and commas cut a plain one"
@@ -113,7 +113,5 @@ def _in_our_words(error: Any, source: SourceText) -> SpecError:
         hint = "an expression that begins with a quote is quoted whole: \"'paid' = status\""
         return SpecError("text after a quoted value", span=span, hint=hint)
     if "block" in context:
-        return SpecError(
-            "the line does not fit what is above it", span=span, hint="check the indentation and the colons"
-        )
+        return SpecError("the line does not fit those above it", span=span, hint="check the indentation and the colons")
     return SpecError(f"{context}: {problem}" if context else problem, span=span, hint=QUOTE)

@@ -152,7 +152,9 @@ class _Builder:
             return self.built[id(raw)]
         span = self.span_of(raw)
         if id(raw) in self.open:
-            return self.refuse(path, "an anchor contains itself", span, "an alias can't stand inside its own anchor"), 1
+            return self.refuse(
+                path, "an anchor contains itself", span, "an alias is not allowed inside its own anchor"
+            ), 1
         if raw.tag not in IMPLIED_TAGS:
             tag = raw.tag.replace("tag:yaml.org,2002:", "!!")
             return self.refuse(path, f"the tag {tag!r} means nothing here", span, "remove it, or quote the value"), 1
@@ -164,7 +166,7 @@ class _Builder:
             node, size = self.mapping(raw, path) if raw.id == "mapping" else self.sequence(raw, path)
         self.open.discard(id(raw))
         if size > MAX_NODES:
-            node, size = self.refuse(path, "aliases stand for too many nodes", span, f"at most {MAX_NODES}"), 1
+            node, size = self.refuse(path, "aliases become too many nodes", span, f"at most {MAX_NODES}"), 1
         self.built[id(raw)] = node, size
         return node, size
 

@@ -533,8 +533,8 @@ below an input → {c: in/deep/out/} → 8:14: error: outputs.c: writes into 'in
 below it in other words → {c: ./out/../in/out} → 8:14: error: outputs.c: writes into 'in/'
 an input → {c: in/} → 8:14: error: outputs.c: writes where the input 't' reads
 a file → {c: p.yaml} → 8:14: error: outputs.c: 'p.yaml' is a file
-in the state → {c: .dd/p/arrangements/c} → 8:14: error: outputs.c: '.dd/p/arrangements/c' and the directory of the state lie in each other
-in another → {c: out/, d: {path: out/d, from: c}} → 8:30: error: outputs.d: 'out/d' and the directory of the output 'c' lie in each other
+in the state → {c: .dd/p/arrangements/c} → 8:14: error: outputs.c: '.dd/p/arrangements/c' and the directory of the state contain each other
+in another → {c: out/, d: {path: out/d, from: c}} → 8:30: error: outputs.d: 'out/d' and the directory of the output 'c' contain each other
 twice → {c: out/, d: {path: ./out, from: c}} → 8:30: error: outputs.d: writes to the same path as the output 'c'
 """)
 def test_an_output_has_a_directory_of_its_own(shop, case, outputs, said):
@@ -559,7 +559,7 @@ def test_a_state_does_not_lie_in_an_output(shop):
     for state in ("out", "out/state"):
         result = shop("run", "p.yaml", "--state", state)
         assert result.code == 2
-        assert "outputs.t: 'out/' and the directory of the state lie in each other\n" in result.err
+        assert "outputs.t: 'out/' and the directory of the state contain each other\n" in result.err
     assert shop("run", "p.yaml", "--state", "out/.state").code == 0  # readers of logs pass over hidden names
 
 

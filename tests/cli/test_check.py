@@ -71,7 +71,7 @@ def test_everything_wrong_is_told_at_once_each_thing_at_its_place(orders):
         "12:41: error: collections.two.apply[0].map: no function is named `uppr`",
         "12:67: error: collections.two.apply[0].map: `+` expects numbers, got string",
         "14:49: error: collections.four.apply[0].map: there is no module `nowhere`",
-        "15:48: error: outputs.three: 'out/two/in/' and the directory of the output 'two' lie in each other",
+        "15:48: error: outputs.three: 'out/two/in/' and the directory of the output 'two' contain each other",
         *(
             f"15:67: error: outputs.four: writes into 'orders/', where the input '{name}' reads"
             for name in ("orders", "other", "typed")

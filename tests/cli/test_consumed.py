@@ -189,8 +189,8 @@ def test_a_changed_file_is_refused_also_where_files_may_go(shop):
     ("consumed", "problem"),
     [
         ("{archive: in/done/}", "inputs.a.consumed: writes into 'in/', where the input 'a' reads"),
-        ("{archive: .dd/p/}", "'.dd/p/' and the directory of the state lie in each other"),
-        ("{archive: out/}", "outputs.a: 'out/' and the directory of the 'inputs.a.consumed' lie in each other"),
+        ("{archive: .dd/p/}", "'.dd/p/' and the directory of the state contain each other"),
+        ("{archive: out/}", "outputs.a: 'out/' and the directory of the 'inputs.a.consumed' contain each other"),
         (
             "{archive: s3://b/done/}",
             "the input is not in an object store, its archive is: no file is moved between the two",

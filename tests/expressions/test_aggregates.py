@@ -208,12 +208,12 @@ sum(s) → expects numbers, got string
 count(distinct i, y) → one value
 sum(i order by y) → does not depend on an order
 median(distinct i) → takes no `distinct`
-mode() within group (order by i desc) → does not stand behind this → ascending
-sum(i) within group (order by i) → does not stand behind this → percentile_cont
+mode() within group (order by i desc) → is not allowed behind this → ascending
+sum(i) within group (order by i) → is not allowed behind this → percentile_cont
 array_agg(distinct i order by y) → ordered by themselves → distinct x order by x
 corr(i, s) → expects numbers, got string
 corr(i) → takes 2 arguments, got 1 → corr(y, x)
-sum(i) over () → a window function can't stand here → `window`
+sum(i) over () → a window function is not allowed here → `window`
 count(*) filter (where b) → not supported → case when
 quantile_cont(f, 2) → from 0 to 1
 1 + 1 → not an aggregate → count(*)

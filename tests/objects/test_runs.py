@@ -283,7 +283,7 @@ def test_an_output_within_an_input_is_refused(tmp_path, bucket):
     with pytest.raises(SpecErrors) as caught:
         shop.run()
     assert "writes into" in str(caught.value)
-    assert "directory of the state lie in each other" in str(caught.value)
+    assert "directory of the state contain each other" in str(caught.value)
 
 
 def test_the_state_may_be_named_on_the_command_line(tmp_path, bucket, monkeypatch):

@@ -40,7 +40,7 @@ def test_columns_filters_and_what_is_shared():
         ("inputs.t", "reads 2 of 6 columns", "nothing reads the others"),
         ("inputs.u", "reads 2 of 3 columns", "nothing reads the others"),
     ]
-    why = "it fails on no record, and nobody else reads what it passes"
+    why = "it fails on no record, and the operators that it passes have no other reader"
     assert of("filter", found) == [("inputs.t", "applies v < 9 to t", why), ("inputs.u", "applies w = 1 to u", why)]
     assert of("shared", found) == [("collections", "t, u by k is kept once", "2 operators read the same")]
     assert not of("join order", found) + of("delta join", found)

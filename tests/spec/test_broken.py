@@ -347,7 +347,7 @@ BROKEN = {
     "rec": (
         applied("- concat: &a [*a]"),
         "8:17 collections.big.apply[0].concat[0]: an anchor contains itself",
-        "an alias can't stand inside its own anchor",
+        "an alias is not allowed inside its own anchor",
     ),
     "list_root": (
         "- dd: 1\n",
@@ -366,7 +366,7 @@ BROKEN = {
     ),
     "ctl": (
         HEAD + "a: \x01",
-        "4:4 the character '\\x01' may not stand in YAML",
+        "4:4 the character '\\x01' is not allowed in YAML",
         "remove it, or escape it in double quotes",
     ),
     "null_filter": (
@@ -406,7 +406,7 @@ BROKEN = {
     ),
     "indented": (
         applied("- map: {a: b}").replace("    apply", "   apply"),
-        "7:4 the line does not fit what is above it",
+        "7:4 the line does not fit those above it",
         "check the indentation and the colons",
     ),
     "path": (
@@ -560,17 +560,17 @@ LOOPS = {
     ),
     "enter_outside": (
         ("labels: {from: orders}", "labels: {from: orders, apply: [{enter: {at: id}}]}"),
-        "5:35 collections.labels.apply[0].enter: `enter` stands outside of a loop",
+        "5:35 collections.labels.apply[0].enter: `enter` is outside of a loop",
         "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`",
     ),
     "enter_the_result": (
         ("result: best", "result: best\n    apply: [{enter: {at: id}}]"),
-        "13:14 collections.big.apply[0].enter: `enter` stands outside of a loop",
+        "13:14 collections.big.apply[0].enter: `enter` is outside of a loop",
         "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`",
     ),
     "enter_the_initial": (
         ("{best: labels}", "{best: {from: labels, apply: [enter: {at: id}]}}"),
-        "8:48 collections.big.iterate.variables.best.apply[0].enter: `enter` stands outside of a loop",
+        "8:48 collections.big.iterate.variables.best.apply[0].enter: `enter` is outside of a loop",
         "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`",
     ),
     "enter_nowhere": (
@@ -773,7 +773,7 @@ def test_too_deep_or_too_large_is_refused():
         assert "nested too deeply" in caught("- " * many + "a").problem
     laughs = "".join(f"  - &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" for n in range(1, 12))
     found = caught(f"{HEAD}tests:\n  - &x0 [a, b]\n{laughs}outputs: {{orders: o/}}\n")
-    assert any("aliases stand for too many nodes" in error.problem for error in found.errors)
+    assert any("aliases become too many nodes" in error.problem for error in found.errors)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", "name: é".encode("latin-1")])

@@ -130,7 +130,7 @@ WRONG = {
     "inputs: {a: 'in/${NOT_SET'}": ("1:17", "is not closed", "close it"),
     "inputs: {a: 'in/${a b}'}": ("1:17", "'${a b}' is no variable", "${NAME:-default}"),
     "inputs: {a: 'in/${A:?no}'}": ("1:17", "'${A:?no}' is no variable", "${NAME:-default}"),
-    "inputs: {a: ${DIR}/x}": ("1:14", "a variable stands without quotes inside braces", 'quote it: "${DIR}/x"'),
+    "inputs: {a: ${DIR}/x}": ("1:14", "a variable without quotes is inside braces", 'quote it: "${DIR}/x"'),
     "inputs: {a: 's3://${DB_PASSWORD}@b/x'}": ("1:19", "'DB_PASSWORD' is a secret by its name", "AWS_ACCESS_KEY_ID"),
     "inputs: {a: x/}\nshards: ${N:-many}": ("2:9", "wants a whole number", ""),
     "inputs: {a: x/}\ninclude: gone.yaml": ("2:10", "'gone.yaml': there is no such file", "relative to"),

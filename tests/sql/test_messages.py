@@ -16,9 +16,9 @@ select x from t → 1:8 → no column is named `x`
 select a from t, u → 1:8 → `a` may be any of 2 columns
 select a, b from t group by a → 1:11 → `b` may differ from row to row of a group
 select *⏎from t⏎where a + 1 → 3:7 → a condition is a bool, not int64
-select a from t⏎where b = (select a, c from u) → 2:19 → a subquery that stands for a value has one column
+select a from t⏎where b = (select a, c from u) → 2:19 → a subquery used as a value has one column
 select a from t limit b → 1:23 → `limit` and `offset` take a constant whole number
-select a from t where row_number() over (order by a) = 1 → 1:23 → a window function can't stand here
+select a from t where row_number() over (order by a) = 1 → 1:23 → a window function is not allowed here
 select lag(a) over () from t → 1:8 → lag needs an order
 select sum(a) over (order by b rows 1 following) as n from t → → this frame ends before it begins
 select sum(a) over (order by b, a range 1 preceding) as n from t → → needs an order by one key
@@ -36,8 +36,8 @@ select row_number() filter (where a > 1) over () as n from t → → `filter` do
 select array_agg(a order by b) filter (where a > 1) over () as n from t → → `filter` does not go with array_agg over a window
 select (select sum(t.b) filter (where u.c > 1) from u) as n from t → 1:16 → sum aggregates only columns of the query around
 select t.a from t where exists (select sum(t.b) from u) → 1:40 → sum aggregates only columns of the query around
-select a from t group by a having exists (select 1 from u where u.c > sum(u.a)) → 1:71 → sum can't stand here
-select sum(row_number() over ()) as n from t → → a window function can't stand here
+select a from t group by a having exists (select 1 from u where u.c > sum(u.a)) → 1:71 → sum is not allowed here
+select sum(row_number() over ()) as n from t → → a window function is not allowed here
 select ntile(0) over (order by a) as n from t → → ntile takes a constant whole number from 1 on
 select lag(a, 1, s) over (order by b) as n from t → → `lag` needs arguments of one type
 select t.a from t asof join u on t.a = u.a → 1:29 → an as-of join pairs rows by equalities and one of `>=`
@@ -56,7 +56,7 @@ select * from t pivot (sum(a) for b in (1, 2)) → → `pivot` and `unpivot` are
 select a from t union select s from t → → column `a` is int64 on one side and string on the other
 select a as x, b as x from t → → two columns are named `x`
 select a from t join t on true → → two tables are named `t`
-select a from t where max(a) > 1 → → max can't stand here
+select a from t where max(a) > 1 → → max is not allowed here
 select distinct a from t order by b limit 1 → → with `distinct`, rows are ordered by columns of the list
 with recursive r(x) as (select x + 1 from r) select x from r → → has no part to begin with
 with recursive r(x) as (select 1 union all select count(*) from r) select x from r → → with `union all`
@@ -74,14 +74,14 @@ select current_date from t → 1:8 → `current_date` changes by itself
 select s is true from t → 1:8 → `is true` expects a condition, got string
 select a from t where 1 = any(a) → → `any` and `all` take a subquery or a list
 select a from t where s like any(split(s, ',')) → → `any` and `all` take a subquery or a list
-select a + any([1]) as x from t → → `any` stands only behind a comparison
-select a + all(select 1) as x from t → → `all` stands only behind a comparison
+select a + any([1]) as x from t → → `any` is allowed only behind a comparison
+select a + all(select 1) as x from t → → `all` is allowed only behind a comparison
 select 7.5 // 2 as x from t → 1:8 → `//` takes integers, got decimal(2, 1)
 select [a][-1] as x from t → 1:13 → elements are counted from the first, which is 1
-select unnest([a]) as x, unnest([b]) as y from t → 1:26 → `unnest` stands once in a list
-select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` stands once in a list, and not beside groups
+select unnest([a]) as x, unnest([b]) as y from t → 1:26 → `unnest` is allowed once in a list
+select sum(a) as x, unnest([1]) as y from t → 1:21 → `unnest` is allowed once in a list, and not beside groups
 select (a, b) = (1, 2, 3) as x from t → 1:18 → a row of 3 values is compared with one of 2
-select (a, b) as x from t → → a row of several values stands only beside `in`
+select (a, b) as x from t → → a row of several values is allowed only beside `in`
 select (with m(x, y) as (select u.c from u where u.a = t.a) select max(x) from m) as n from t → → `m` has 1 columns, and 2 names
 select s::varchar[1] as x from t → 1:11 → no type is named `varchar[1]`
 select null as x from t → → column `x` has no type
@@ -102,9 +102,9 @@ select {'a\0b': a} as x from t → → the name of a field is a constant text
 select array_to_string([a], ',') as x from t → 1:25 → array_to_string joins texts, got list[int64?]
 select p.s as z, p.i as y from n group by p.i → 1:8 → `p.s` may differ from row to row of a group
 select n.p.s as z from n group by n.p.i → 1:8 → `n.p.s` may differ from row to row of a group
-select percentile_cont(0.5) within group (order by a desc) as x from t → 1:8 → `within group` does not stand behind this
+select percentile_cont(0.5) within group (order by a desc) as x from t → 1:8 → `within group` is not allowed behind this
 select x + 1 as y, y as x from t → 1:8 → no column is named `x`
-select row_number() over (order by a) as r, sum(r) over () as n from t → → a window function can't stand here
+select row_number() over (order by a) as r, sum(r) over () as n from t → → a window function is not allowed here
 select x from generate_series(date '2020-01-01', date '2020-02-01', interval 0 day) as g(x) → 1:15 → the interval of generate_series is 0
 select x from generate_series(1, 2, interval 1 day) as g(x) → 1:15 → takes two dates or timestamps and a constant interval
 select a, b as A from t union by name select a from u → → a side of `by name` has two columns of one name
@@ -179,7 +179,7 @@ def test_structs_are_made_as_deep_as_files_of_them_are_read():
     for deeper in (f"{{'x': {made}}}", f"[{made}]"):
         with pytest.raises(DdError) as found:
             bound(f"select {deeper} as x from t")
-        assert found.value.problem == "lists and structs stand at most 32 deep inside each other"
+        assert found.value.problem == "lists and structs may be at most 32 deep inside each other"
 
 
 def test_a_struct_has_any_number_of_fields_of_types_in_brackets():

@@ -115,7 +115,7 @@ def test_rows_put_aside_in_an_output_are_refused(tmp_path):
     (tmp_path / "shop.yaml").write_text(text)
     shop.supply(0)
     with pytest.raises(
-        SpecErrors, match=r"'out/known/' and the directory of the 'inputs.sales.quarantine' lie in each other"
+        SpecErrors, match=r"'out/known/' and the directory of the 'inputs.sales.quarantine' contain each other"
     ):
         shop.run()
 

@@ -171,9 +171,9 @@ text → problem
 {as: table, parquet: t/} → 't/' can't be a Parquet file
 {as: tabel, delta: t/} → unknown form 'tabel'
 {as: table, delta: t/, parquet: t.parquet} → an output is in one place, and this names delta and parquet
-{as: table, delta: in/t/} → 'in/t/' and the input 'given' lie in each other
-{as: table, delta: .dd/} → '.dd/' and the state lie in each other
-{as: table, delta: out/t/, path: out/} → 'out/t/' and the log of 'given' lie in each other
+{as: table, delta: in/t/} → 'in/t/' and the input 'given' contain each other
+{as: table, delta: .dd/} → '.dd/' and the state contain each other
+{as: table, delta: out/t/, path: out/} → 'out/t/' and the log of 'given' contain each other
 {as: table, iceberg: {catalog: c, table: s.t}}⏎  other: {from: given, as: table, iceberg: {catalog: c, table: s.t}} → another output is the table 's.t'
 {from: given} → the key 'path' is missing
 """)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.plan.sql.context import Groups, QueryLowering, QueryResult
     from ddcli.plan.sql.names import Names
 
-NOT_ONE = "a subquery that stands for a value returned more than one row"
+NOT_ONE = "a subquery used as a value returned more than one row"
 UNKNOWN = Literal(None, BOOL.or_null())
 
 
@@ -78,9 +78,7 @@ class Block:
         result, pairs = self._lowered(query, value=True)
         if len(result.columns) != 1:
             span = self.statement.tree.place(query)
-            raise SpecError(
-                f"a subquery that stands for a value has one column, this one has {len(result.columns)}", span=span
-            )
+            raise SpecError(f"a subquery used as a value has one column, this one has {len(result.columns)}", span=span)
         if result.value is not None:
             self._join(result.node, pairs)
             return result.value
@@ -91,7 +89,7 @@ class Block:
             return column(self.node, name)
         kind = found.schema[name]
         if kind.kind in ORDERLESS:
-            problem = f"a subquery that stands for a value returns a {kind.required()} here, and may return several"
+            problem = f"a subquery used as a value returns a {kind.required()} here, and may return several"
             raise SpecError(problem, span=self.statement.tree.place(query), hint="add `limit 1`")
         count, value = renamed(("#rows", name), self.schema.keys() | found.schema.keys() - {name}).values()
         by = nodes.every(found, [pair.right.name for pair in pairs if isinstance(pair.right, Column)])

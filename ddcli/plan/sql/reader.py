@@ -113,7 +113,7 @@ class RowExpressions(ExpressionReader):
         while isinstance(query, exp.Paren):
             (query,) = self.take(query, "this")
         if type(node) not in COMPARISONS:
-            self.fail(found, f"`{word}` stands only behind a comparison: `=`, `<>`, `<`, `like`")
+            self.fail(found, f"`{word}` is allowed only behind a comparison: `=`, `<>`, `<`, `like`")
         if isinstance(query, exp.Query):
             return self.block.quantified(node, self.read(written), query, every=word == "all")
         if not isinstance(query, exp.Array):
@@ -215,19 +215,19 @@ class RowExpressions(ExpressionReader):
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         if is_aggregate(node):
             hint = "groups have aggregates: in the list, in `having` and in `order by`; else aggregate in a subquery"
-            self.fail(node, f"{name} can't stand here, nor inside another aggregate", hint)
+            self.fail(node, f"{name} is not allowed here, nor inside another aggregate", hint)
         super().unknown_function(node, name)
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, exp.Window):
-            hint = "they stand in the list, in `order by` and in `qualify`; else compute it in a subquery of the `from`"
-            self.fail(node, "a window function can't stand here", hint)
+            hint = "they are allowed in the list, in `order by` and in `qualify`; else compute it in a subquery of the `from`"
+            self.fail(node, "a window function is not allowed here", hint)
         if isinstance(node, exp.Filter):
-            self.fail(node, "`filter (where ...)` stands only behind an aggregate")
+            self.fail(node, "`filter (where ...)` is allowed only behind an aggregate")
         if isinstance(node, exp.Tuple):
             self.fail(
                 node,
-                "a row of several values stands only beside `in`, `=` and `<>`",
+                "a row of several values is allowed only beside `in`, `=` and `<>`",
                 "compare its values one by one",
             )
         super().unknown_form(node)

@@ -236,7 +236,7 @@ def _create(path: ObjectPath, data: Bytes) -> None:
     except FileExistsError:
         if path.read_bytes() != data:  # else it is ours: the store's answer was lost, and the request made again
             raise LockedError(
-                "another run has committed first", place=str(path), hint="run again to read what is new since"
+                "another run has committed first", place=str(path), hint="run again to read the new rows"
             ) from None
 
 
