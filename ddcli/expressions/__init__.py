@@ -4,7 +4,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 
 * aggregates: the table of aggregates
 * arithmetic: typing of arithmetic, on numbers and on times
-* bounds: ranges of integer expressions, which prove that these can't overflow
+* bounds: ranges of integer and decimal expressions, which prove that these can't overflow
 * casts: casts between types, casts of constants
 * catalogue: functions and aggregates, for people
 * checks: the checks of lowered expressions: the rows on which they fail
@@ -13,7 +13,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * definition: a Python function's definition, read from its text
 * dialect: the SQL that is read: sqlglot's grammar without its functions
 * differences: expressions with other values in DuckDB or Spark
-* execute: a stage run: values and checks in one query
+* execute: the run of a stage: values and checks in one query
 * forms: the forms of SQL with syntax of their own: case, cast, between, dates
 * function: one function of the table
 * functions: the table of functions
@@ -46,7 +46,7 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * replacements: replacements for functions of other databases
 * revisions: calls that an earlier version computed otherwise
 * row_order: rows in the order in which they are shown
-* scope: the names an expression may use
+* scope: the names that an expression may use
 * signatures: signatures of functions, as text in the table
 * sql: text to sqlglot's tree, every argument used or refused
 * stage: linear steps fused into one

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """One aggregate over a group's rows. `order_by` holds (key, descending); `type` is never wrong about null."""
+    """One aggregate over a group's rows. `order_by` holds (key, descending); `type` is nullable exactly if a result may be null."""
 
     function: str
     args: tuple[Expression, ...]
@@ -67,7 +67,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of the table. `accepts` names the kinds of argument, `ordered` that `order by` must be there."""
+    """One aggregate of the table. `accepts` names the kinds of argument; `ordered`: it needs `order by`."""
 
     name: str
     signature: str
@@ -145,7 +145,7 @@ COUNTED = {"count_if", "countif"}
 """Names of `count` that count the rows for which a condition is true."""
 BY_PAIR = {"min_by", "max_by", "arg_min", "arg_max"}
 OF_PAIRS = {"regr_count": ("count", 0), "regr_avgy": ("avg", 0), "regr_avgx": ("avg", 1)}
-"""The names of aggregates of one of two values, the first or the second, over the rows in which both are not null."""
+"""The aggregates of one of two values over the rows in which both are not null: by name, the plain aggregate and the value's index."""
 OTHER_NAMES = {
     "bool_and": "every all",
     "bool_or": "any",
@@ -161,7 +161,7 @@ OTHER_NAMES = {
     "quantile_disc": "percentile_disc",
     "regr_sxx": "regr_syy",
 }
-"""Other people's names for the same aggregates."""
+"""The names of the same aggregates in other databases."""
 AGGREGATE_SYNONYMS = {
     **{other: name for name, others in OTHER_NAMES.items() for other in others.split()},
     **dict.fromkeys([*DISTINCT, *COUNTED], "count"),
@@ -190,7 +190,7 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
         return _repeatable(call, present)
     ordered = present.sort()
     simple: dict[str, Callable[[], pl.Expr]] = {
-        # polars' `all` and `any` of no rows are true and false; ours are null.
+        # polars' `all` and `any` over no rows are true and false; ours are null.
         "bool_and": lambda: pl.when(present.len() > 0).then(present.all()),
         "bool_or": lambda: pl.when(present.len() > 0).then(present.any()),
         "first": value.first,
@@ -241,9 +241,9 @@ def _interpolated(present: pl.Expr, fraction: float) -> pl.Expr:
 
 
 def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:
-    """Return a variance or standard deviation. Squares of very large or small values would leave the floats: they are scaled.
+    """Return a variance or standard deviation. Values are scaled, since squares of very large or small ones would leave the floats.
 
-    For equal values polars may return a little more than 0; values with an infinity have none.
+    It is 0 for equal values, where polars may return a little more, and null for values with an infinity.
     """
     import polars as pl
 

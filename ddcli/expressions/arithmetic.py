@@ -158,7 +158,7 @@ def temporal_arithmetic(
     if operator == "*" and one.is_integer and other.kind == "duration":
         return temporal_arithmetic(name, operator, right, left)
     hint = "write a number of days as n * interval '1' day" if one.is_integer or other.is_integer else None
-    raise Mismatch(f"`{name}` does not go with {one.required()} and {other.required()}", right, hint)
+    raise Mismatch(f"`{name}` is not defined for {one.required()} and {other.required()}", right, hint)
 
 
 def _days(count: Literal) -> Literal:

@@ -1,7 +1,7 @@
-"""Ranges of integer and decimal expressions, to prove that no row of a frame can overflow. That of a decimal is of its unscaled integer.
+"""Ranges of integer and decimal expressions, to prove that no row of a frame can overflow. A decimal's range is that of its unscaled integer.
 
-Least and largest values of the columns cost one quick pass; with them most overflow checks of large frames are settled by a
-few additions in Python, and the exact check of every row is only made where the ranges leave a doubt.
+The least and largest values of the columns cost one quick pass. They settle most overflow checks of large frames by a
+few additions in Python; the exact check of every row is only made if the ranges leave a doubt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def bounds(expression: Expression, columns: Mapping[str, Range]) -> Range | None
 
 
 def _decimal(expression: Expression, columns: Mapping[str, Range]) -> Range | None:
-    """Return the range of the unscaled integers of a decimal expression, None if it is only that of its type."""
+    """Return the range of the unscaled integers of a decimal expression, None if only the range of its type is known."""
     scale = expression.type.scale
     if isinstance(expression, Column):
         return columns.get(expression.name)
@@ -60,7 +60,7 @@ def _decimal(expression: Expression, columns: Mapping[str, Range]) -> Range | No
 
 
 def operands(call: Call, columns: Mapping[str, Range]) -> list[Range]:
-    """Return the ranges of the unscaled integers with which decimals are computed: terms of a sum have the scale of the sum."""
+    """Return the ranges of the unscaled integers from which a call on decimals is computed: terms of a sum have the scale of the sum."""
     added = call.function in ADDED
     shifts = [call.type.scale - arg.type.scale if added else 0 for arg in call.args]
     found = [_rescaled(bounds(arg, columns), shift) for arg, shift in zip(call.args, shifts, strict=True)]
@@ -68,7 +68,7 @@ def operands(call: Call, columns: Mapping[str, Range]) -> list[Range]:
 
 
 def _alike(values: Sequence[Expression], scale: int, columns: Mapping[str, Range]) -> Range | None:
-    """Return the range of decimals of one scale."""
+    """Return the range of decimal values rescaled to one scale."""
     same = all(value.type.kind == "decimal" and value.type.scale == scale for value in values)
     return _hull([bounds(value, columns) for value in values]) if same else None
 
@@ -79,7 +79,7 @@ def _unscaled(value: Decimal | int, scale: int) -> Range:
 
 
 def _rescaled(known: Range | None, digits: int) -> Range | None:
-    """Return a range times a power of ten; digits that are cut off are rounded, at most to the next integer."""
+    """Return a range times a power of ten; digits that are cut are rounded outwards to the next integer."""
     if known is None:
         return None
     low, high = known

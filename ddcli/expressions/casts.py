@@ -45,7 +45,7 @@ DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 STRFTIME = "YymbBdjaAHIpMSf%"
-"""The letters that formats may have behind a percent sign."""
+"""The letters that may follow a percent sign in a format."""
 
 
 def is_castable(source: Type, target: Type) -> bool:
@@ -65,7 +65,7 @@ def is_castable(source: Type, target: Type) -> bool:
         same_kind = other == "datetime" and bool(source.zone) == bool(target.zone)
         return same_kind or (other in ("string", "date", "time") and not source.zone)
     if one == "list" and other == "list" and source.inner and target.inner:
-        # Element by element, where no element can fail.
+        # A list is cast element by element, if no element can fail.
         return source.inner.kind == "null" or source.inner.required() == target.inner.required()
     if one == other == "struct":
         pairs = zip(source.fields, target.fields, strict=False)
@@ -110,11 +110,11 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
         known = TRUNC_UNITS if function == "date_trunc" else [*DIFF_UNITS, *MONTH_UNITS]
         unit = str(constants[0]).lower()
         if unit not in known:
-            raise Mismatch(f"{function} knows no unit '{unit}'", args[0], f"one of {', '.join(known)}")
+            raise Mismatch(f"{function} has no unit '{unit}'", args[0], f"one of {', '.join(known)}")
         if function == "date_trunc" and args[1].type.kind == "date" and unit in ("hour", "minute", "second"):
             raise Mismatch("a date has no " + unit, args[0], "cast it to timestamp")
     if function == "time_bucket" and constants[0] <= timedelta():  # type: ignore[operator]
-        raise Mismatch("a bucket has a width of more than nothing", args[0])
+        raise Mismatch("the width of a bucket must be positive", args[0])
     if function in ("strftime", "strptime", "try_strptime"):
         _check_format(function, str(constants[1]), args[1])
     if function in ("like", "ilike"):
@@ -126,7 +126,7 @@ def check_constants(function: str, args: Sequence[Expression]) -> None:
             if not isinstance(group, int) or not 0 <= group <= groups:
                 raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
         if function == "regexp_replace" and constants.get(3, "g") != "g":
-            raise Mismatch("regexp_replace knows the flag 'g' alone, which it always has", args[3])
+            raise Mismatch("regexp_replace has only the flag 'g', which is always set", args[3])
         if function == "regexp_replace":
             wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
             if wanted and max(wanted) > groups:
@@ -139,7 +139,7 @@ def _check_format(function: str, text: str, arg: Expression) -> None:
         wrong = [each for each in re.findall(r"%(.?)", text, re.DOTALL) if not each or each not in STRFTIME]
         if wrong:
             hint = f"one of {', '.join(f'%{letter}' for letter in STRFTIME)}"
-            raise Mismatch(f"strftime knows no `%{wrong[0]}`", arg, hint)
+            raise Mismatch(f"strftime has no directive `%{wrong[0]}`", arg, hint)
         return
     try:
         letters = {letter for letter, _ in parts_of(text)}
@@ -193,7 +193,7 @@ def like_pattern(pattern: str, escape: str, args: Sequence[Expression] = ()) -> 
 
 
 def cast(argument: Expression, target: Type, span: Span, *, tried: bool) -> Expression:
-    """Return a cast, a constant's computed. Raises SpecError if no value of the type can be cast, and for a constant that can't."""
+    """Return a cast; that of a constant is computed. Raises SpecError if the types have no cast, or the constant can't be cast."""
     if not is_castable(argument.type, target):
         problem = f"{argument.type.required()} can't be cast to {target}"
         raise SpecError(problem, span=span, hint=HINTS.get((argument.type.kind, target.kind)))

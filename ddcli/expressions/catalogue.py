@@ -110,5 +110,5 @@ def search(word: str) -> list[Described]:
 
 
 def names() -> list[str]:
-    """Return every name by which something can be called."""
+    """Return every name by which a function, an aggregate or a window function can be called."""
     return [name for each in catalogue() for name in (each.name, *each.other_names)]

@@ -57,7 +57,7 @@ class Checks:
         return found is not None and found[0] >= 0
 
     def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> bool:
-        """Have rows fail where `failing` is true (or be null, inside a try_ function); return whether any may."""
+        """Add a check that fails the rows for which `failing` is true (inside a try_ function they are null); return whether any may."""
         if is_safe(expression, self.ranges):
             return False
         if self._tried is not None:

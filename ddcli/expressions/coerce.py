@@ -38,7 +38,7 @@ class Mismatch(Exception):
         self.problem, self.argument, self.hint = problem, argument, hint
 
     def at(self, whole: Span) -> SpecError:
-        """Return it as an error of the file: at the argument, or where the whole stands."""
+        """Return the mismatch as an error of the file: at the place of the argument, or of the whole."""
         span = self.argument.span if self.argument is not None else None
         return SpecError(self.problem, span=span or whole, hint=self.hint)
 
@@ -90,7 +90,7 @@ def meet(a: Type, b: Type) -> Type | None:
 
 
 def _meet_fields(a: Type, b: Type) -> tuple[tuple[str, Type], ...]:
-    """Return the fields in which structs are comparable, none if they are not: their names are the same, and no value is changed that can fail."""
+    """Return the fields in which structs are comparable, none if they aren't: their names must be equal, and no conversion may fail."""
     if [name for name, _ in a.fields] != [name for name, _ in b.fields]:
         return ()
     found = []
@@ -116,7 +116,7 @@ def _meet_numbers(a: Type, b: Type) -> Type:
 
 
 def unify(args: Sequence[Expression], what: str) -> tuple[list[Expression], Type]:
-    """Return all arguments in one common type, and that type. Literals follow the columns, not the other way round."""
+    """Return all arguments in one common type, and that type. Literals take the type of the columns, not the other way round."""
     leading = [arg for arg in args if not isinstance(arg, Literal)] or list(args)
     common = leading[0].type
     for arg in leading[1:]:
@@ -171,7 +171,7 @@ def fits_decimal(value: Decimal, type_: Type) -> bool:
 
 
 def convert(arg: Expression, target: Type, hint: str | None = None) -> Expression:
-    """Return the argument in another type (its own nullability kept): itself, a converted literal, or a cast. `hint` is for where that fails."""
+    """Return the argument in another type (its own nullability kept): itself, a converted literal, or a cast, which fails with `hint`."""
     if arg.type.required() == target.required():
         return arg
     if isinstance(arg, Literal) and (arg.value is None or adapts(arg, target)):
@@ -183,7 +183,7 @@ def convert(arg: Expression, target: Type, hint: str | None = None) -> Expressio
 
 
 def convert_literal(literal: Literal, target: Type) -> Literal:
-    """Return a constant as another type; the caller has asked `adapts`."""
+    """Return a constant as another type, for which `adapts` must be true."""
     value = literal.value
     if value is None:
         return replace(literal, type=replace(target, nullable=True))
@@ -218,7 +218,7 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError:
         name = "timestamp" if type_.kind == "datetime" else type_.kind
-        raise Mismatch(f"'{text}' is no {name}", literal, f"write it as '{form}'") from None
+        raise Mismatch(f"'{text}' is not a {name}", literal, f"write it as '{form}'") from None
     if fraction_of(text)[type_.second_digits :].strip("0"):
         finer = f"; cast('{text}' as {replace(type_, unit='ns')}) keeps nine" if type_.unit in {"us", "ms"} else ""
         hint = f"write at most {type_.second_digits}{finer}"
@@ -229,7 +229,7 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
         if moment.tzinfo:
             moment.astimezone(dt.UTC)
     except (OverflowError, ValueError):
-        raise Mismatch(f"'{text}' is in no year from 1 to 9999 in UTC", literal) from None
+        raise Mismatch(f"'{text}' is outside of the years 1 to 9999 in UTC", literal) from None
     if type_.unit == "ns" and not within(moment, type_):
         raise Mismatch(
             f"'{text}' is out of range for {type_}", literal, f"cast the value beside it to {replace(type_, unit='us')}"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Dialect:
     """A dialect of CSV, each field an option of a pipeline file, but for `names`. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
 
-    `null` are texts that are null beside an empty field. Lines that begin with `comment` are passed over where a record would
-    begin, and the first `skip` lines of a file. Without a `header` a file's columns are `names`, less those that its path has.
+    `null` are texts that mean null, besides an empty field. Lines that begin with `comment` are skipped where a record would
+    begin, and so are the first `skip` lines of a file. Without a `header` a file's columns are `names`, without those in its path.
     """
 
     delimiter: str | None = None
@@ -45,7 +45,7 @@ class Dialect:
         return self.header and self.encoding == "utf-8" and self.comment is None and not self.skip
 
     def stated(self) -> list[tuple[str, object]]:
-        """Return the options that are not as they are by default."""
+        """Return the options that differ from their defaults."""
         options = [(option.name, option.default, getattr(self, option.name)) for option in fields(self)]
         return [(name, value) for name, default, value in options if value != default]
 

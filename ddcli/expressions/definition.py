@@ -56,7 +56,7 @@ class Definition:
     text: str = ""
 
     def refusal(self, given: int) -> str | None:
-        """Return why it can't be called with `given` arguments; None if it can, as far as is known."""
+        """Return the reason why it can't be called with `given` arguments; None if none is known."""
         if self.unseen:
             return None
         if self.keyword is not None:
@@ -69,9 +69,9 @@ class Definition:
 
 
 def define(name: str, folder: str) -> Definition:
-    """Return the definition of the function that `module:function` names, in a pipeline's folder or in the environment.
+    """Return the definition of the function `module:function`, in a pipeline's folder or in the environment.
 
-    Raises SpecError where there is no such module or function, or where it is certain that it can't be called.
+    Raises SpecError if there is no such module or function, or if it is certain that it can't be called.
     """
     module_name, _, function = name.partition(":")
     module = find(module_name, folder)
@@ -90,7 +90,7 @@ def _check_imports(module: Module, folder: str, _text: str) -> None:
 
 
 def _defined(module: Module, name: str, folder: str, seen: set[tuple[str, str]]) -> Definition:
-    """Return the definition of a function in a module's text, or in that of those it imports the name from."""
+    """Return the definition of a function in a module's text, or in the text of a module from which the name is imported."""
     if module.file is None:
         return _without_text(module, name)
     data = read(module.file)
@@ -146,7 +146,7 @@ def _judged(
 
 
 def _not_bound(module: Module, tree: ast.Module, name: str) -> Definition:
-    """Return that a name may be bound in ways that the text of a module does not show; raise SpecError if there are none."""
+    """Return an unknown definition for a name that a module may bind in ways that its text does not show; raise SpecError if it can't."""
     for node in ast.walk(tree):
         star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
         asked = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"

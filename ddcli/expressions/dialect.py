@@ -13,7 +13,7 @@ from sqlglot.tokens import Tokenizer
 WRITTEN = "written"
 """The key of an entry's text in the metadata of its syntax node."""
 WITHIN = {("mode", 0), ("percentile_cont", 1), ("percentile_disc", 1), ("quantile_cont", 1), ("quantile_disc", 1)}
-"""Aggregates that have their value behind `within group`, each with how many arguments it has before."""
+"""The aggregates that have their value behind `within group`, each with its number of arguments before."""
 
 
 class _Parser(Parser):
@@ -91,7 +91,7 @@ class _Parser(Parser):
         return found
 
     def _parse_paren(self) -> exp.Expr | None:
-        """Place parentheses that are written: sqlglot adds others, which have no place."""
+        """Return parentheses with their place: those that sqlglot adds have none."""
         opening, found = self._curr, super()._parse_paren()
         if isinstance(found, exp.Paren):
             found.update_positions(opening)
@@ -140,7 +140,7 @@ class _Parser(Parser):
 
     COLUMN_OPERATORS: ClassVar = {
         **Parser.COLUMN_OPERATORS,
-        # sqlglot's own take paths apart in a way of theirs.
+        # sqlglot's own readers parse paths by their own rules.
         TokenType.ARROW: lambda _, this, path: exp.JSONExtract(this=this, expression=path),
         TokenType.DARROW: lambda _, this, path: exp.JSONExtractScalar(this=this, expression=path),
     }

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 FEW, LARGE = 1_000, 20_000
-"""Rows up to which one thread computes all, and from which on a query is planned first."""
+"""The most rows that one thread computes alone, and the least for which a query is planned first."""
 TOGETHER = 64
-"""Checks that are made in one query: polars' time grows faster than their number."""
+"""The most checks in one query: polars' time grows faster than their number."""
 LONGEST_SERIES = 10_000_000
-"""Records that one becomes at most: a series is a list in memory."""
+"""The most records that one record becomes: a series is a list in memory."""
 RANGED = {*INTEGERS, "decimal"}
 """The kinds of types whose columns' least and largest values are computed."""
 VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
@@ -47,7 +47,7 @@ class Lowered:
     checks: list[Check]
 
     def is_like(self, other: Lowered) -> bool:
-        """Return whether the values are computed in the same way as others of as many names."""
+        """Return whether the values are computed in the same way as those of another with as many names."""
         return len(self.parts) == len(other.parts) == 0 and all(
             value.meta.eq(its) for value, its in zip(self.values, other.values, strict=True)
         )
@@ -96,9 +96,9 @@ class Evaluation:
         whole = lowered.with_parts(frame)
 
         def select(values: list[pl.Expr]) -> pl.DataFrame:
-            if large and (len(lowered.values) > 1 or checks):  # which may share something
+            if large and (len(lowered.values) > 1 or checks):  # these may share subexpressions
                 return whole.lazy().select(values).collect()
-            # To have other threads compute a few rows takes longer than to compute them.
+            # Handing a few rows to other threads takes longer than computing them.
             return whole.select_seq(values) if frame.height < FEW else whole.select(values)
 
         failing = [check.failing.any().alias(f"{CHECK}{i}") for i, check in enumerate(checks)]
@@ -111,7 +111,7 @@ class Evaluation:
         return found.select(self.names)
 
     def _lowered_for(self, frame: pl.DataFrame) -> Lowered:
-        """Return the lowering for columns with such values as a frame has: for wider ranges, if they leave no check, and so for the frames after it, too."""
+        """Return the lowering for the ranges of a frame's columns; for wider ranges, which also fit later frames, if these need no check."""
         wide, lowered = self._wide
         if wide and not lowered.checks:
             found = self._ranges(frame, wide)
@@ -128,7 +128,7 @@ class Evaluation:
                 without = self._lowered(fewer)
                 if not without.checks and without.is_like(lowered):
                     latest, lowered = fewer, without
-            self._wide = latest, lowered  # at once, as threads evaluate
+            self._wide = latest, lowered  # in one assignment, since several threads evaluate
         return self._lowered(ranges) if lowered.checks else lowered
 
     def _ranges(self, frame: pl.DataFrame, names: Collection[str]) -> dict[str, Range]:
@@ -154,7 +154,7 @@ def evaluation(columns: Sequence[tuple[str, Expression]]) -> Evaluation:
 
 
 def failure(frame: pl.DataFrame, check: Check) -> InputError:
-    """Return the error for the first row that a check is true on."""
+    """Return the error for the first row on which a check is true."""
     row = frame.select(check.failing.fill_null(value=False).alias(VALUE)).to_series().arg_max() or 0
     problem = f"{check.problem} in `{check.expression.written}`{values_text(frame, row, check.expression)}"
     return InputError(problem, span=check.expression.span, hint=check.hint)
@@ -209,7 +209,7 @@ def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[
 
 
 def picked(rows: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
-    """Return the input rows of chosen rows."""
+    """Return the input row numbers of the chosen rows."""
     return chosen if rows is None else rows[chosen]
 
 

@@ -56,7 +56,7 @@ class FormReader(ABC):
 
     @abstractmethod
     def unknown_form(self, node: exp.Expr) -> NoReturn:
-        """Refuse syntax without a meaning here."""
+        """Raise SpecError for syntax without a meaning here."""
 
     def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
         """Raise SpecError at a node."""
@@ -76,7 +76,7 @@ class FormReader(ABC):
         return reduce(lambda left, right: self.resolve(node, name, [left, right]), conditions)
 
     def balanced(self, node: exp.Expr, name: str, conditions: list[Expression]) -> Expression:
-        """Return conditions in their order, connected so that no way to one is long."""
+        """Return conditions in their order, connected as a balanced tree."""
         if len(conditions) == 1:
             return conditions[0]
         half = len(conditions) // 2
@@ -112,7 +112,7 @@ class FormReader(ABC):
         if function is None:
             meant = did_you_mean(part, PARTS)
             hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
-            self.fail(node, f"extract knows no `{part}`", hint)
+            self.fail(node, f"extract has no part `{part}`", hint)
         return self.resolve(node, function.name, [self.read(value)])
 
     def literal(self, node: exp.Literal) -> Literal:
@@ -122,7 +122,7 @@ class FormReader(ABC):
         return Literal(str(written), STRING, span=span) if is_text else number(str(written), span)
 
     def negative(self, node: exp.Neg) -> Expression:
-        """Read unary minus; before a number it is part of it, so that the least int64 can be written."""
+        """Read unary minus; before a number it is a part of the number, so that the least int64 can be written."""
         (inner,) = self.take(node, "this")
         if isinstance(inner, exp.Literal) and not inner.is_string:
             digits, _ = self.take(inner, "this", "is_string")

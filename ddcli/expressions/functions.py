@@ -1,7 +1,7 @@
 """The table of functions: every name that an expression may call, with its meaning.
 
-The table is data: documentation is generated from it, each example is a test, and a name that is not here is an error,
-never handed to an engine. Operators are in it under their signs.
+The table is data: documentation is generated from it, each example is a test, and a name that it lacks is an error,
+never passed to an engine. It has operators under their signs.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ OTHER_NAMES = {
     "json_extract_string": "json_extract_path_text json_extract_scalar",
     "json_extract": "json_extract_path",
 }
-"""Other people's names for the same functions."""
+"""The names of the same functions in other databases."""
 SYNONYMS = PART_SYNONYMS | {other: name for name, others in OTHER_NAMES.items() for other in others.split()}

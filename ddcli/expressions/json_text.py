@@ -22,11 +22,11 @@ MISSING = object()
 
 
 class NoJsonError(ValueError):
-    """A text that is no JSON."""
+    """A text that is not JSON."""
 
 
 class Digits(str):
-    """A number, as it is written."""
+    """A number with its written digits."""
 
     __slots__ = ()
 

@@ -37,7 +37,7 @@ LONGEST_WHOLE = 40
 
 
 def number(digits: str, span: Span) -> Literal:
-    """Return a number: whole ones are int64, `1.5` is a decimal, `1e3` a float. Raises SpecError for one that no type has."""
+    """Return a number: whole ones are int64, `1.5` is a decimal, `1e3` a float. Raises SpecError for one that no type holds."""
     if re.fullmatch(r"-?\d+", digits):
         value = _whole(digits)
         low, high = integer_range("int64")
@@ -46,7 +46,7 @@ def number(digits: str, span: Span) -> Literal:
             raise SpecError(f"{digits} is too large for int64", span=span, hint=hint)
         return Literal(value, INT64, span=span)
     if re.fullmatch(r"-?\d*\.\d*", digits):
-        exact = Decimal(digits) or Decimal(digits.lstrip("-"))  # a decimal knows no -0.0
+        exact = Decimal(digits) or Decimal(digits.lstrip("-"))  # decimals have no -0.0
         whole, _, fraction = digits.lstrip("-").partition(".")
         precision = len(whole.lstrip("0")) + len(fraction)
         if precision > MAX_PRECISION:
@@ -62,7 +62,7 @@ def number(digits: str, span: Span) -> Literal:
 
 
 def temporal(literal: Literal, target: Type) -> Literal:
-    """Return a text as a date or a time. Raises SpecError for a text that is none."""
+    """Return a text as a date or a time. Raises SpecError for any other text."""
     try:
         return Literal(temporal_value(str(literal.value), target, literal), target, span=literal.span)
     except Mismatch as mismatch:
@@ -70,7 +70,7 @@ def temporal(literal: Literal, target: Type) -> Literal:
 
 
 def interval(amount: str, unit: str, span: Span) -> Literal:
-    """Return the interval of `amount` units. Raises SpecError for an unknown unit, and for an amount that is no number or too large."""
+    """Return the interval of `amount` units. Raises SpecError for an unknown unit, and for an amount that is not a whole number or is too large."""
     if unit not in DIFF_UNITS and unit not in MONTH_UNITS:
         hint = f"one of {', '.join([*DIFF_UNITS, *MONTH_UNITS])}"
         raise SpecError(f"unknown unit of an interval: `{unit}`", span=span, hint=hint)
@@ -90,6 +90,6 @@ def interval(amount: str, unit: str, span: Span) -> Literal:
 
 
 def _whole(digits: str) -> int:
-    """Return a whole number; for one that no type has, another that no type has: Python reads some thousand digits at most."""
+    """Return a whole number; for more digits than any type holds, another such number: Python reads at most some thousand digits."""
     sign, rest = ("-" if digits[:1] == "-" else ""), digits.lstrip("+-").lstrip("0")
     return int(sign + (rest or "0") if len(rest) <= LONGEST_WHOLE else f"{sign}1{'0' * LONGEST_WHOLE}")

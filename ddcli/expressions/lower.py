@@ -1,6 +1,6 @@
 """The tree to polars: a value for every row, and checks that find the rows that fail.
 
-polars returns null (or wraps) where our meaning is an error, so a lowered expression has two parts: the value, which never raises,
+polars returns null (or wraps) where the expression must fail, so a lowered expression has two parts: the value, which never raises,
 and `Check`s, boolean expressions that are true where the row fails (see `checks`). A branch of `case` not taken, a later argument
 of `coalesce`, the right side of `and` after false are not evaluated, so they can't fail.
 """
@@ -34,13 +34,13 @@ RECEIVERS = {
 
 
 SHALLOW, STEP = 8, 2
-"""The depth beyond which trees are computed in steps, and the levels of a step: each level may use those below it several times."""
+"""Trees deeper than SHALLOW are computed in steps of STEP levels: each level may name the ones below it several times."""
 LONG = 16
 """The branches of a `case`, or arguments of `coalesce`, after which their condition becomes a column, as all later ones use it."""
 
 
 class Lowering(Checks):
-    """Lowers expressions and collects their checks, each once."""
+    """The lowering of expressions to polars, which collects their checks, each once."""
 
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
         super().__init__(ranges)
@@ -66,7 +66,7 @@ class Lowering(Checks):
         return self._bound(value, depth // STEP) if is_bound else value
 
     def _bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
-        """Return a column that is computed from a value before the rest: expressions over it may use it many times, and stay flat.
+        """Return a column that holds a value and is computed before the rest: expressions may use it many times, and stay flat.
 
         It is computed in the step `level`, or in a later one: after the columns that it names.
         """
@@ -88,7 +88,7 @@ class Lowering(Checks):
         return self._computed(expression)
 
     def _constant(self, expression: Expression) -> pl.Expr:
-        """Return a constant's value, computed here: polars loses the frame's height over some calls of constants alone."""
+        """Return a constant's value, computed here: for some calls of constants alone, polars loses the frame's height."""
         known = _constant_value(expression, expression.text())
         if known is not None:
             return literal(known[0], expression.type)
@@ -120,7 +120,7 @@ class Lowering(Checks):
         ]
         lower = lowering_of(name)
         if name in RECEIVERS and expression.columns() and not expression.args[0].columns():
-            # Over a constant, some of polars' functions look at the first row of a column argument only.
+            # For a constant, some of polars' functions read only the first row of a column argument.
             args[0] = pl.repeat(args[0], pl.len())
         return self.trying(name.startswith("try_"), lambda: lower(self, expression, args))
 
@@ -183,9 +183,9 @@ def _evaluated(expression: Expression) -> tuple[object, list[Check]]:
 
 @lru_cache(maxsize=256)
 def _constant_value(expression: Expression, _text: str) -> tuple[object] | None:
-    """Return the value of an expression that reads no column, None where it fails: equal ones may fail at different places.
+    """Return the value of an expression that reads no column, None if it fails: the error is raised apart, as equal ones fail at different places.
 
-    Each query over a large frame asks for it again. The text distinguishes zeros by their signs.
+    It is cached, as each query over a large frame needs it again. The text distinguishes zeros by their signs.
     """
     value, failed = _evaluated(expression)
     return None if failed else (value,)
@@ -205,7 +205,7 @@ def literal(value: object, type_: Type) -> pl.Expr:
 
 
 KINDS = ("logic", "number", "text", "time", "list", "struct", "json", "bits")
-"""The modules of functions, in the order in which they are searched: most pipelines need the first two, and later ones are imported only if they are needed."""
+"""The modules of functions, in the order of their search: most pipelines need only the first two, and the others are imported when needed."""
 
 
 @cache

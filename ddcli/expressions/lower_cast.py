@@ -1,6 +1,6 @@
 """Casts in polars: exact or an error, rounding half away from zero.
 
-polars' own casts cut floats, round decimals half to even, and read text by rules of their own; here text must have the form of
+polars' own casts cut floats, round decimals half to even, and read text by their own rules; here text must have the form of
 the type (spaces around it are ignored), and a value that doesn't fit fails its row.
 """
 
@@ -30,7 +30,7 @@ TIMESTAMP = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK})?$"
 
 
 def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
-    """Return the converted value; adds the checks of the rows that it fails on."""
+    """Return the converted value; adds the checks for the rows on which the cast fails."""
     source, target = cast.argument.type, cast.type
     if source.kind in ("null", "list", "struct"):
         return value.cast(target.to_polars())
@@ -153,7 +153,7 @@ def moment_in(text: pl.Expr, target: Type) -> pl.Expr:
 
 
 def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
-    """Return the timestamps, null where the text is none. Where the type has a zone an offset from UTC may follow; without one it is UTC."""
+    """Return the timestamps, null for other text. If the type has a zone, an offset from UTC may follow; without one the text is in UTC."""
     offset = text.str.extract(OFFSET) if target.zone else pl.lit(None, pl.String)
     bare = text.str.replace(OFFSET, "") if target.zone else text
     size = bare.str.len_chars()
@@ -180,7 +180,7 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
 
 
 def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
-    """Return the decimal, and true where the text is one. Half away from zero depends only on the first digit that is cut."""
+    """Return the decimals, and a mask of the texts that are numbers. Only the first digit that is cut decides the rounding half away from zero."""
     digits = text.str.strip_chars_start("+-")
     whole = digits.str.split(".").list.get(0, null_on_oob=True).str.strip_chars_start("0")
     fraction = digits.str.split(".").list.get(1, null_on_oob=True).fill_null("")
@@ -199,7 +199,7 @@ def _to_text(source: Type, value: pl.Expr) -> pl.Expr:
     if source.kind == "time":
         return value.dt.to_string("%H:%M:%S%.f")
     if source.is_float:
-        # Lanes know no -0.0, so text must not either.
+        # Lanes have no -0.0, so text must have none either.
         return pl.when(value == 0).then(pl.lit("0.0")).otherwise(value.cast(pl.String))
     return value.cast(pl.String)
 

@@ -1,4 +1,4 @@
-"""Parts of JSON texts in polars, which knows numbers of 64 bits alone: value by value."""
+"""Parts of JSON texts in polars. Its own reader has only numbers of 64 bits, so Python reads each value."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Call
 
 MOST = 1.2e38
-"""Between the largest decimal, unscaled, and the largest integer of 128 bits."""
+"""A number between the largest decimal, unscaled, and the largest integer of 128 bits."""
 
 
 def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -32,7 +32,7 @@ def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _list_slice(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    # Positions in polars are 32 bits wide; no list is as long, so clipped ones cut none otherwise.
+    # Positions in polars are 32 bits wide; no list is that long, so clipped ones give the same slice.
     values, first, *last = args
     most = (1 << 31) - 2
     skipped = first.clip(1, most) - 1
@@ -54,7 +54,7 @@ def _list_concat(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _least(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    # Sorted, not polars' least and largest, which pass over NaN.
+    # Sorted, since polars' min and max ignore NaN.
     ordered = args[0].list.drop_nulls().list.sort()
     return ordered.list.get(0 if call.function == "list_min" else -1, null_on_oob=True)
 
@@ -65,7 +65,7 @@ def _sum(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     assert kind is not None
     some = values.list.drop_nulls().list.len() > 0
     if kind.is_float:
-        # Added up in their order, as a sum in another would round otherwise.
+        # Added up in their order, since another order may round differently.
         total = values.list.eval(pl.element().drop_nulls().cum_sum().last()).list.first()
         found = total / values.list.drop_nulls().list.len() if call.function == "list_avg" else total
         return pl.when(some).then(found)

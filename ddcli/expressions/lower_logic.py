@@ -64,7 +64,7 @@ def _in(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr]) -> pl.Expr:
-    """Return parts connected by something associative, in their order: deep trees overflow polars' stack."""
+    """Return parts connected by an associative operator, in their order, as a balanced tree: deep trees overflow polars' stack."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -72,7 +72,7 @@ def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr
 
 
 def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    # polars ignores nulls, and NaN unless there is nothing else: that is right only for the least.
+    # polars ignores nulls, and NaN beside other values: that is right only for the least.
     if call.function == "least":
         best = pl.min_horizontal(args)
     else:

@@ -1,4 +1,4 @@
-"""Arithmetic in polars, with our meaning.
+"""Arithmetic in polars, exact or an error.
 
 polars wraps integers on overflow, floors integer division and cuts decimals to the scale of an operand. So integers get overflow checks
 (exact, by sign bits or in 128 bits), and decimals are computed on their unscaled 128-bit integers, the result's digits checked only where
@@ -25,12 +25,12 @@ LOW, HIGH = integer_range("int64")
 OVERFLOW_HINT = "cast one side to decimal(38, 0) or float64, or use try_{} for null"
 NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
 INTEGER = "_dd_integer"
-"""The attribute of a decimal's expression that has the one of the 128-bit integer that it was made of."""
+"""The attribute of a decimal's expression for the 128-bit integer that it was made from."""
 ZERO_HINT = "use try_divide(a, b), or nullif(b, 0), for null"
 
 
 def unscaled(value: pl.Expr) -> pl.Expr:
-    """Return a decimal's 128-bit integer: if it was made of one, that integer, as polars would check the digits of an unneeded decimal."""
+    """Return a decimal's 128-bit integer: if it was made from one, that integer, since polars would check the digits of an unneeded decimal."""
     integer: pl.Expr | None = vars(value).get(INTEGER)
     return value.to_physical() if integer is None else integer
 
@@ -89,7 +89,7 @@ def checked(
 
 
 def too_long(value: pl.Expr, precision: int) -> pl.Expr:
-    """Return a mask: the 128-bit integer has more digits than a precision."""
+    """Return the mask of 128-bit integers with more digits than a precision."""
     return (value >= wide(10**precision)) | (value <= wide(-(10**precision)))
 
 
@@ -101,7 +101,7 @@ def scale_to(low: Checks, call: Expression, value: pl.Expr, digits: int, problem
 
 
 def trunc_divide(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> pl.Expr:
-    """Return an integer quotient cut toward zero; polars floors, which is the same where the signs are."""
+    """Return an integer quotient cut toward zero; polars floors, which is the same for equal signs."""
     quotient = a // b
     if low.never_negative(call.args[0]) and low.never_negative(call.args[1]):
         return quotient

@@ -51,7 +51,7 @@ def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.E
         return (days_between * (86400 * 10**6)).cast(call.type.to_polars())
     right = b if other.is_integer else b.to_physical()
     if call.type.kind == "datetime" and call.type.unit != "ns":
-        # The sum of a timestamp in these years and any interval wraps, if it does, to a value far outside.
+        # If the sum of a timestamp in these years and an interval wraps, the result is far outside of them.
         left = a.to_physical()
         return dated(low, call, left + right if sign == "+" else left - right).cast(call.type.to_polars())
     return integer(low, call, sign, a.to_physical(), right).cast(call.type.to_polars())
@@ -120,7 +120,7 @@ def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:
         args = [arg.dt.convert_time_zone("UTC") if zone else arg for arg, zone in zip(args, zones, strict=True)]
     a, b = args
     months = (b.dt.year().cast(pl.Int64) - a.dt.year()) * 12 + b.dt.month() - a.dt.month()
-    # So many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is that of `a`.
+    # This many months after `a` is in the month of `b`, on the day of `a` or the month's last; the time of day is that of `a`.
     day = pl.min_horizontal(a.dt.day(), b.dt.month_end().dt.day())
     later = (day > b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() > b.dt.time()))
     earlier = (day < b.dt.day()) | ((day == b.dt.day()) & (a.dt.time() < b.dt.time()))
@@ -206,7 +206,7 @@ def _strptime(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     assert isinstance(form, Literal)
     result = moment_in(iso(args[0], str(form.value)), call.type)
     if call.function == "strptime":
-        problem = f"a text is no date in the format {form.text()}"
+        problem = f"a text is not a date in the format {form.text()}"
         low.fail(call, args[0].is_not_null() & result.is_null(), problem, "use try_strptime for null")
     return result
 

@@ -29,15 +29,15 @@ def read(file: str) -> bytes:
 
 @lru_cache(maxsize=2)
 def parse(data: bytes, file: str) -> ast.Module:
-    """Return the tree of a module's text. Raises SpecError where it is no Python."""
+    """Return the tree of a module's text. Raises SpecError if it is not valid Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings: the import reports them
             return ast.parse(importlib.util.decode_source(data), file)
     except SyntaxError as error:  # of a text in an unknown encoding, too
-        raise SpecError(f"{file}:{error.lineno or 1}: it is no Python: {error.msg}") from None
+        raise SpecError(f"{file}:{error.lineno or 1}: this is not valid Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise SpecError(f"{file}: it is no Python: {error}") from None
+        raise SpecError(f"{file}: this is not valid Python: {error}") from None
 
 
 def digest(data: bytes) -> str:

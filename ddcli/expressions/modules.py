@@ -1,11 +1,11 @@
 """Modules of Python that a pipeline names: found without running any, and imported from the pipeline's folder.
 
-`find` and `reached` look at files and their text alone, so commands that run no code of a pipeline may call them. `imported` runs a
-module, and is the only place that changes `sys.path`: a pipeline's folder is on it, as its last entry, only while a module
-in it is imported. So a file beside a pipeline never replaces a module of ours or of a library, whatever its name.
+`find` and `reached` read only files and their text, so commands that run no code of a pipeline may call them. `imported` runs a
+module, and is the only place that changes `sys.path`: a pipeline's folder is its last entry, and only while a module
+in the folder is imported. So a file beside a pipeline never replaces a module of dd or of a library, whatever its name.
 
-A name means one module: if one beside the pipeline has the name of one of the environment it is refused, not chosen. Pipelines of
-several folders may have modules of the same name, each its own.
+A name means one module: a module beside the pipeline with the name of one of the environment is an error, not a choice. Pipelines in
+different folders may have different modules of the same name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 ALL = 8 * LARGEST
-"""Bytes of the texts that are read of a module beside a pipeline and of those that it imports."""
+"""The most bytes in the texts of a module beside a pipeline and of those that it imports."""
 WHERE = "it is looked for beside the pipeline file and in the environment"
 
 
@@ -52,7 +52,7 @@ class Module:
     beside: bool
 
     def absolute(self, name: str | None, level: int) -> str:
-        """Return the name of the module that `from ..name import` means here; empty where it leads out of the package.
+        """Return the absolute name of the module in a relative import `from ..name import`; empty if it is outside of the package.
 
         >>> Module("a.b", None, False, True).absolute("c", 1), Module("a.b", None, False, True).absolute("c", 2)
         ('a.c', '')
@@ -77,7 +77,7 @@ class Reached:
 def find(name: str, folder: str) -> Module:
     """Return the module of a name, in a pipeline's folder or in the environment; nothing is imported, not even packages.
 
-    Raises SpecError if there is none, or one in each: then the name is ambiguous.
+    Raises SpecError if there is none, or one in each, which makes the name ambiguous.
     """
     top, *rest = name.split(".")
     here = _spec_in(folder, top)
@@ -102,7 +102,7 @@ def find(name: str, folder: str) -> Module:
 def reached(module: Module, folder: str) -> Reached:
     """Return the imports of a module beside the pipeline, and those of the modules beside it that it imports.
 
-    Raises SpecError where one beside it is called like a module of the environment.
+    Raises SpecError if a module beside it has the name of one of the environment.
     """
     mentioned, late, places = {_first(module.name)}, set[str](), {folder}
     pending, seen, size = [module], set[str](), 0
@@ -136,8 +136,8 @@ def reached(module: Module, folder: str) -> Reached:
 def imported(name: str, folder: str, text: str) -> ModuleType:
     """Return a module of a pipeline's folder, or of the environment, imported: this runs it.
 
-    `text` is the digest of its text when it was found, empty if it has none: if another was imported before, it is
-    imported anew. Raises SpecError if it has changed since, and the errors of the module.
+    `text` is the digest of its text when it was found, empty if it has none; a module that was imported with another text is
+    imported anew. Raises SpecError if the text has changed since, and the errors of the module.
     """
     with _importing:
         known = _folders[folder].known(name, text) if folder in _folders else None
@@ -155,15 +155,15 @@ def imported(name: str, folder: str, text: str) -> ModuleType:
 
 _importing = threading.RLock()
 _folders: dict[str, _Folder] = {}
-"""The folders of which modules were imported."""
+"""The folders from which modules were imported."""
 
 
 @dataclass
 class _Folder:
     """The modules that were imported from a folder, by name, and the digests of the texts that were run, by file.
 
-    `late` are those that functions import when they are called: they must be found then, so they stay where Python looks, and no
-    folder that has others of these names can be used beside this one.
+    `late` are those that functions import when called: Python must find them then, so they stay in `sys.modules`, and no
+    folder with other modules of these names can be used beside this one.
     """
 
     path: str
@@ -172,7 +172,7 @@ class _Folder:
     late: set[str] = field(default_factory=set)
 
     def known(self, name: str, text: str) -> ModuleType | None:
-        """Return a module that was imported with this text, if it was."""
+        """Return the module that was imported with this text, else None."""
         found = self.modules.get(name)
         return found if found is not None and self.texts.get(str(_file_of(found)), text) == text else None
 
@@ -207,15 +207,15 @@ class _Folder:
         return wanted
 
     def hide(self) -> None:
-        """Have Python forget the modules but for those that functions import: other folders' modules must not import them."""
+        """Remove the modules from Python's, except those that functions import when called: modules of other folders must not import them."""
         stay = set(map(_first, self.late))
         for name in [name for name, each in self._here() if _first(name) not in stay]:
             self.modules[name] = sys.modules.pop(name)
 
     def _here(self) -> list[tuple[str, ModuleType]]:
-        """Return the modules of this folder that Python knows; functions may have imported more of a package.
+        """Return the imported modules of this folder; functions may have imported more of a package.
 
-        A package that the program itself had imported stays the program's, with all that it had imported of it.
+        A package that the program itself had imported stays the program's, with its modules.
         """
         own = {name for name in self.modules if name == _first(name)}
         known = [
@@ -237,7 +237,7 @@ class _Folder:
 
 
 class _TextLoader(SourceFileLoader):
-    """Runs the text of a module as it is now: bytecode beside it may be of another text, and none is written there."""
+    """The loader of a module's present text: it neither reads nor writes bytecode, which may be of another text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -257,7 +257,7 @@ def _finder(folder: str) -> FileFinder:
 
 
 def _spec_in(folder: str, name: str) -> ModuleSpec | None:
-    """Return the module of a name in a folder, in Python's own order. Only these few files are looked at: there may be thousands beside them."""
+    """Return the module of a name in a folder, in Python's own order. Only the few possible files are read: a folder may have thousands."""
     last = name.rpartition(".")[2]
     if not last.isidentifier():
         return None
@@ -279,7 +279,7 @@ def _spec_in(folder: str, name: str) -> ModuleSpec | None:
 
 
 def _mode(path: str) -> int:
-    """Return the mode of the file at a path, through links; 0 where there is none."""
+    """Return the mode of the file at a path, through links; 0 if there is none."""
     try:
         return os.stat(path).st_mode  # noqa: PTH116 - asked a hundred times a function; making a Path takes ten times as long
     except (OSError, ValueError):
@@ -305,7 +305,7 @@ def _elsewhere(top: str, here: ModuleSpec | None) -> ModuleSpec | None:
 
 
 def _is_same(here: ModuleSpec | None, place: str | None) -> bool:
-    """Return whether a module is at a place, as one is that the environment finds in the pipeline's folder, too."""
+    """Return whether a module is at a place: the environment may find the same file in the pipeline's folder."""
     if here is None or place is None:
         return False
     places = [here.origin, *(here.submodule_search_locations or ())]

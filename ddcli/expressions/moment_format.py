@@ -1,4 +1,4 @@
-"""Formats of dates and timestamps, `%d.%m.%Y`: text in the format becomes text that a cast reads, other text null.
+"""Formats of dates and timestamps, such as `%d.%m.%Y`: text in the format becomes text that a cast reads, other text becomes null.
 
 The directives are those of `strptime`. A number has the digits that its directive allows; next to another number it has all of them.
 """
@@ -36,7 +36,7 @@ WORDS = {
     "z": r"Z|[+-][0-9]{2}:?[0-9]{2}",
 }
 SAME = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "R": "%H:%M"}
-"""Directives that stand for several."""
+"""The directives that stand for several others."""
 PIVOT = 69
 """Years of two digits from this one on are of the 20th century, as POSIX has it."""
 
@@ -81,7 +81,7 @@ def has_time(text: str) -> bool:
 
 
 def iso(column: pl.Expr, text: str) -> pl.Expr:
-    """Return text in a format as ISO 8601 has it; null for other text. The date may not exist: a cast reports that."""
+    """Return text in a format converted to ISO 8601; null for other text. The date may not exist: a cast reports that."""
     import polars as pl
 
     found = column.str.extract_groups(_pattern(text))

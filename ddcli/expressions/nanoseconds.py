@@ -1,7 +1,7 @@
-"""Python's timestamps, times of day and lengths of time with the nanoseconds that Python's own cut.
+"""Timestamps, times of day and lengths of time with nanoseconds, which Python's own classes cut.
 
-A value with digits beyond its microseconds is one of these classes; every other value is Python's own. They are equal, in order, hashed
-and written by all their digits. Arithmetic and `replace` are Python's: their results end at microseconds.
+A value with digits beyond its microseconds has one of these classes; every other value has Python's own. All their digits count in
+comparisons, hashes and text. Arithmetic and `replace` are Python's: their results end at microseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FRACTION = re.compile(r"[.,](\d+)")
 
 
 class Fine:
-    """A value that is `plain` and `nanosecond` nanoseconds, 1 to 999, more."""
+    """A value of `plain` plus `nanosecond` nanoseconds, 1 to 999."""
 
     plain_class: ClassVar[type]
     nanosecond = 0
@@ -116,7 +116,7 @@ class FineTime(Fine, dt.time):
 
 
 class FineDuration(Fine, dt.timedelta):
-    """A length of time with nanoseconds; a negative one is a length before its nanoseconds are added, as of Python's microseconds."""
+    """A length of time with nanoseconds, which are added to it also if it is negative, like Python's microseconds."""
 
     plain_class = dt.timedelta
 
@@ -140,7 +140,7 @@ CLASSES: dict[type, type[FineDatetime | FineTime | FineDuration]] = {
 
 
 def finer(value: Any, nanosecond: int) -> Any:
-    """Return a timestamp, time or length of Python's with `nanosecond` nanoseconds added.
+    """Return one of Python's timestamps, times or lengths with these nanoseconds added.
 
     >>> str(finer(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), 7)), str(finer(dt.timedelta(days=-1), 999))
     ('2024-01-01 00:00:00.000000007+00:00', '-1 day, 0:00:00.000000999')

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
-    """Return the typed tree of a list or a struct, or of a part of one, None of other syntax."""
+    """Return the typed tree of a list or a struct, or of a part of one; None for other syntax."""
     if isinstance(node, exp.Array):
         (elements,) = reader.take(node, "expressions")
         return reader.resolve(node, "array", [reader.read(each) for each in elements])
@@ -35,7 +35,7 @@ def nested(reader: FormReader, node: exp.Expr) -> Expression | None:
 
 
 def struct_of(reader: FormReader, node: exp.Expr, fields: Sequence[exp.Expr]) -> Expression:
-    """Return the struct that `{'a': x}` is, or `struct_pack(a := x)`, of its fields."""
+    """Return the struct of the fields in `{'a': x}` or `struct_pack(a := x)`."""
     args: list[Expression] = []
     for field in fields:
         if not isinstance(field, exp.PropertyEQ):
@@ -51,14 +51,14 @@ def struct_of(reader: FormReader, node: exp.Expr, fields: Sequence[exp.Expr]) ->
 
 
 def fields_of(reader: FormReader, node: exp.Expr, whole: Expression, names: Sequence[str]) -> Expression:
-    """Return a field of a struct, of that a field, and so on."""
+    """Return the field at a path of names in a struct."""
     for name in names:
         whole = reader.resolve(node, "struct_extract", [whole, Literal(name, STRING)])
     return whole
 
 
 def _within(reader: FormReader, node: exp.Bracket, value: exp.Expr, index: exp.Expr) -> Expression:
-    """Read `tags[1]` and `tags[1:2]`; numbers below zero count from the end elsewhere, and are refused."""
+    """Read `tags[1]` and `tags[1:2]`; negative numbers, which count from the end in other databases, are refused."""
     if isinstance(index, exp.Placeholder):  # `:n`, as parameters are written elsewhere: all up to the column
         bounds: list[exp.Expr | None] = [None, exp.column(str(*reader.take(index, "this")))]
     else:

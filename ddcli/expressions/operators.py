@@ -1,4 +1,4 @@
-"""The types of calls that a signature can't describe: operators, conditionals, and functions whose result depends on their arguments.
+"""The types of calls that a signature can't describe: operators, conditionals, and functions whose result type depends on their arguments.
 
 Each rule takes the arguments and returns them converted, with the type of the result, or raises Mismatch.
 """
@@ -166,7 +166,7 @@ def named_struct(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def _not_too_deep(type_: Type, arg: Expression) -> Type:
-    """Return the type of a list or struct that is made: a file of deeper ones could not be read."""
+    """Return the type of a constructed list or struct; raises Mismatch if it is nested deeper than files may be."""
     if type_.depth > NESTED:
         raise Mismatch(f"lists and structs may be at most {NESTED} deep inside each other", arg)
     return type_
@@ -180,7 +180,7 @@ def struct_extract(name: str, args: Sequence[Expression]) -> Resolved:
     if not isinstance(word, Literal) or not isinstance(word.value, str):
         raise Mismatch("the name of a field is a constant text", word, "struct_extract(s, 'a')")
     if struct.type.kind != "struct":
-        raise Mismatch(f"a struct has fields, and no {struct.type.required()}", struct)
+        raise Mismatch(f"only a struct has fields, not {struct.type.required()}", struct)
     fields = dict(struct.type.fields)
     same = [word.value] if word.value in fields else [each for each in fields if each.lower() == word.value.lower()]
     if len(same) != 1:
@@ -210,7 +210,7 @@ def json_part(name: str, args: Sequence[Expression]) -> Resolved:
     text = f"$[{path.value}]" if isinstance(path.value, int) else str(path.value)
     if steps_of(text) is None:
         hint = "names and positions from 0, as in '$.a[0].\"b c\"', or one name"
-        raise Mismatch(f"{name} knows no path '{path.value}'", path, hint)
+        raise Mismatch(f"{name} can't read the path '{path.value}'", path, hint)
     kind = INT64 if name == "json_array_length" else STRING
     return [convert(args[0], STRING), replace(path, value=text, type=STRING)], kind.or_null(), name
 

@@ -11,7 +11,7 @@ Key = tuple[Expression, bool]
 
 
 def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:
-    """Return the keys of a written one: if nulls are not at the large end, first whether it is null. Raises Mismatch."""
+    """Return the sort keys of a written key: if nulls are not at the large end, first the condition that it is null. Raises Mismatch."""
     if key.type.kind != "struct":
         if key.type.kind in ORDERLESS:
             raise Mismatch(f"can't order by {key.type.required()}", key)

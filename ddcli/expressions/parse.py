@@ -1,7 +1,7 @@
 """SQL text to a checked, typed tree.
 
-Everything that can be wrong with an expression short of the data is found here: syntax, names, types, constants. Each
-error has its place inside the expression. Syntax that sqlglot can read but the table doesn't know is refused, never passed on.
+All errors of an expression that don't depend on data are found here: in syntax, names, types, constants. Each
+error has its place inside the expression. Syntax that sqlglot reads but the table lacks is refused, never passed on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 AGGREGATE_HINT = "aggregates belong into `reduce`"
 CHANGING = {"now", "random", "uuid", "gen_random_uuid", "today", "current_user"}
 CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
-"""Functions and words whose value changes from call to call in databases."""
+"""The functions and words whose value changes from call to call in databases."""
 SAME = "an expression must return the same value for the same row"
 
 
@@ -52,7 +52,7 @@ def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
 def _scalar(
     text: Text, columns: tuple[tuple[str, Type], ...], qualified: tuple[tuple[tuple[str, str], str], ...]
 ) -> Expression:
-    """Read an expression once, however often a command asks: a tree never changes, and long ones take a second."""
+    """Return the tree of an expression, from a cache: a tree never changes, and long ones take a second to read."""
     return ExpressionReader(read(text), ColumnScope(dict(columns), dict(qualified))).whole()
 
 
@@ -85,7 +85,7 @@ def parse_table(text: Text, scope: ColumnScope) -> TableCall:
 
 
 def check_depth(expression: Expression) -> None:
-    """Refuse a tree that is too deep for recursion, at the place where it gets too deep."""
+    """Raise SpecError for a tree that is too deep for recursion, at the place where it gets too deep."""
     found = depths(expression)
     if found[id(expression)] > MAX_DEPTH:
         deep = (node for node in expression.walk() if found[id(node)] == MAX_DEPTH + 1 and node.span)
@@ -101,7 +101,7 @@ def expand_derived(function: Function, args: Sequence[Expression], span: Span | 
 
 
 def expanded(written: str, values: Mapping[str, Expression], span: Span | None) -> Expression:
-    """Return an expression over names with values in their place, all of it at one place. Raises Mismatch."""
+    """Return an expression over names with values substituted for them, all of it at one place in the file. Raises Mismatch."""
     columns = tuple((name, value.type) for name, value in values.items())
     try:
         found = _scalar(Text(written, Span("functions", 1, 1, len(written), written)), columns, ())
@@ -111,13 +111,13 @@ def expanded(written: str, values: Mapping[str, Expression], span: Span | None) 
 
 
 def placed(expression: Expression, span: Span | None) -> Expression:
-    """Return an expression of which every part is at one place."""
+    """Return an expression with every part at one place in the file."""
     parts = tuple(placed(child, span) for child in expression.children)
     return replace(expression.with_children(parts), span=span)  # type: ignore[type-var]
 
 
 class ExpressionReader(FormReader):
-    """Turns a syntax tree into a typed one. Aggregates have a reader of their own that extends this one."""
+    """The reader of syntax trees into typed ones. The readers of aggregates and of window calls extend it."""
 
     def __init__(self, tree: Tree, scope: ColumnScope):
         super().__init__(tree)
@@ -214,7 +214,7 @@ class ExpressionReader(FormReader):
         return nested(self, node) or self.unknown_form(node)
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
-        """Refuse syntax without a meaning here."""
+        """Raise SpecError for syntax without a meaning here."""
         if isinstance(node, exp.Star):
             self.fail(node, "`*` is allowed only in count(*)")
         if isinstance(node, exp.Alias):
@@ -281,7 +281,7 @@ class ExpressionReader(FormReader):
         return self.resolve(node, name, values)
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
-        """Refuse a name that the table doesn't have."""
+        """Raise SpecError for a function that the table lacks."""
         from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 
         if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
@@ -292,7 +292,7 @@ class ExpressionReader(FormReader):
         self.no_function(node, name, known)
 
     def no_function(self, node: exp.Anonymous, name: str, known: Iterable[str]) -> NoReturn:
-        """Refuse a name that no function has, with a hint at a replacement."""
+        """Raise SpecError for a name that no function has, with a hint at a replacement."""
         from ddcli.expressions.windows import WINDOW_FUNCTIONS
 
         if name in WINDOW_FUNCTIONS:
@@ -302,7 +302,7 @@ class ExpressionReader(FormReader):
         self.fail(node, f"no function is named `{name}`", hint)
 
     def window_alone(self, node: exp.Anonymous, name: str) -> NoReturn:
-        """Refuse a window function without a window."""
+        """Raise SpecError for a window function without a window."""
         self.fail(node, f"{name} is a window function: it sees many rows, and here is one", "use the operator `window`")
 
     def column(self, node: exp.Column) -> Expression:
@@ -334,7 +334,7 @@ class ExpressionReader(FormReader):
         return any(table.lower() == name.lower() for table, _ in self.scope.qualified)
 
     def struct_column(self, name: str, field: str, node: exp.Expr, *, quoted: bool) -> Expression | None:
-        """Return the column that `name` is in `name.field`, None where it is not a struct but a qualifier."""
+        """Return the column `name` in `name.field`, None if the name is a qualifier and not a struct."""
         if (name.lower(), field.lower()) in {(one.lower(), other.lower()) for one, other in self.scope.qualified}:
             return None
         same = [each for each, kind in self.scope.columns.items() if each.lower() == name.lower() and kind.fields]
@@ -355,7 +355,7 @@ class ExpressionReader(FormReader):
         return Column(found, self.scope.columns[found], span=span)
 
     def refuse_changing(self, node: exp.Expr, name: str) -> None:
-        """Refuse a word for the present time, or the user, if no column has this name."""
+        """Raise SpecError for a word for the present time, or the user, if no column has this name."""
         if name.lower() in CHANGING:
             self.fail(node, f"`{name}` changes by itself", SAME)
 

@@ -1,4 +1,4 @@
-"""Python functions that a pipeline names: their definitions, and how they are loaded.
+"""Python functions that a pipeline names: their names with definitions, their import, and their errors.
 
 Their module may import any other.
 """
@@ -20,9 +20,9 @@ RAISED = (Exception, SystemExit)
 
 
 class AtHand(str):
-    """The name of a function that a program passes as an object: nothing is imported.
+    """The name of a function that a program passes as an object, which needs no import.
 
-    The name identifies the function as long as `held`, the program's object, lives.
+    The name identifies the function while `held`, the program's object, is alive.
     """
 
     __slots__ = ("function", "held")
@@ -72,7 +72,7 @@ class Named(str):
 
 
 def named(name: Text, folder: str, given: int, what: str) -> Named:
-    """Return the name of a function that is to be called with `given` arguments, `what`, as the text of its module defines it.
+    """Return the name of a function with its definition in its module's text; it will be called with `given` arguments, described by `what`.
 
     Runs nothing. Raises SpecError, at the place of the name, if it doesn't exist or can't be called with these.
     """
@@ -88,7 +88,7 @@ def named(name: Text, folder: str, given: int, what: str) -> Named:
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Return the function that `module:function` names, or that is at hand: this runs its module. Raises SpecError."""
+    """Return the function `module:function`, or the one that a program has passed. This runs its module. Raises SpecError."""
     if isinstance(name, AtHand):
         return name.function
     span = name.span if isinstance(name, Named) else None
@@ -118,9 +118,9 @@ def load_function(name: str) -> Callable[..., Any]:
 def failure(
     error: BaseException, name: str, function: Callable[..., Any], argument: str, hint: str | None = None
 ) -> Exception:
-    """Return the error to raise where a function raised `error`; `argument` names the row or batch of the call.
+    """Return the error to raise for the `error` of a function; `argument` names the row or batch of the call.
 
-    Too little memory need not be the record's fault, so a `MemoryError` stays one: Spark repeats the task in a fresh process.
+    A lack of memory need not be the record's fault, so a `MemoryError` stays one: Spark repeats the task in a fresh process.
     """
     if isinstance(error, MemoryError):
         return MemoryError(f"in {name}{argument}")

@@ -20,7 +20,7 @@ ROW = "row"
 
 
 class MisshapenError(TypeError):
-    """The fault that a wrapper of a function found in its result; the message continues the function's name."""
+    """An error in a function's result that its wrapper found; the message continues the function's name."""
 
 
 class Foreign:
@@ -31,9 +31,9 @@ class Foreign:
         self.output = dict(step.output)
         self.dtypes = {name: type_.to_polars() for name, type_ in step.output}
         self.function = self.written = load_function(step.function)
-        """The function that is called, and the one that the person wrote, which stays as it is inside a wrapper."""
+        """The function that is called, and the person's own one, which a wrapper may call."""
         self.parts: dict[str, str] = {}
-        """The names in messages of columns that the function returns in another form."""
+        """The names for messages of columns that the function returns in another form."""
 
     def run(self, state: State) -> State:
         """Call the function on the frame's rows."""
@@ -76,7 +76,7 @@ class Foreign:
     def _call(self, frame: pl.DataFrame, row: int, record: dict[str, object]) -> Iterable[object]:
         try:
             given = self.function(record)
-            # A value that is not iterable is refused as a record.
+            # A result that is not iterable is refused like a wrong record.
             return [given] if isinstance(given, dict) or not isinstance(given, Iterable) else list(given)
         except MisshapenError as error:
             raise InputError(f"{self.step.function} {error}{self._row(frame, row)}") from None

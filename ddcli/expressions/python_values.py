@@ -1,7 +1,7 @@
-"""Python values as a column of a type: a value is kept whole, or it is refused.
+"""Python values as a column of a type: a value is kept without loss, or it is refused.
 
-polars alone is too lenient for values from foreign code: it drops fields of a struct that the type hasn't, and digits of a
-timestamp beyond the unit, and the result for a value depends on those before it in the column.
+polars alone is too lenient for values from foreign code: it drops fields of a struct that the type lacks, and digits of a
+timestamp beyond the unit, and its result for a value depends on the values before it in the column.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class UnlikeError(ValueError):
-    """A value is not of a type."""
+    """A value that is not of a type."""
 
 
 class UnfitError(ValueError):
-    """The value in `row` is not of the column's type."""
+    """A value, in `row`, that is not of the column's type."""
 
     def __init__(self, row: int) -> None:
         super().__init__(row)
@@ -36,7 +36,7 @@ class UnfitError(ValueError):
 
 
 def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
-    """Return values as a column of polars in a type's own; None is null, whether or not the type has nulls.
+    """Return values as a polars column of a type; None is null, whether or not the type allows it.
 
     Raises UnfitError for a value that is not of the type.
     """
@@ -65,7 +65,7 @@ def to_series(name: str, values: Sequence[Any], column: Type) -> pl.Series:
 
 
 def _plain(value: Any, column: Type) -> Any:
-    """Return a value as the one class of Python that stands for its type, so that polars doesn't go by the first value; raise UnlikeError for one that is not of the type."""
+    """Return a value in the one Python class for its type, so that polars doesn't infer from the first value; raise UnlikeError for a value of another type."""
     import numpy as np
 
     if value is None:
@@ -76,7 +76,7 @@ def _plain(value: Any, column: Type) -> Any:
 
 
 def _number(value: Any, column: Type) -> Any:
-    """Return a truth value as an integer and a decimal as a float where the column has these; within a list they are refused."""
+    """Return a bool as an integer for a column of integers, and a decimal as a float for one of floats; within a list they are refused."""
     if column.is_integer and isinstance(value, bool):
         return int(value)
     return float(value) if column.is_float and isinstance(value, bool | Decimal) else value
@@ -89,7 +89,7 @@ def _date(value: Any, _: Type) -> date:
 
 
 def _datetime(value: Any, column: Type) -> datetime | int:
-    """Return a moment; without a zone it is in UTC where the type has one, as in text, and a date is its first moment. One of nanoseconds is their number."""
+    """Return a moment, as a count for a type in nanoseconds. A value without a zone is in UTC if the type has one, as in text; a date is its first moment."""
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)  # noqa: DTZ001  # as naive as the date is
     if not isinstance(value, datetime) or _is_finer(value, column):
@@ -131,7 +131,7 @@ def _decimal(value: Any, _: Type) -> Decimal | float:
 
 
 def _list(value: Any, column: Type) -> list[Any]:
-    """Return the elements; those of a set are in no order that another process would see, too."""
+    """Return the elements; a set is refused, as the order of its elements differs between processes."""
     import numpy as np
     import polars as pl
 
@@ -176,9 +176,9 @@ LEAVES: dict[str, Callable[[Any, Type], Any]] = {
     "string": _leaf(str),
     "binary": _leaf(bytes),
 }
-"""The checks of values that polars reads strictly in a column of their own, by kind: within lists and structs it doesn't, and it panics at some mixtures."""
+"""The checks of values that polars reads strictly in a plain column, by kind: within lists and structs it is lenient, and panics at some mixtures."""
 NATIVE = {kind: frozenset({type(None), int}) for kind in INTEGERS} | {
     kind: frozenset({type(None), float}) for kind in FLOATS
 }
 NATIVE |= {kind: frozenset({type(None), one}) for kind, one in (("bool", bool), ("string", str), ("binary", bytes))}
-"""The classes of values of which polars makes a column at once, by kind."""
+"""The classes of values that polars makes into a column without conversion, by kind."""

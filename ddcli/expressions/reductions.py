@@ -1,6 +1,6 @@
 """Expressions such as `round(sum(amount) / count(*), 2)`: aggregate calls, and an expression over their results.
 
-The columns `$0`, `$1` ... of that expression are the calls. Columns of the rows are inside the calls only.
+The columns `$0`, `$1` ... of that expression are the calls. Columns of the rows are only allowed inside the calls.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
         raise SpecError(
             "this is not an aggregate",
             span=text.span,
-            hint="count(*), sum(x), min(x) ...; a column to group by belongs into `by`",
+            hint="count(*), sum(x), min(x) ...; a column to group by belongs in `by`",
         )
     return Reduction(tuple(reader.calls), result)
 
 
 class ReductionReader(ExpressionReader):
-    """Reads the outside of aggregates; columns stand only inside them."""
+    """The reader of expressions over aggregates: columns are only allowed inside these."""
 
     def __init__(self, tree: Tree, scope: ColumnScope):
         super().__init__(tree, scope)
@@ -99,7 +99,7 @@ class ReductionReader(ExpressionReader):
         if aggregate.name in ("min", "max") and len(args) == 1 and args[0].type.kind == "struct" and not order:
             return self.extreme_struct(node, aggregate.name, args[0])
         self.check_form(node, aggregate, written, args, order, distinct=distinct)
-        if args[0].type.kind == "struct" and order:  # where the rest is equal, by its fields
+        if args[0].type.kind == "struct" and order:  # ties are broken by its fields
             order = (*order, *self.ordering(node, args[0], descending=False, nulls_first=None))
         try:
             args = _checked(aggregate, args)
@@ -113,7 +113,7 @@ class ReductionReader(ExpressionReader):
         return AggregateCall(aggregate.name, tuple(args), distinct, order, aggregate.result(args[0].type))
 
     def arguments(self, node: exp.Anonymous, nodes: Sequence[exp.Expr], written: str) -> list[Expression]:
-        """Return the arguments of the aggregate that a name stands for."""
+        """Return the arguments of an aggregate, by the name as written."""
         args = [self.inner.read(each) for each in nodes]
         if written in COUNTED and len(args) == 1:
             return [self.inner.conditional(node, [(args[0], Literal(1, INT64))], Literal(None, NULL))]
@@ -131,7 +131,7 @@ class ReductionReader(ExpressionReader):
         *,
         distinct: bool,
     ) -> None:
-        """Refuse a wrong number of arguments, and `distinct` and `order by` where they don't stand."""
+        """Raise SpecError for a wrong number of arguments, and for a `distinct` or `order by` that is not allowed."""
         if len(args) != aggregate.args:
             wanted = f"{aggregate.args} argument{'s' if aggregate.args > 1 else ''}"
             self.fail(node, f"{written} takes {wanted}, got {len(args)}", aggregate.signature)
@@ -147,12 +147,12 @@ class ReductionReader(ExpressionReader):
             self.fail(node, "different values are ordered by themselves", f"{written}(distinct x order by x)")
 
     def extreme_struct(self, node: exp.Expr, name: str, value: Expression) -> AggregateCall:
-        """Return the smallest or the largest struct: the first or the last by its fields, of those that are not null."""
+        """Return the smallest or the largest struct: the first or the last by its fields, among those that are not null."""
         order = tuple(self.ordering(node, value, descending=False, nulls_first=name == "max"))
         return AggregateCall("first" if name == "min" else "last", (value,), False, order, value.type)
 
     def of_pair(self, node: exp.Expr, args: Sequence[Expression], at: int) -> Expression:
-        """Return one of two values, null in rows in which the other is."""
+        """Return one of two values, null in rows in which the other is null."""
         other = args[1 - at]
         try:
             value = convert(args[at], FLOAT64)
@@ -164,14 +164,14 @@ class ReductionReader(ExpressionReader):
         return self.inner.conditional(node, [(there, value)], Literal(None, NULL))
 
     def by_pair(self, node: exp.Expr, name: str, key: Expression) -> tuple[Key, ...]:
-        """Return the order that makes min_by(x, y) of `first` and max_by(x, y) of `last`: rows with a null y count last."""
+        """Return the order by which `first` is min_by(x, y) and `last` is max_by(x, y): rows with a null y are considered last."""
         keys = self.ordering(node, key, descending=False, nulls_first=None)
         if name == "last" and key.type.nullable:
             keys.insert(0, (Call("not", (Call("is null", (key,), BOOL),), BOOL), False))
         return tuple(keys)
 
     def parts(self, node: exp.Anonymous, aggregate: Aggregate) -> tuple[list[exp.Expr], bool, tuple[Key, ...]]:
-        """Take arguments, distinct and order by apart; sqlglot hangs the order on the last argument."""
+        """Return the arguments, whether they are `distinct`, and the order; sqlglot attaches the order to the last argument."""
         (written,) = self.take(node, "expressions", "this")[:1]
         nodes, distinct = list(written or ()), False
         order: tuple[Key, ...] = ()
@@ -186,14 +186,14 @@ class ReductionReader(ExpressionReader):
         return nodes, distinct, order
 
     def order_key(self, node: exp.Expr) -> list[Key]:
-        """Return a key and whether it is descending; before it, where nulls aren't the largest, whether it is null."""
+        """Return a sort key; before it, if nulls aren't the largest, the condition that it is null."""
         if not isinstance(node, exp.Ordered):
             self.unknown_form(node)
         inner, descending, nulls_first = self.take(node, "this", "desc", "nulls_first")
         return self.ordering(node, self.inner.read(inner), descending=bool(descending), nulls_first=bool(nulls_first))
 
     def ordering(self, node: exp.Expr, key: Expression, *, descending: bool, nulls_first: bool | None) -> list[Key]:
-        """Return the keys that a written one is."""
+        """Return the sort keys of a written key."""
         try:
             return keys_of(key, descending, nulls_first)
         except Mismatch as mismatch:
@@ -201,7 +201,7 @@ class ReductionReader(ExpressionReader):
 
 
 class _ArgumentReader(ExpressionReader):
-    """Reads the inside of aggregates."""
+    """The reader of the arguments of aggregates."""
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         if name in AGGREGATES or name in AGGREGATE_SYNONYMS:

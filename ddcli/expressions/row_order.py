@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 RowOrder = tuple[tuple[str, bool, bool], ...]
-"""Columns, of which the first decides: for each whether it descends, and whether its nulls are last."""
+"""The columns of an order, the first decides first: each with whether it descends, and whether its nulls are last."""
 
 
 def in_order(rows: Rows, order: RowOrder, rest: Iterable[str] = ()) -> Rows:
@@ -25,7 +25,7 @@ def in_order(rows: Rows, order: RowOrder, rest: Iterable[str] = ()) -> Rows:
 
 
 def parse_order(tree: object) -> RowOrder:
-    """Return the order that JSON holds; that of anything else is none."""
+    """Return the order in a JSON value; an empty one for any other value."""
     found: list[tuple[str, bool, bool]] = []
     for key in tree if isinstance(tree, list) else ():
         match key:

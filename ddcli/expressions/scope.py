@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnScope:
-    """The columns that an expression may name. `qualified` maps `("up", "manager")` to the real column's name."""
+    """The columns that an expression may name. `qualified` maps `("up", "manager")` to the column's own name."""
 
     columns: Schema
     qualified: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def name(self, written: str, span: Span, quoted: bool = False) -> str:
-        """Return the column of this name: as written, else without regard to case if that leaves one. Else raises SpecError."""
+        """Return the column of this name: as written, else ignoring case if only one matches. Else raises SpecError."""
         if written in self.columns:
             return written
         same = [column for column in self.columns if column.lower() == written.lower()]
@@ -34,7 +34,7 @@ class ColumnScope:
         return same[0]
 
     def qualified_name(self, qualifier: str, written: str, span: Span) -> str:
-        """Return the column of this qualifier and name, neither with regard to case where that leaves one. Else raises SpecError."""
+        """Return the column of this qualifier and name, ignoring the case of both if only one matches. Else raises SpecError."""
         pairs = [pair for pair in self.qualified if pair[1].lower() == written.lower()]
         if (qualifier, written) in pairs:
             return self.qualified[qualifier, written]
@@ -45,7 +45,7 @@ class ColumnScope:
 
 
 def _unknown(name: str, known: list[str], span: Span, *, quoted: bool = False) -> SpecError:
-    """Return the error for a name that isn't in scope; one in double quotes may have been meant as text."""
+    """Return the error for a name that isn't in scope; a name in double quotes may have been meant as text."""
     lowered = {each.lower(): each for each in known}
     meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
     listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"

@@ -61,7 +61,7 @@ class Signature:
 
 @cache
 def parse_signature(text: str) -> Signature:
-    """Read a signature of the table; a mistake in it is ours and raises ValueError."""
+    """Return a parsed signature of the table. Raises ValueError for an error in it, which is a bug."""
     match = re.fullmatch(r"(\w+)\((.*)\) -> (.+)", text)
     if not match:
         raise ValueError(text)
@@ -76,7 +76,7 @@ def parse_signature(text: str) -> Signature:
 
 
 def is_accepted(kind: str, type_: Type) -> bool:
-    """Return whether a parameter kind takes an argument of a type; a bare null suits all."""
+    """Return whether a parameter kind accepts an argument of a type; all accept a bare null."""
     if type_.kind == "null" or kind == "any":
         return True
     if kind == "integer":
@@ -99,7 +99,7 @@ def converted(kind: str, arg: Expression) -> Expression:
 
 
 def check_arguments(signature: Signature, args: Sequence[Expression]) -> list[Expression]:
-    """Return the arguments in the types the function takes, or raise Mismatch. Defaults are the lowering's business."""
+    """Return the arguments in the types of the parameters, or raise Mismatch. The lowering adds the defaults."""
     most = len(signature.parameters)
     if len(args) < signature.least or (len(args) > most and not signature.repeats):
         wanted = str(most) if signature.least == most else f"{signature.least} to {most}"

@@ -1,9 +1,9 @@
 """Text to sqlglot's syntax tree, with places. The grammar is in `dialect`.
 
-The dialect is our own and knows no function: every call stays a plain name with arguments, so that our table alone decides
-which functions exist, and no other database's meaning (argument orders, silent rewrites) slips in. Every part of the tree must be
-taken by its reader: a node that is not taken, or an argument of a node that its reader doesn't name, is refused. So syntax that
-sqlglot newly reads is an error here until it has a meaning.
+The dialect is our own and has no functions: every call stays a plain name with arguments, so that our table alone decides
+which functions exist, and no meaning of another database (argument orders, silent rewrites) slips in. The reader must take
+every part of the tree: a node that is not taken, or an argument of a node that the reader doesn't name, is refused. So new syntax of
+sqlglot is an error here until it has a meaning.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read(text: Text, what: str = "an expression") -> Tree:
         with deep_calls():
             trees = dialect.parser().parse(tokens, text.value)
     except RecursionError:
-        raise SpecError("this is nested too deep", span=text.span) from None
+        raise SpecError("this is nested too deeply", span=text.span) from None
     except ParseError as error:
         _refuse(text, error, what)
     except TokenError:
@@ -73,7 +73,7 @@ class Tree:
         return found
 
     def place(self, node: exp.Expr) -> Span:
-        """Return the place of a syntax node: one without its own spans its parts; one without parts, as `null`, has the place of its parent."""
+        """Return the place of a syntax node: without its own, that of its parts together; without parts, as for `null`, that of its parent."""
         within: exp.Expr | None = node
         while within is not None and id(within) not in self._places:
             within = within.parent
@@ -86,7 +86,7 @@ class Tree:
         return self.text.value[start:end] if end - start <= SHOWN else self.text.value[start : start + SHOWN] + " ..."
 
     def take(self, node: exp.Expr, *names: str) -> list[Any]:
-        """Return arguments of a node by name (None where one isn't set). Any other argument that is set is refused."""
+        """Return arguments of a node by name, None for one that isn't set. Raises SpecError if any other argument is set."""
         self._taken.add(id(node))
         for name, value in node.args.items():
             if name not in names and _is_set(value):
@@ -102,20 +102,20 @@ class Tree:
         return [node.args.get(name) for name in names]
 
     def finish(self) -> None:
-        """Refuse the first node that was never taken."""
+        """Raise SpecError for the first node that was never taken."""
         for node in self.nodes:
             if id(node) not in self._taken:
                 raise SpecError(f"`{self.written(node)}` is not supported here", span=self.place(node))
 
 
 def pivoted(span: Span) -> SpecError:
-    """Return the error of a `pivot`, or an `unpivot`."""
+    """Return the error for a `pivot` or an `unpivot`."""
     hint = "group, with a column for each value: `sum(x) filter (where kind = 'a') as a`; to unpivot, `union all` the columns"
     return SpecError("`pivot` and `unpivot` are not supported", span=span, hint=hint)
 
 
 def _is_set(value: object) -> bool:
-    """Return whether an argument was written: sqlglot leaves out others, or sets them to one of these."""
+    """Return whether an argument was written: sqlglot omits others, or sets them to one of these values."""
     return value is not None and value is not False and value != []
 
 
@@ -151,7 +151,7 @@ SIGNS = {"+": TokenType.PLUS, "-": TokenType.DASH}
 
 
 def _signs_apart(tokens: list[Token], text: str) -> list[Token]:
-    """Return the tokens with `1e0+2e0` as three of them: sqlglot reads a sign after any digit of an exponent as part of it."""
+    """Return the tokens with `1e0+2e0` split into three: sqlglot reads a sign after any digit of an exponent as part of it."""
     found: list[Token] = []
     done = 0
     for token in tokens:
@@ -184,7 +184,7 @@ PREFIX = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenT
 
 
 def _check_nesting(text: Text, tokens: list[Token]) -> None:
-    """Refuse text that is nested deeper than the parser may call itself, at the place where it gets too deep."""
+    """Raise SpecError for text that is nested too deeply for the parser's recursion, at the place where it gets too deep."""
     levels: list[int] = []
     depth = prefixes = 0
     for token in tokens:
@@ -206,7 +206,7 @@ def _check_nesting(text: Text, tokens: list[Token]) -> None:
 
 
 def _check_depth(tree: Tree) -> None:
-    """Refuse a tree that is too deep for a recursive reader: operators in a row, without parentheses."""
+    """Raise SpecError for a tree that is too deep for recursion: operators in a row nest without parentheses."""
     depths: dict[int, int] = {}
     for node in tree.nodes:  # parents come first
         above = depths.get(id(node.parent), 0)
@@ -217,7 +217,7 @@ def _check_depth(tree: Tree) -> None:
 
 
 def too_deep(span: Span | None) -> SpecError:
-    """Return the error of operators that stand too deep inside each other."""
+    """Return the error for operators that are nested too deeply."""
     hint = "compute a part of it in a `map` before; any number of conditions may be connected by `and` or `or`"
     return SpecError(f"operators are nested more than {MAX_DEPTH} deep inside each other", span=span, hint=hint)
 
@@ -228,7 +228,7 @@ RANGES = (exp.Between, exp.In, exp.Like, exp.ILike)
 
 
 def _check_comparisons(tree: Tree) -> None:
-    """Refuse comparisons in a row: `a = b is null` is `(a = b) is null` in most databases, and `a = (b is null)` to sqlglot."""
+    """Raise SpecError for comparisons in a row: `a = b is null` is `(a = b) is null` in most databases, and `a = (b is null)` to sqlglot."""
     for node in tree.nodes:
         if isinstance(node, (*COMPARISONS, *TESTS[1:])):
             left, right = _bare(node.this), _bare(node.expression)
@@ -255,7 +255,7 @@ BITS: dict[type[exp.Expr], int] = {
 
 
 def _check_precedence(tree: Tree) -> None:
-    """Refuse operators that databases group in two ways: `~a + b`, `a | b & c`, `a || b -> 'c'`."""
+    """Raise SpecError for operators that databases group in two ways: `~a + b`, `a | b & c`, `a || b -> 'c'`."""
     for node in tree.nodes:
         if isinstance(node, ARITHMETIC):
             apart = not isinstance(_last(node.this), exp.BitwiseNot)
@@ -271,21 +271,21 @@ def _check_precedence(tree: Tree) -> None:
 
 
 def _last(node: object) -> object:
-    """Return the `~` that an operand without parentheses ends with, else the last operand of its operators."""
+    """Return the `~` in the last position of an operand without parentheses, else its last operand."""
     while isinstance(node, (*ARITHMETIC, exp.Neg)):
         node = node.this if isinstance(node, exp.Neg) else node.expression
     return node
 
 
 def _first(node: object) -> object:
-    """Return the innermost first operand, up to a part of JSON: `j -> 'a'` of `(j -> 'a')::int64`."""
+    """Return the innermost first operand, or a part of JSON on the way to it: `j -> 'a'` of `(j -> 'a')::int64`."""
     while isinstance(node, exp.Cast | exp.Bracket):
         node = node.this
     return node
 
 
 def _bare(node: object) -> object:
-    """Return an operand without the `not` and the parentheses that sqlglot puts around it; those that are written stay."""
+    """Return an operand without the `not` and the parentheses that sqlglot adds; written ones stay."""
     while isinstance(node, exp.Not) or (isinstance(node, exp.Paren) and "start" not in node.meta):
         node = node.this
     return node
@@ -302,7 +302,7 @@ ELSEWHERE = {
 
 
 def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
-    """Raise a parser's complaint as ours, at the token it stopped at."""
+    """Raise SpecError for an error of the parser, at the token at which it stopped."""
     if not error.errors:
         raise SpecError(f"{what} is missing", span=text.span)
     first = error.errors[0]

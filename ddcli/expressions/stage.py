@@ -1,7 +1,7 @@
 """A stage: linear steps fused into one run over a frame.
 
-A stage is a function of the row alone, so it can be run on any cut of the input. It is made once and run often, on three rows or on
-ten million: all that depends on its steps only (types, needed columns, polars expressions, checks) is computed once.
+A stage is a function of the row alone, so it can be run on any part of the input. It is made once and run often, on three rows or on
+ten million: its types, needed columns, polars expressions and checks, which depend only on its steps, are computed once.
 Unneeded columns are neither read nor evaluated, and a row that a filter drops is not evaluated by later steps.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PARTS = 16
-"""The number of parts into which a frame is cut in search of a row that fails."""
+"""The number of parts into which a frame is cut in the search for a failing row."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FusedSteps:
     def kept(self) -> tuple[tuple[str, ...], ...]:
         """The columns needed before each step, and after the last, in order.
 
-        At least one, where there is one: a frame without columns doesn't know its number of rows.
+        At least one column, if there is any: a frame without columns has no number of rows.
         """
         found = [tuple(self.schema)]
         for step, before in zip(reversed(self.steps), reversed(self.schemas[:-1]), strict=True):
@@ -63,11 +63,11 @@ class FusedSteps:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The input columns that a run's frame must have; never none of them."""
+        """The input columns that a run's frame must have, at least one."""
         return frozenset(self.kept[0])
 
     def text(self) -> str:
-        """Return canonical text: equal text over equal schemas is equal meaning (of Python functions, the name and their own text)."""
+        """Return canonical text: stages of equal text over equal schemas are equal; for Python functions, it has their name and their own text."""
         return "; ".join(_step_text(step) for step in self.steps)
 
     @cached_property
@@ -94,7 +94,7 @@ class FusedSteps:
                 parts += [(at, min(at + size, end)) for at in reversed(range(start, end, size))]
 
     def run(self, frame: pl.DataFrame) -> StageResult:
-        """Return the output for a frame of the needed columns (others are passed over), of the types of `schema_in`.
+        """Return the output for a frame with the needed columns, of the types of `schema_in`; other columns are ignored.
 
         Raises InputError naming the expression, the problem and the first failing row's values.
         """

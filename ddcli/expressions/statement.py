@@ -1,4 +1,4 @@
-"""SQL statements as syntax: their tree, and the tables that they name, before these are known."""
+"""SQL statements as syntax: their tree, and the names of their tables, before these are bound."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def query_text(query: str) -> Text:
-    """Return the text of a query that is in no file."""
+    """Return the text of a query that is not in a file."""
     lines = query.split("\n")
     first, *more = (Span("query", at, 1, max(1, len(line)), line) for at, line in enumerate(lines, start=1))
     return Text(query, first, 0, tuple(more))
 
 
 def check_tables(text: Text, known: Collection[str], listed: str) -> None:
-    """Refuse a query (UsageError) that names a table which is not known; `listed` introduces those that are, in the hint."""
+    """Raise UsageError for a query that names an unknown table; `listed` introduces the known ones in the hint."""
     for table in tables_of(read_statement(text)):
         if table.value not in known:
             near = did_you_mean(table.value, known)
@@ -33,7 +33,7 @@ def check_tables(text: Text, known: Collection[str], listed: str) -> None:
 def read_statement(text: Text) -> Tree:
     """Return the syntax tree of a query; raises SpecError at the place of a mistake.
 
-    The last ones are remembered: a file's reader asks for the tables that they name, and the plan for all the rest.
+    The latest trees are cached: a file's reader needs the tables that they name, and the plan needs the rest.
     """
     known = _KNOWN.get(text.value)
     if known is not None:
@@ -43,7 +43,7 @@ def read_statement(text: Text) -> Tree:
         raise pivoted(tree.place(tree.root))
     if not isinstance(tree.root, exp.Query | exp.Values):
         hint = "a query begins with `select`, `with`, `values` or `from`"
-        raise SpecError("this is no query", span=tree.place(tree.root), hint=hint)
+        raise SpecError("this is not a query", span=tree.place(tree.root), hint=hint)
     while len(_KNOWN) >= REMEMBERED:
         _KNOWN.pop(next(iter(_KNOWN)), None)
     _KNOWN[text.value] = tree
@@ -55,7 +55,7 @@ _KNOWN: dict[str, Tree] = {}
 
 
 def tables_of(tree: Tree) -> tuple[Text, ...]:
-    """Return the inputs and collections that a statement names, each where it first does."""
+    """Return the inputs and collections that a statement names, each with the place of its first mention."""
     found: dict[str, Text] = {}
     for node in tree.nodes:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
@@ -71,13 +71,13 @@ def table_name(node: exp.Table) -> str:
 
 
 def tables_in(query: exp.Expr, names: Collection[str]) -> list[exp.Table]:
-    """Return the places of a query that name one of some tables, in small letters."""
+    """Return the nodes of a query that name a table of `names`, in lower case."""
     tables = [each for each in query.find_all(exp.Table) if isinstance(each.this, exp.Identifier)]
     return [each for each in tables if table_name(each).lower() in names]
 
 
 def names_some(query: exp.Expr, names: Collection[str]) -> bool:
-    """Return whether a query names one of some tables."""
+    """Return whether a query names a table of `names`."""
     return bool(tables_in(query, names))
 
 
@@ -98,6 +98,6 @@ def is_own(node: exp.Expr, name: str) -> bool:
 
 
 def _before(each: list[exp.Expr], last: exp.Expr) -> list[exp.Expr]:
-    """Return the parts of a list before one of them."""
+    """Return the elements of a list before one of them."""
     at = next((index for index, one in enumerate(each) if one is last), len(each))
     return each[:at]

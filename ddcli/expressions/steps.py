@@ -30,7 +30,7 @@ class FilterStep:
 
 @dataclass(frozen=True)
 class MapStep:
-    """Give exactly these columns."""
+    """Compute exactly these columns."""
 
     columns: tuple[tuple[str, Expression], ...]
 
@@ -42,7 +42,7 @@ class MapStep:
 
 @dataclass(frozen=True)
 class UnnestStep:
-    """Add (or replace) a column, one row for each element of a table function's value. No element, no row."""
+    """Add (or replace) a column, with one row for each element of a table function's value; without elements, no row."""
 
     kind: ClassVar[str] = "flat_map"
     name: str

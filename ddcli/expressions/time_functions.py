@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
-    """Type `date_part`: it is the function of the part."""
+    """Type `date_part`: the call of the part's own function."""
     part = args[0].value if args and isinstance(args[0], Literal) else None
     function = part_named(part) if isinstance(part, str) else None
     if len(args) != 2 or function is None:
@@ -29,7 +29,7 @@ def _date_part(name: str, args: Sequence[Expression]) -> Resolved:
 
 
 def part_named(word: str) -> Function | None:
-    """Return the function of a part that `extract` and `date_part` take out, None where there is none."""
+    """Return the function of a part for `extract` and `date_part`; None for an unknown part."""
     return PARTS.get(PART_SYNONYMS.get(word.lower(), word.lower()))
 
 

@@ -1,8 +1,8 @@
 """The typed tree of an expression: parsing makes it, lowering reads it, fingerprints hash it.
 
 Every node has its type, nullability included, so later code never infers it again. Conversions between types
-are nodes (`Cast`), not habits of an operator: `int64 + float64` is a tree in which the integer is visibly cast.
-Nodes are immutable and compare by meaning: the place in the text (`span`) takes no part.
+are nodes (`Cast`), never implicit in an operator: `int64 + float64` is a tree in which the integer is cast.
+Nodes are immutable and compare without their place in the text (`span`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESERVED = {
 
 @contextmanager
 def deep_calls() -> Iterator[None]:
-    """Let Python call as deep as trees may be. Frames of Python functions are on the heap, so no stack overflows."""
+    """Raise Python's limit of recursion to the depth of trees. Frames of Python functions are on the heap, so no stack overflows."""
     with _LIMIT:
         before = sys.getrecursionlimit()
         sys.setrecursionlimit(before + FRAMES * MAX_DEPTH)
@@ -49,15 +49,15 @@ def deep_calls() -> Iterator[None]:
 
 
 _LIMIT = RLock()
-"""Held while the limit, which all threads share, is another."""
+"""The lock that is held while the limit, which all threads share, is raised."""
 MAX_DEPTH = 256
 """The depth to which operators may be nested."""
 FRAMES = 24
-"""More Python frames than sqlglot, a reader or a lowering take for one level of nesting."""
+"""More Python frames than sqlglot, a reader or a lowering uses for one level of nesting."""
 
 
 def depths(expression: Expression) -> dict[int, int]:
-    """Return the depth below each node, by its id: 0 of columns and constants. No call for each level."""
+    """Return the depth below each node, by its id: 0 for columns and constants. It does not recurse."""
     found: dict[int, int] = {}
     for node in reversed(list(expression.walk())):
         found[id(node)] = 1 + max((found[id(child)] for child in node.children), default=-1)
@@ -65,31 +65,31 @@ def depths(expression: Expression) -> dict[int, int]:
 
 
 def quoted(name: str) -> str:
-    """Return a column name as SQL text: bare when it is a plain lower-case word, in double quotes otherwise."""
+    """Return a column name as SQL text: bare if it is a plain lower-case word, else in double quotes."""
     if PLAIN_NAME.fullmatch(name) and name not in RESERVED:
         return name
     return delimited(name)
 
 
 def delimited(name: str) -> str:
-    """Return a name as SQL text in double quotes, which every name may be in."""
+    """Return a name as SQL text in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def in_backticks(name: str) -> str:
-    """Return a name as MySQL has it in statements."""
+    """Return a name in backticks, as MySQL's statements quote it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 class Expression:
-    """A node of the tree. `columns`, `text` and `substitute` are all that the planner needs to know of it."""
+    """A node of the tree. The planner uses only `columns`, `text` and `substitute`."""
 
     type: Type
     span: Span | None
 
     @property
     def written(self) -> str:
-        """Return its text in the file; without a place there, its own text."""
+        """Return its text in the file; if it has no place there, its canonical text."""
         return (self.span.text if self.span else "") or self.text()
 
     @property
@@ -121,7 +121,7 @@ class Expression:
         return self.with_children(tuple(child.substitute(bindings) for child in self.children))
 
     def text(self) -> str:
-        """Return canonical SQL: equal text is equal meaning over columns of equal types."""
+        """Return canonical SQL: over columns of equal types, equal texts have equal values."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -217,7 +217,7 @@ class Call(PlacedExpression):
 
 @dataclass(frozen=True)
 class Cast(PlacedExpression):
-    """A conversion; `try_` returns null where a plain one fails. `hint` is for an implicit one that fails."""
+    """A conversion; with `try_` it returns null if it fails. `hint` is for the failure of an implicit one."""
 
     argument: Expression
     type: Type

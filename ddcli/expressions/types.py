@@ -1,6 +1,6 @@
 """Types of columns: a spec writes them, expressions check them, lanes encode them.
 
-A type is a kind with its parameters, which allows null or refuses it. `int64` refuses nulls, `int64?` allows them.
+A type is a kind with its parameters, and allows null or refuses it: `int64` refuses nulls, `int64?` allows them.
 polars is imported only by conversions.
 """
 
@@ -23,7 +23,7 @@ INTEGERS = (*SIGNED, *UNSIGNED)
 FLOATS = ("float32", "float64")
 SIMPLE = (*INTEGERS, *FLOATS, "bool", "date", "time", "string", "binary", "null")
 SECOND_DIGITS = {"ms": 3, "us": 6, "ns": 9}
-"""Digits of a second behind its point, by the units of times."""
+"""The number of decimal places of a second, by the units of times."""
 UNITS = (*SECOND_DIGITS,)
 ALIASES = {
     "int": "int64",
@@ -52,7 +52,7 @@ POLARS_NAMES |= {kind: kind.replace("int", "Int").replace("uI", "UI") for kind i
 POLARS_NAMES |= {kind: kind.capitalize() for kind in FLOATS}
 MAX_PRECISION = 38
 NARROW_DECIMAL = 18
-"""Digits that always fit in 64 bits."""
+"""The most digits that always fit in 64 bits."""
 NESTED = 32
 """The depth to which lists and structs may be nested."""
 PATTERN_HINT = "rename it: `*`, and what begins with `^` and ends with `$`, stand for several columns elsewhere"
@@ -111,12 +111,12 @@ class Type:
 
     @property
     def lanes(self) -> int:
-        """Return the number of 64-bit lanes that a value takes: two where 64 bits leave no room for its digits or its null."""
+        """Return the number of 64-bit lanes of a value: two if 64 bits leave no room for its digits or its null."""
         return 2 if self.is_wide or (self.nullable and self.kind in FLAGGED) else 1
 
     @property
     def second_digits(self) -> int:
-        """Return the number of digits that a second of its values has behind the point."""
+        """Return the number of decimal places of a second in its values."""
         return SECOND_DIGITS["ns" if self.kind == "time" else self.unit or "us"]
 
     @property
@@ -133,7 +133,7 @@ class Type:
 
     @property
     def is_known(self) -> bool:
-        """Return whether it is more than the type of a bare null, in its fields too."""
+        """Return whether neither it nor a type in it is the type of a bare null."""
         return self.kind != "null" and all(kind.is_known for _, kind in self.fields)
 
     def or_null(self, nullable: bool = True) -> Type:
@@ -167,7 +167,7 @@ Schema = dict[str, Type]
 
 
 def from_polars(dtype: pl.DataType, *, nullable: bool, depth: int = 0) -> Type | None:
-    """Return our type for a polars one, or None where lanes can't carry it: objects, arrays, decimals of more than 38 digits, types nested too deep, structs without fields or with a nameless one.
+    """Return our type for a polars one, or None if lanes can't carry it: objects, arrays, decimals of more than 38 digits, types nested too deeply, structs without fields or with a nameless one.
 
     Categories and enums are strings: their codes mean nothing outside one file.
     """
@@ -268,7 +268,7 @@ def _parse_fields(text: str, form: re.Pattern[str], inside: int) -> tuple[tuple[
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether polars takes a column's name for a pattern, of all columns or of those that match.
+    """Return whether polars reads a column's name as a pattern, of all columns or of those that match.
 
     >>> is_pattern("*"), is_pattern("^x.$"), is_pattern("^x"), is_pattern("a*")
     (True, True, False, False)
@@ -281,7 +281,7 @@ OWN = re.compile(
     r"|\$[a-z]*[0-9]+(\..*)?",
     re.DOTALL,
 )
-"""Names of columns that plans have beside those of the pipeline: a person's column of such a name would be taken for one."""
+"""The names of the plan's own columns, which no column of a pipeline may have."""
 OWN_HINT = "rename it: a plan has columns of its own under such names, as `$at`, `$from` and `$1`"
 
 
@@ -295,7 +295,7 @@ def no_column(name: str) -> str | None:
 
 
 def is_field_name(name: str) -> bool:
-    """Return whether a struct's field can have this name: polars can't pass on one with a NUL, and renames an empty one."""
+    """Return whether a struct's field can have this name: polars can't export a name with a NUL, and renames an empty one."""
     return bool(name) and "\0" not in name
 
 
@@ -305,6 +305,6 @@ def _field_name(name: str) -> str:
 
 
 ARRIVAL = "$arrival"
-"""The name of the time of rows that have the time of the run that takes them in: no column of a file has it."""
+"""The name of the time column of rows whose time is that of the run that reads them: no column of a file has it."""
 ARRIVAL_TIME = Type("datetime", unit="us")
 """Its type: microseconds of UTC."""

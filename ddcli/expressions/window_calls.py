@@ -1,7 +1,7 @@
-"""Window functions as calls, orders and frames, each error at its place.
+"""The readers of window functions: calls, orders and frames, each error at its place.
 
 In a pipeline file `amount - lag(amount)` is an expression over the row's columns and calls, `$window0`, `$window1` ...; the operator's other
-keys are the partition, the order and the frame. In SQL each call has its own behind `over`.
+keys are the partition, the order and the frame. In SQL each call has its own after `over`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.windows import Unit
 
 CALLED = "$window"
-"""Begins the name of a call's column in an expression over calls."""
+"""The prefix of a call's column in an expression over calls."""
 OVER = "count(*) over (order by 0 "
 """The text before a frame when it is parsed: without an order, `groups` would be the name of a window."""
 KNOWN = f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
@@ -38,7 +38,7 @@ TEMPORAL = ("date", "datetime", "time", "duration")
 
 
 class OrderedBy(NamedTuple):
-    """The keys of an order, each with whether it descends. One that puts nulls elsewhere than at the large end has a key before it."""
+    """The keys of an order, each with whether it descends. If nulls are not at the large end, a key before it orders them."""
 
     keys: tuple[tuple[Expression, bool], ...]
     written: int
@@ -53,19 +53,19 @@ class WindowedExpression(NamedTuple):
 
 
 def is_window_function(name: str) -> bool:
-    """Return whether a name, in small letters, is that of a window function or an aggregate."""
+    """Return whether a name, in lower case, is that of a window function or an aggregate."""
     return name in WINDOW_FUNCTIONS or AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
 
 
 class CallReader:
-    """Reads calls over windows, their arguments by a reader of expressions."""
+    """The reader of calls over windows, which has readers for their arguments."""
 
     def __init__(self, reader: ExpressionReader, aggregates: ReductionReader):
         self.reader, self.aggregates = reader, aggregates
         self.take, self.fail = reader.take, reader.fail
 
     def call(self, node: exp.Expr, order: OrderedBy, frame: Frame | None) -> WindowCall:
-        """Return the call that a node means in this order and frame (None: as none is written)."""
+        """Return the call of a node over this order and frame; None: no frame is written."""
         condition = None
         inner = node
         if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
@@ -78,7 +78,7 @@ class CallReader:
         written = str(inner.this).lower()
         if (function := WINDOW_FUNCTIONS.get(written)) is not None:
             if condition is not None:
-                self.fail(node, f"`filter` does not go with {written}", "it is allowed behind an aggregate")
+                self.fail(node, f"`filter` is not supported for {written}", "it is allowed behind an aggregate")
             return self._function(inner, function, order, frame)
         name = AGGREGATE_SYNONYMS.get(written, written)
         if name not in AGGREGATES:
@@ -152,7 +152,7 @@ class CallReader:
             found = kept(found, self.reader.condition(condition, "a filter"), node, written)  # type: ignore[attr-defined]
         frame = frame or (RUNNING if order.keys else WHOLE)
         if frame.may_be_empty and found.args:
-            # Of no row at all there is no value: the argument may be null, so the aggregate is.
+            # Over no rows the aggregate is null: its argument is made nullable, so its type is nullable.
             first = found.args[0]
             kind = AGGREGATES[name].result(first.type.or_null())
             found = replace(found, type=kind.or_null(name != "count"))
@@ -161,7 +161,7 @@ class CallReader:
     # --- orders and frames ---------------------------------------------------------------------------------------
 
     def frame(self, node: exp.WindowSpec, order: OrderedBy) -> Frame:
-        """Return the frame that is written."""
+        """Return the frame as written."""
         kind, start, start_side, end, end_side, exclude = self.take(
             node, "kind", "start", "start_side", "end", "end_side", "exclude"
         )
@@ -232,7 +232,7 @@ def _is_far(bound: FrameBound, direction: int) -> bool:
 
 
 class WindowReader(ExpressionReader):
-    """Reads expressions of a pipeline file over a row's columns and calls over its window."""
+    """The reader of a pipeline file's expressions over a row's columns and calls over its window."""
 
     def __init__(self, tree: Tree, scope: ColumnScope, order: OrderedBy, frame: Frame | None):
         super().__init__(tree, scope)
@@ -262,7 +262,7 @@ def parse_windowed(text: Text, scope: ColumnScope, order: OrderedBy, frame: Fram
     reader = WindowReader(read(text), scope, order, frame)
     result = reader.whole()
     if not reader.calls:
-        hint = f"{', '.join(f'{name}(...)' for name in WINDOW_FUNCTIONS)}, or an aggregate; a column without one belongs into `extend`"
+        hint = f"{', '.join(f'{name}(...)' for name in WINDOW_FUNCTIONS)}, or an aggregate; a column without one belongs in `extend`"
         raise SpecError("this has no window function", span=text.span, hint=hint)
     return WindowedExpression(tuple(reader.calls), result)
 
@@ -270,7 +270,7 @@ def parse_windowed(text: Text, scope: ColumnScope, order: OrderedBy, frame: Fram
 def parse_frame(text: Text, order: OrderedBy) -> Frame:
     """Return the frame that a text describes, such as `rows between 2 preceding and current row`."""
     span = replace(text.span, column=text.span.column - len(OVER), length=text.span.length + len(OVER) + 1)
-    wrong = SpecError("this is no frame", span=text.span, hint="write `rows between 2 preceding and current row`")
+    wrong = SpecError("this is not a frame", span=text.span, hint="write `rows between 2 preceding and current row`")
     if not text.value.lower().lstrip().startswith(("rows", "range", "groups")):
         raise wrong
     tree = _read_frame(Text(f"{OVER}{text.value})", span, text.inset), text)
@@ -297,7 +297,7 @@ def _read_frame(whole: Text, text: Text) -> Tree:
 
 
 def _placed(error: SpecError, text: Text) -> SpecError:
-    """Return an error at a place that is in the text."""
+    """Return an error with its place moved into the text."""
     if error.span is None or error.span.column < text.span.column:
         error.span = text.span
     return error

@@ -1,7 +1,7 @@
 """Window functions: the table, frames, and calls over the ordered rows of a partition.
 
-Rows of a partition have one order: by the keys of the order, rows that are equal there by all their other columns, ascending, texts by
-their hashes. So a row has the same number in all runs. A row of multiplicity n is n rows; one of a multiplicity below 1 is none.
+Rows of a partition have one order: by the keys of the order, ties by all their other columns, ascending, texts by
+their hashes. So a row has the same number in all runs. A record of multiplicity n is n rows; one of a multiplicity below 1 is none.
 Rows that are equal in all keys of the order are *peers*.
 """
 
@@ -25,7 +25,7 @@ Order = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True)
 class FrameBound:
-    """An end of a frame: the current row (`direction` 0), or a number of rows, groups or values before (-1) or after it (1); None: all."""
+    """An end of a frame: the current row (`direction` 0), or `offset` rows, groups or values before (-1) or after it (1); None: all."""
 
     direction: int
     offset: Constant | None = None
@@ -40,7 +40,7 @@ class FrameBound:
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows around the current one that a call sees."""
+    """The rows around the current one over which a call is computed."""
 
     unit: Unit
     start: FrameBound
@@ -54,7 +54,7 @@ class Frame:
 
     @property
     def may_be_empty(self) -> bool:
-        """Return whether the frame of some row can be empty: one that always has the current row can't."""
+        """Return whether the frame of a row can be empty: it can't if it always has the current row."""
         return self.start.direction > 0 or self.end.direction < 0 or self.exclude in ("current row", "group")
 
     @property
@@ -104,8 +104,8 @@ WINDOW_FUNCTIONS: dict[str, WindowFunction] = {each.name: each for each in _TABL
 class WindowCall:
     """A function of the table, or an aggregate over a frame.
 
-    `args` are the value and, of `lag` and `lead`, the default, both of the call's `type`; `number` is how many rows away, which row, or how
-    many parts.
+    `args` are the value and, for `lag` and `lead`, the default, both of the call's `type`; `number` is the distance in rows, the
+    number of the row, or the number of parts.
     """
 
     function: str
@@ -122,7 +122,7 @@ class WindowCall:
 
     @property
     def reach(self) -> tuple[int, int] | None:
-        """Return how many rows before and after the current one can affect its value; None where that has no bound."""
+        """The numbers of rows before and after the current one that can affect its value; None if that has no bound."""
         if self.function in ("lag", "lead"):
             return (self.number, 0) if self.function == "lag" else (0, self.number)
         if self.frame is None or self.frame.unit != "rows":

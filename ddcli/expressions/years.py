@@ -1,6 +1,6 @@
 """The years of dates and timestamps: 1 to 9999, as in SQL, in Python and in texts.
 
-polars counts beyond them, up to the end of its calendar, and then stops the process. So no other year enters: expressions
+polars computes beyond them, and aborts the process at the end of its calendar. So no other year is let in: expressions
 fail on the row, files are refused, and columns that become lanes are checked as a whole.
 """
 
@@ -58,13 +58,13 @@ def counted(length: dt.timedelta, type_: Type) -> int:
 
 
 def outside(physical: pl.Expr, type_: Type) -> pl.Expr:
-    """Return a mask: the physical value of a date or timestamp is outside the years of its type."""
+    """Return the mask of physical values of a date or timestamp that are outside of the years of the type."""
     first, last = limits(type_)
     return (physical < first) | (physical > last)
 
 
 def leaves_years(series: pl.Series) -> bool:
-    """Return whether a column has a date or timestamp in no such year, where it is or in UTC."""
+    """Return whether a column has a date or timestamp outside of these years, in its zone or in UTC."""
     type_ = _type_of(series)
     if type_ is None or _leave(series, type_):
         return type_ is not None

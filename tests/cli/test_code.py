@@ -232,7 +232,7 @@ CHECKED = {
         0,
         "note: `prices:price` is checked when it is called: `price` is decorated",
     ),
-    "is no Python": ("def price(record:\n", 2, "prices.py:1: it is no Python"),
+    "is no Python": ("def price(record:\n", 2, "prices.py:1: this is not valid Python"),
     "fails when it is imported": (f"1 / 0\n{PRICES}", 0, "ok"),
 }
 

@@ -63,10 +63,10 @@ WRONG = {
     "a list": ("f = [len]", "is not a function"),
     "a module": ("import os as f", "is not a function"),
     "nothing": ("def g(a):\n    return a", "has no function `f`"),
-    "no Python": ("def f(a:\n    return a", "written.py:1: it is no Python"),
-    "a null": ("def f(a):\n    return '\0'", "it is no Python"),
+    "no Python": ("def f(a:\n    return a", "written.py:1: this is not valid Python"),
+    "a null": ("def f(a):\n    return '\0'", "this is not valid Python"),
     "a circle": ("from written import f", "in a circle"),
-    "too deep": ("f = " + "-" * 100_000 + "1", "it is no Python"),
+    "too deep": ("f = " + "-" * 100_000 + "1", "this is not valid Python"),
 }
 CALLED = 6
 """Functions are called with up to so many arguments."""

@@ -83,16 +83,16 @@ NINES → 5 → too large for int64
 interval 'NINES' day → 14 → too long
 cast(a as flaot64) → 15 → no type is named `flaot64` → `float64`
 cast(day as int64) → 5 → date can't be cast to int64 → epoch
-day >= '2013-02-30' → 12 → is no date → 2013-01-31
+day >= '2013-02-30' → 12 → is not a date → 2013-01-31
 sum(a) → 5 → sum is an aggregate → reduce
 now() → 5 → changes by itself
 regexp_like(s, '(') → 20 → the pattern is wrong: unclosed group
 regexp_like(s, s) → 20 → `pattern` must be a constant
 f % 2 → 5 → integers or decimals → cast
-day + a → 11 → does not go with date and int64 → interval
+day + a → 11 → is not defined for date and int64 → interval
 (select 1) → 13 → subqueries → join
 count(*) over () → 5 → window
-date_trunc('moth', t) → 16 → knows no unit 'moth'
+date_trunc('moth', t) → 16 → has no unit 'moth'
 lpad(s, 3, 'ab') → 16 → one character
 case when a then 1 end → 15 → expects a condition, got int64
 s like 'a!' escape '!' → 12 → escapes nothing

@@ -268,8 +268,8 @@ def test_a_window_reads_what_is_near_where_it_can(window, reach):
 @pytest.mark.parametrize(
     ("frame", "problem"),
     [
-        ("exclude ties", "this is no frame"),
-        ("two rows", "this is no frame"),
+        ("exclude ties", "this is not a frame"),
+        ("two rows", "this is not a frame"),
         ("groups 2", "a frame begins and ends at `current row`, or so many `preceding` or `following`"),
     ],
 )

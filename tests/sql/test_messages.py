@@ -32,8 +32,8 @@ select sum(a) over (w order by b) as n from t window w as (order by a) → → h
 select lag(a ignore nulls) over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
 select lag(a) ignore nulls over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
 select abs(a) over (order by b) as n from t → → abs is no window function
-select row_number() filter (where a > 1) over () as n from t → → `filter` does not go with row_number
-select array_agg(a order by b) filter (where a > 1) over () as n from t → → `filter` does not go with array_agg over a window
+select row_number() filter (where a > 1) over () as n from t → → `filter` is not supported for row_number
+select array_agg(a order by b) filter (where a > 1) over () as n from t → → `filter` is not supported for array_agg over a window
 select (select sum(t.b) filter (where u.c > 1) from u) as n from t → 1:16 → sum aggregates only columns of the query around
 select t.a from t where exists (select sum(t.b) from u) → 1:40 → sum aggregates only columns of the query around
 select a from t group by a having exists (select 1 from u where u.c > sum(u.a)) → 1:71 → sum is not allowed here
@@ -62,7 +62,7 @@ with recursive r(x) as (select x + 1 from r) select x from r → → has no part
 with recursive r(x) as (select 1 union all select count(*) from r) select x from r → → with `union all`
 select a from t semi join u on t.a in (select k from v) → 1:32 → has no subquery in its condition
 select a from t anti join unnest([t.b]) r(i) on a = i → 1:35 → the right side of `anti join` can't read columns of its left side
-insert into t values (1) → → this is no query
+insert into t values (1) → → this is not a query
 select a from t; select b from t → → `;` ends a query, but more follows
 select a from
 with r as (select 1 as x), R as (select 2 as x) select * from r → 1:28 → two tables are named `R`
@@ -87,9 +87,9 @@ select s::varchar[1] as x from t → 1:11 → no type is named `varchar[1]`
 select null as x from t → → column `x` has no type
 select {'a': a, 'A': 1} from t → → two fields are named `A`
 select ({'a': a}).b from t → → the struct has no field `b`
-select t.a.b from t → → a struct has fields, and no int64
+select t.a.b from t → → only a struct has fields, not int64
 select x.t.a from t → → a column has at most one qualifier
-select t.s.n.x from t → 1:8 → a struct has fields, and no string
+select t.s.n.x from t → 1:8 → only a struct has fields, not string
 select t.z.n.x from t → 1:8 → no column is named `t.z`
 select a from t where exists (select 1 from u where t.z.n.x = u.a) → 1:53 → no column is named `t.z`
 select a from t where exists (with recursive r(n) as (select t.a union select n + 1 from r where n < 4) select n from r) → 1:62 → can't read `t.a` of the outer query

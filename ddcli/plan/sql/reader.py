@@ -289,7 +289,7 @@ class AggregateCalls(ReductionReader):
         if call.function == "array_agg":
             self.fail(
                 node,
-                f"`filter` does not go with {written} over a window",
+                f"`filter` is not supported for {written} over a window",
                 "filter the rows in a subquery of the `from`",
             )
         first = call.args[0] if call.args else Literal(1, call.type)

@@ -124,7 +124,7 @@ def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> Qu
             if name.lower() in by_name:
                 return column(result.node, by_name[name.lower()])
         hint = "name a column of the result, or its position"
-        raise SpecError("this is no column of the result", span=statement.tree.place(written), hint=hint)
+        raise SpecError("this is not a column of the result", span=statement.tree.place(written), hint=hint)
 
     keys = order_keys(statement, node.args.get("order"), key, len(result.columns))
     if statement.collected is node and limit is None and not offset:
