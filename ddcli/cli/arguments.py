@@ -138,15 +138,20 @@ class Renamed(click.Option):
         self.opts = shown
 
 
-def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
-    """Return Spark's settings by name."""
+def _pairs(given: Iterable[str], kind: str, example: str, is_one: Callable[[str, str], object]) -> dict[str, str]:
+    """Return the values of options `NAME=VALUE` by name, the last where one is named twice; refuse a text that is no such pair."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if not (equals and name):
-            raise click.BadParameter(f"'{text}' is not a setting; write it as spark.executor.memory=4g")
+        if not (equals and is_one(name, value)):
+            raise click.BadParameter(f"'{text}' is not a {kind}; write it as {example}")
         found[name] = value
     return found
+
+
+def _settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """Return Spark's settings by name."""
+    return _pairs(given, "setting", "spark.executor.memory=4g", lambda name, _: name)
 
 
 def formats(*names: str, about: str, old: Sequence[str] = ()) -> Callable[[F], F]:
@@ -157,18 +162,30 @@ def formats(*names: str, about: str, old: Sequence[str] = ()) -> Callable[[F], F
 
 def _bounds(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
     """Return the bounds of a budget by name."""
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (equals and name and value):
-            raise click.BadParameter(f"'{text}' is not a bound; write it as rows=1e6")
-        found[name] = value
-    return found
+    return _pairs(given, "bound", "rows=1e6", lambda name, value: name and value)
 
 
 def budget(about: str) -> Callable[[F], F]:
     """Return the option of a budget."""
     return click.option("--budget", metavar="NAME=BOUND", multiple=True, callback=_bounds, help=about)
+
+
+def following(about: str) -> Callable[[F], F]:
+    """Return the options of a command that may follow commits."""
+    follow = click.option("-f", "--follow", is_flag=True, help=about)
+    count = click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
+    timeout = click.option(
+        "--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after SECONDS, with --follow."
+    )
+    return lambda command: follow(count(timeout(command)))
+
+
+def check_following(count: int | None, timeout: float | None, *, follow: bool) -> None:
+    """Refuse the end of following where nothing is followed."""
+    from ddcli.errors import UsageError
+
+    if (count is not None or timeout is not None) and not follow:
+        raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
 
 
 STATE = click.option(
@@ -226,7 +243,7 @@ NO_CODE = click.option(
 )
 REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master: sc://HOST:15002.")
 CONF = click.option(
-    "--conf", metavar="KEY=VALUE", multiple=True, callback=settings, help="A setting of Spark; repeatable."
+    "--conf", metavar="KEY=VALUE", multiple=True, callback=_settings, help="A setting of Spark; repeatable."
 )
 PIPELINE = PipelineFile()
 OUTPUT = NameIn("outputs")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import ROWS
+from ddcli.cli.arguments import ROWS, check_following, following
 from ddcli.screen import in_columns, json_text, near, say
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ LAST = "last"
     help="Deliver exactly once instead of printing: to a directory of Parquet, or a database, FILE.duckdb, FILE.db, FILE.sqlite or postgresql://....",
 )
 @click.option("--table", metavar="NAME", help="The table of a database. [default: the name of OUTPUT's directory]")
-@click.option(
-    "-f", "--follow", is_flag=True, help="Keep running, and continue with the changes of each commit, until Ctrl-C."
-)
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after SECONDS, with --follow.")
+@following("Keep running, and continue with the changes of each commit, until Ctrl-C.")
 @click.option("--list", "listed", is_flag=True, help="List the consumers of OUTPUT.")
 @click.option("--state", metavar="DIRECTORY", help="The state's directory. [default: the one that OUTPUT names]")
 @ROWS
@@ -91,8 +87,7 @@ def command(
 
     if sum((ack is not None, drop, listed, into is not None)) > 1:
         raise UsageError("--ack, --drop, --into and --list exclude each other", hint="name one of them")
-    if (count is not None or timeout is not None) and not follow:
-        raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
+    check_following(count, timeout, follow=follow)
     if follow and (listed or drop or ack is not None):
         raise UsageError("--follow waits for changes", hint="leave it out")
     if table is not None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ddcli.cli.arguments import IF_LOCKED, REPORT, VAR
 from ddcli.screen import json_text, near, say
+
+if TYPE_CHECKING:
+    from ddcli.store.files.lock_holder import IfLocked
 
 
 @click.command("compact", short_help="Sum up the old updates of an output's log.")
@@ -22,7 +26,9 @@ from ddcli.screen import json_text, near, say
 @IF_LOCKED
 @REPORT
 @VAR
-def command(target: str, before: str | None, dry_run: bool, pass_claims: bool, if_locked: str, output: str) -> None:
+def command(
+    target: str, before: str | None, dry_run: bool, pass_claims: bool, if_locked: IfLocked, output: str
+) -> None:
     """Sum up the older updates of OUTPUT, the directory of an output, or of all outputs of PIPELINE.
 
     One file takes the place of the oldest ones. It has the contents of the log as of the last of their times, the horizon. As of the horizon and later times
@@ -42,7 +48,7 @@ def command(target: str, before: str | None, dry_run: bool, pass_claims: bool, i
     from ddcli.job.summary import plural, size_of
     from ddcli.sinks.log_compaction import compact
 
-    done = compact(target, Path.cwd(), before, pass_claims=pass_claims, if_locked=if_locked, dry=dry_run)  # type: ignore[arg-type]
+    done = compact(target, Path.cwd(), before, pass_claims=pass_claims, if_locked=if_locked, dry=dry_run)
     if output == "json":
         say(json_text([each.to_json() for each in done]))
         return

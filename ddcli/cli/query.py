@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, formats
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, check_following, following, formats
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ NOTHING = 1
 )
 @STATE
 @NO_CODE
-@click.option("-f", "--follow", is_flag=True, help="Keep running, and print the changes of each commit, until Ctrl-C.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N commits, with --follow.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after SECONDS, with --follow.")
+@following("Keep running, and print the changes of each commit, until Ctrl-C.")
 @formats("text", "json", "jsonl", about="Format of the records on stdout.")
 @VAR
 def command(
@@ -74,8 +72,7 @@ def command(
             "--as-of and --follow don't go together",
             hint="leave out one of them: --as-of reads the past, --follow waits for commits",
         )
-    if (count is not None or timeout is not None) and not follow:
-        raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
+    check_following(count, timeout, follow=follow)
     where = None if state is None else locate(Path.cwd(), state)
     lookup = Lookup.open(pipeline, name, state=where, no_code=no_code)
     wanted = parse_keys(key, lookup.known)

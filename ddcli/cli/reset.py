@@ -12,6 +12,7 @@ from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.removal import Removal
 
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @REPORT
 @VAR
 def command(
-    pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: str, output: str
+    pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: IfLocked, output: str
 ) -> None:
     """Remove the state of PIPELINE, so that the next run begins from nothing. Lists the files to remove, and asks.
 
@@ -81,7 +82,7 @@ def command(
         question = f"Remove {found.count} {plural(found.count, 'file')}, {size_of(found.bytes)}?"
         removes = click.confirm(question, err=True)
     if removes:
-        remove(found, find, if_locked=if_locked)  # type: ignore[arg-type]
+        remove(found, find, if_locked=if_locked)
         forget(request.state, {place for place, _ in imports(request).values()})
     if output == "json":
         say(json_text(found.to_json() | {"removed": removes}))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ddcli.job.standby import Standby
     from ddcli.job.summary import RunSummary
     from ddcli.render.profile import Profile
+    from ddcli.store.files.lock_holder import IfLocked
 
 LEAST_MEMORY = 256 << 20
 
@@ -164,7 +165,7 @@ def command(
     master: str | None,
     remote: str | None,
     conf: dict[str, str],
-    if_locked: str,
+    if_locked: IfLocked,
     budget: dict[str, str],
     no_code: bool,
     watch: bool,
@@ -255,7 +256,7 @@ def command(
         master=master,
         remote=remote,
         conf=conf,
-        if_locked=if_locked,  # type: ignore[arg-type]
+        if_locked=if_locked,
         budget=budget,
         no_code=no_code,
         cache_dir=cache_dir,

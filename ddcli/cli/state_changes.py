@@ -14,13 +14,14 @@ from ddcli.screen import json_text, near, say
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.entries import Size
 
 
 @click.command("compact", short_help="Merge each shard's batches into one.")
 @IF_LOCKED
 @on_a_state
-def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+def compact(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
     """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
 
     Batches that other pipelines have not read yet stay apart.
@@ -36,12 +37,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     from ddcli.store.state.upkeep import compact_state
 
     directory, written = places_of(pipeline, state)
-    before, after = compact_state(
-        directory,
-        written=written,
-        if_locked=if_locked,  # type: ignore[arg-type]
-        say=partial(say, err=True),
-    )
+    before, after = compact_state(directory, written=written, if_locked=if_locked, say=partial(say, err=True))
     if output == "json":
         say(json_text({"before": asdict(before), "after": asdict(after)}))
         return
@@ -52,7 +48,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
 @click.option("--shards", type=click.IntRange(1, 4096), required=True, help="The number of shards of each arrangement.")
 @IF_LOCKED
 @on_a_state
-def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
+def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: IfLocked, output: str) -> None:
     """Partition every arrangement into another number of shards: as many tasks can work on it at once, and each shard has to fit into memory.
 
     Reads and writes the state once and computes nothing; runs continue from there, here or on Spark. After fewer shards, `compact` merges
@@ -70,11 +66,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
 
     directory, written = places_of(pipeline, state)
     count, before, after = reshard_state(
-        directory,
-        shards,
-        written=written,
-        if_locked=if_locked,  # type: ignore[arg-type]
-        say=partial(say, err=True),
+        directory, shards, written=written, if_locked=if_locked, say=partial(say, err=True)
     )
     if output == "json":
         sizes = {"before": asdict(before), "after": asdict(after)}
@@ -86,7 +78,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
 @click.command("gc", short_help="Remove files that no manifest names.")
 @IF_LOCKED
 @on_a_state
-def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+def gc(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
     """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
 
     Leaves files that `dd` did not write alone, and names them. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
@@ -100,7 +92,7 @@ def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) ->
     from ddcli.store.state.upkeep import collect_garbage
 
     directory, written = places_of(pipeline, state)
-    removed = collect_garbage(directory, written=written, if_locked=if_locked)  # type: ignore[arg-type]
+    removed = collect_garbage(directory, written=written, if_locked=if_locked)
     total = sum(size for _, size in removed)
     if output == "json":
         files = [{"file": str(path), "bytes": size} for path, size in removed]
@@ -141,7 +133,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 @click.command("adopt", short_help="Give a state to another pipeline file.")
 @IF_LOCKED
 @on_a_state
-def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
     """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.
 
     A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats the differences between the
@@ -158,13 +150,7 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str)
     directory, written = places_of(pipeline, state)
     if pipeline is None or written is None:
         raise UsageError("no pipeline is named", hint="dd state adopt PIPELINE")
-    before = give(
-        directory,
-        pipeline,
-        load_spec(pipeline).name.value,
-        written=written,
-        if_locked=if_locked,  # type: ignore[arg-type]
-    )
+    before = give(directory, pipeline, load_spec(pipeline).name.value, written=written, if_locked=if_locked)
     if output == "json":
         say(json_text({"state": str(directory), "file": str(pipeline), "before": before and str(before)}))
         return
