@@ -39,7 +39,7 @@ LEAST_MEMORY = 384 << 20
     "--key",
     metavar="COLUMN,...",
     multiple=True,
-    help="Columns that identify records: then rows are added, removed or changed. OUTPUT=COLUMN,... is for one output of pipelines; repeatable. [default: compare whole rows]",
+    help="Columns that identify records: then rows are added, removed or changed. OUTPUT=COLUMN,... is for one output of pipelines; repeatable. A name with a comma goes in double quotes. [default: compare whole rows]",
 )
 @click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; repeatable.")
 @click.option(
@@ -198,13 +198,20 @@ def command(
 
 
 def parse_keys(texts: Sequence[str], *, of_outputs: bool) -> dict[str | None, tuple[str, ...] | None]:
-    """Return the key columns by output, under None those of all others; only pipelines have outputs."""
+    """Return the key columns by output, under None those of all others; only pipelines have outputs. A name with a comma is in double quotes.
+
+    >>> parse_keys(["id", 'sales="a,b",region'], of_outputs=True)
+    {None: ('id',), 'sales': ('a,b', 'region')}
+    """
+    import csv
+
     keys: dict[str | None, tuple[str, ...] | None] = {None: None}
     for text in texts:
         name, equals, columns = text.partition("=")
         output = name if of_outputs and equals else None
-        named = tuple(part.strip() for part in (text if output is None else columns).split(","))
-        if not all(named):
+        listed = csv.reader([text if output is None else columns], skipinitialspace=True)
+        named = tuple(part.strip() for part in next(listed, []))
+        if not named or not all(named):
             raise UsageError(f"'{text}' names no columns", hint="write it as --key id, or --key region,day")
         keys[output] = (*(keys.get(output) or ()), *named)
     return keys

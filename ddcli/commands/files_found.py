@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.csv_dialect import DEFAULT, Dialect
+from ddcli.expressions.tree import quoted, to_be_read
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 from ddcli.store.tables.column_types import FoundColumns
 from ddcli.store.tables.compression import NotWholeError, bare, unpacked
@@ -136,7 +137,8 @@ def _look_at(given: FoundInput) -> None:
                 given.given["csv"] = options
     else:
         given.columns = _own_columns(given.files[0])
-    _meaning(given, tables, declared=kind in (CSV, NDJSON, EXCEL))
+    with to_be_read():
+        _meaning(given, tables, declared=kind in (CSV, NDJSON, EXCEL))
 
 
 def _own_columns(path: Path) -> dict[str, str]:
@@ -213,7 +215,7 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
     named = [name for name in names if _is_key(given, name) and NAMED_KEY.fullmatch(name)]
     key = next((name for name in in_each if name in named), in_each[0] if in_each and in_each[0] == names[0] else None)
     if day and key and len(tables) > 1 and _are_whole_tables([set(table[key]) for table in tables]):
-        given.given |= {"format": "snapshots", "key": [key], "order_by": day}
+        given.given |= {"format": "snapshots", "key": [key], "order_by": quoted(day)}
         given.doubts["format"] = "each file looks like the whole table of its day; if it has only what is new: append"
         return
     times = [name for name in given.columns if given.columns[name] in TIMES]
@@ -228,7 +230,7 @@ def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *
             for value in _moments(table, time, candidate)
         ]
         if len(set(zip(values, moments, strict=True))) == len(values):
-            given.given |= {"format": "upsert", "key": [candidate], "order_by": time}
+            given.given |= {"format": "upsert", "key": [candidate], "order_by": quoted(time)}
             given.doubts["key"] = (
                 f"'{candidate}' occurs several times: the row with the latest '{time}' counts; if all do: append"
             )

@@ -27,7 +27,7 @@ from ddcli.expressions.nested_values import fields_of, nested, struct_of
 from ddcli.expressions.replacements import INSTEAD
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
-from ddcli.expressions.sql import Tree, read, too_deep
+from ddcli.expressions.sql import Tree, keyword_hint, read, too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
 
 if TYPE_CHECKING:
@@ -244,7 +244,9 @@ class ExpressionReader(FormReader):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `power(a, b)`; of bits `xor(a, b)`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):
             self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `regexp_like(text, pattern)`")
-        self.fail(node, f"`{self.tree.written(node)}` is not supported", "the table of functions has those that are")
+        written = self.tree.written(node)
+        keyword = keyword_hint(written.split(maxsplit=1)[0] if written.strip() else "")
+        self.fail(node, f"`{written}` is not supported", keyword or "the table of functions has those that are")
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function of the table, its arguments checked and converted."""

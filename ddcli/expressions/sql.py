@@ -8,6 +8,7 @@ sqlglot is an error here until it has a meaning.
 
 from __future__ import annotations
 
+import logging
 import re
 from copy import copy
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,10 +19,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.errors import SpecError
 from ddcli.expressions.dialect import SqlDialect
-from ddcli.expressions.tree import MAX_DEPTH, deep_calls
+from ddcli.expressions.tree import KEYWORDS, MAX_DEPTH, deep_calls
 
 if TYPE_CHECKING:
     from ddcli.errors import Span, Text
+
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings are of what is refused here, with its place
 
 MAX_NESTING = 100
 """The depth to which parentheses, calls, lists, `case` and prefix operators may be nested."""
@@ -301,6 +304,14 @@ ELSEWHERE = {
 """The hints for signs of other languages."""
 
 
+KEYWORD = 'a name that is a keyword goes in double quotes: "{}"'
+
+
+def keyword_hint(token: str) -> str | None:
+    """Return the hint for a word that may be meant as a name, and is a keyword."""
+    return KEYWORD.format(token) if token.lower() in KEYWORDS else None
+
+
 def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
     """Raise SpecError for an error of the parser, at the token at which it stopped."""
     if not error.errors:
@@ -317,10 +328,11 @@ def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
     elif match := re.match(r"Expect(?:ing|ed) (.+)", complaint):
         wanted, got, _ = match[1].lower().partition(" but got <token ")
         problem = f"expected {'a ' + wanted if got else f'`{wanted}`'} near `{token}`"
-        hint = f'a name that is a keyword goes in double quotes: "{token}"' if got else None
+        hint = KEYWORD.format(token) if got else None
     else:
         shown = f"`{token}`".replace("```", "backtick")
         problem = f"unexpected {shown}" if token else "wrong syntax"
+    hint = hint or keyword_hint(token)
     raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=hint) from None
 
 

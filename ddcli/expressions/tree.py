@@ -11,6 +11,7 @@ import datetime as dt
 import re
 import sys
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, replace
 from decimal import Decimal
 from threading import RLock
@@ -34,6 +35,30 @@ RESERVED = {
     "and", "array", "as", "between", "case", "cast", "current_date", "distinct", "else", "end", "exists", "false",
     "from", "in", "interval", "is", "like", "ilike", "not", "null", "or", "order", "select", "then", "true", "when",
 }  # fmt: skip
+
+
+KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "all alter analyze begin cache call comment commit copy create cross delete desc describe drop "
+        "except execute explain fetch for glob grant having inner insert intersect into join kill lateral "
+        "load merge notnull on optimize outer partitioned_by pivot pragma prepare qualify regexp rename "
+        "returning revoke rlike rollback set show tablesample truncate uncache union unpivot update use "
+        "using vacuum where while with xor",
+    )
+)
+"""More such names. The identities in states have them bare; a text for a pipeline file has them in quotes."""
+_read_again = ContextVar("_read_again", default=False)
+
+
+@contextmanager
+def to_be_read() -> Iterator[None]:
+    """Let texts have all names in quotes that need them to be read again."""
+    token = _read_again.set(True)
+    try:
+        yield
+    finally:
+        _read_again.reset(token)
 
 
 @contextmanager
@@ -66,7 +91,7 @@ def depths(expression: Expression) -> dict[int, int]:
 
 def quoted(name: str) -> str:
     """Return a column name as SQL text: bare if it is a plain lower-case word, else in double quotes."""
-    if PLAIN_NAME.fullmatch(name) and name not in RESERVED:
+    if PLAIN_NAME.fullmatch(name) and name not in RESERVED and not (name in KEYWORDS and _read_again.get()):
         return name
     return delimited(name)
 

@@ -501,7 +501,7 @@ def lose(pattern):
 STATES = {
     "a damaged manifest": (flip_one(".dd/p/manifest/*"), "manifest/000000001.json: error: the manifest of the state is damaged"),
     "a damaged batch": (flip_one(".dd/p/arrangements/*/0/*"), "0/000000001-0000.parquet: error: the file is damaged"),
-    "a lost batch": (lose(".dd/p/arrangements/*/0/*"), "0/000000001-0000.parquet: error: a file of the state can't be read"),
+    "a lost batch": (lose(".dd/p/arrangements/*/0/*"), "0/000000001-0000.parquet: error: the file can't be read"),
     "a lost output file": (lose("out/updates-*"), "out/updates-start-2.parquet: error: a file of output 'c' that the state names is gone"),
     "a foreign output file": (frame("out/updates-2-9.parquet", k=["a"]), "out/updates-2-9.parquet: error: output 'c' holds updates that the state doesn't know of"),
 }  # fmt: skip

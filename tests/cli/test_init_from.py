@@ -242,3 +242,12 @@ def test_days_that_could_be_months_are_a_question(tmp_path):
     (tmp_path / "data/a.csv").write_text("n,day\n1,01/13/2024\n")
     assert "%m/%d/%Y" in begin(tmp_path / "data", tmp_path)["data.yaml"]
     assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1, date(2024, 1, 13)): 1}
+
+
+@pytest.mark.parametrize("name", ["on", "Last change", 'a "b"', "order", "zuletzt geändert"])
+def test_a_column_that_decides_may_have_any_name(tmp_path, name):
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data/things.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([[name, "id"], ["13.02.2024", "a"], ["14.02.2024", "a"], ["15.02.2024", "b"]])
+    begun(tmp_path, tmp_path / "data")
+    assert sorted(id_ for _, id_ in held(tmp_path, "things")) == ["a", "b"]

@@ -155,7 +155,7 @@ def test_verify_names_every_bad_file(ran):
     assert told.code == 4
     assert told.out.endswith(": 2 bad\n")
     assert f"{batch.relative_to(ran.folder)}: error: the file is damaged" in told.err.splitlines()[0]
-    assert f"\n{logs[-1].relative_to(ran.folder)}: error: a file of the state can't be read" in told.err
+    assert f"\n{logs[-1].relative_to(ran.folder)}: error: the file can't be read" in told.err
 
 
 def test_a_damaged_manifest_is_named(ran):

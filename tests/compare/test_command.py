@@ -261,6 +261,12 @@ def test_keys_that_repeat_are_said(shop):
     assert '+ id=1  region="north"  amount=11.0\n' in result.out
 
 
+def test_a_key_column_may_have_a_comma(shop):
+    for name, amount in (("a", 1), ("b", 2)):
+        shop.write(f"{name}.csv", f'"id, old",region,amount\n1,north,{amount}\n')
+    assert "changed  1" in shop("diff", "a.csv", "b.csv", "--key", '"id, old",region').out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import sqlglot
 
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar, parse_table
 from ddcli.expressions.scope import ColumnScope
+from ddcli.expressions.tree import PLAIN_NAME, delimited, quoted, to_be_read
 from tests.cases import cases
 from tests.expressions.support import scalar, schema, text, value
 
@@ -174,3 +176,32 @@ def test_tables_refused(written: str) -> None:
     """What gives no rows."""
     with pytest.raises(SpecError):
         parse_table(text(written), ColumnScope(schema(COLUMNS)))
+
+
+def sqlglot_words() -> list[str]:
+    """Return the words that sqlglot's dialects have for something."""
+    found: set[str] = set()
+    for name in sqlglot.Dialect.classes:
+        dialect = sqlglot.Dialect.get_or_raise(name)
+        found |= {*dialect.tokenizer_class.KEYWORDS, *dialect.parser_class.FUNCTION_PARSERS}
+    return sorted(word.lower() for word in found if PLAIN_NAME.fullmatch(word.lower()))
+
+
+def test_a_name_that_is_to_be_read_again_is_that_name() -> None:
+    """Whichever word sqlglot has for something else, wherever it stands."""
+    words = sqlglot_words()
+    assert {"on", "comment", "where", "all"} < {*words}
+    with to_be_read():
+        for word in words:
+            names, column = schema({word: "int64", "other": "int64"}), quoted(word)
+            for form in (
+                "{}",
+                "{} > 1 and other > 0",
+                "other + {}",
+                "abs({})",
+                "coalesce(other, {})",
+                "other in ({}, 1)",
+            ):
+                found = parse_scalar(text(form.format(column)), ColumnScope(names))
+                assert found.text() == parse_scalar(text(form.format(delimited(word))), ColumnScope(names)).text()
+                assert word in found.columns(), (word, form)

@@ -6,6 +6,8 @@ import polars as pl
 import pytest
 import yaml
 
+from ddcli.commands.check import check as check_file
+from ddcli.commands.operators import written_pipeline
 from ddcli.errors import SpecError
 from ddcli.plan import logical
 from ddcli.plan.build import build_collections
@@ -116,3 +118,15 @@ def test_a_query_without_operators_for_it_stays(shop):
     found = shop("explain", "p.yaml", "-o", "yaml")
     assert found.out == FRAMES
     assert "note: sums stays SQL" in found.err
+
+
+def test_a_column_called_by_a_keyword_is_written_in_quotes(tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        """inputs: {a: {path: in/, format: append, columns: {comment: string, on: int64, show: int64}}}
+collections: {c: {sql: 'select comment, "on" + show as "using" from a where "on" > 0'}}
+outputs: {c: out/}
+"""
+    )
+    (tmp_path / "q.yaml").write_text(written_pipeline(tmp_path / "p.yaml").text)
+    (tmp_path / "in").mkdir()
+    assert check_file(tmp_path / "q.yaml").errors == ()

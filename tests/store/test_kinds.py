@@ -1,7 +1,9 @@
 """Files of every kind hold the same table; what can't be read is found at its line. Directories may say columns, too."""
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
+import errno
 import json
+import os
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -14,6 +16,8 @@ from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log.reader import LogReader
+from ddcli.store.tables import kinds
+from ddcli.store.tables.files import Tables
 from ddcli.store.tables.listing import list_input
 from tests.cases import cases
 
@@ -198,3 +202,15 @@ def test_types_that_text_does_not_hold_are_refused(tmp_path, kind):
 def test_a_byte_order_mark_and_lines_of_windows_are_no_matter(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,time\r\n1,0\r\n"2",1\r\n')
     assert read(tmp_path, columns={"a": parse_type("int64")}, kind=Append) == [(1, 0, 1), (2, 1, 1)]
+
+
+@pytest.mark.parametrize(("number", "hint"), [(errno.EACCES, "see its permissions"), (errno.EMFILE, "ulimit -n")])
+def test_a_file_that_the_system_refuses_has_a_hint(tmp_path, monkeypatch, number, hint):
+    def refused(_kind, path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    pl.DataFrame({"k": [1], "time": [0]}).write_parquet(tmp_path / "a.parquet")
+    monkeypatch.setattr(kinds.Parquet, "footer", refused)
+    with pytest.raises(InputError, match=os.strerror(number)) as caught:
+        Tables().footer(tmp_path / "a.parquet")
+    assert hint in caught.value.hint

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
-from ddcli.expressions.tree import Column, Expression, quoted
+from ddcli.expressions.tree import Column, Expression, quoted, to_be_read
 from ddcli.plan import groupings, logical, loops
 from ddcli.plan.node import Graph
 from ddcli.plan.sql.names import renamed
@@ -46,7 +46,8 @@ def written(name: str, node: Node, known: Mapping[str, str], taken: set[str]) ->
     `known` has the names of existing collections by their nodes' fingerprints, `taken` the names that are not free. Raises Unwritten.
     """
     writer = _QueryWriter(name, dict(known), taken, _readers(node))
-    source, operators = writer.chain(node, alone=True)
+    with to_be_read():
+        source, operators = writer.chain(node, alone=True)
     return writer.made | {name: _collection(source, operators)}
 
 

@@ -212,7 +212,7 @@ LIMITS |= {errno.EFBIG: "let a process write larger files, `ulimit -f`"}
 def unreadable(path: Path, error: OSError) -> StateError:
     """Return the error for a file that can't be read."""
     hint = LIMITS.get(error.errno or 0, "see its permissions")
-    return StateError(f"a file of the state can't be read: {error.strerror}", place=str(path), hint=hint)
+    return StateError(f"the file can't be read: {error.strerror}", place=str(path), hint=hint)
 
 
 def _resolved(path: str) -> str | None:

@@ -110,7 +110,7 @@ class OpenBundles:
 
 def unreadable(path: Path, error: OSError) -> StateError:
     """Return the error for a file that is gone, or can't be read."""
-    return StateError(f"a file of the state can't be read: {error.strerror}", place=str(path), hint=RESTORE)
+    return StateError(f"the file can't be read: {error.strerror}", place=str(path), hint=RESTORE)
 
 
 def damaged(path: Path) -> StateError:

@@ -81,7 +81,7 @@ class Tables:
         try:
             found = kind.footer(path)
         except OSError as error:
-            raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+            raise _unreadable(str(path), error) from None
         except READ_ERRORS as error:
             raise damaged(kind, path, error) from None
         refuse_patterns(str(path), found, self.declared)
@@ -94,7 +94,7 @@ class Tables:
         try:
             found = self.kind(path).find_damage(path)
         except OSError as error:
-            raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+            raise _unreadable(str(path), error) from None
         if found is not None:
             raise InputError(found.problem, place=found.place, hint=found.hint)
 
@@ -336,7 +336,7 @@ class Tables:
             return scan.collect(engine=engine)  # type: ignore[call-overload,no-any-return]
         except OSError as error:
             place = str(error.filename or paths[0])
-            raise InputError(f"the file can't be read: {error.strerror or error}", place=place) from None
+            raise _unreadable(place, error) from None
         except READ_ERRORS as error:
             for path in paths if len(paths) > 1 else ():
                 self.collect([path], columns)
@@ -391,6 +391,12 @@ def _written(kind: Type, dialect: Dialect) -> str:
     if (kind.is_float or kind.kind == "decimal") and dialect.decimal != ".":
         return f"a number is written with `{dialect.decimal}` as `csv` states, and nothing between its thousands; "
     return WRITTEN.get(kind.kind, "")
+
+
+def _unreadable(place: str, error: OSError) -> InputError:
+    """Return the error for a file that the system does not let be read."""
+    hint = LIMITS.get(error.errno or 0, "see its permissions, and those of its directory")
+    return InputError(f"the file can't be read: {error.strerror or error}", place=place, hint=hint)
 
 
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
