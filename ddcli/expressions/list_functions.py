@@ -59,7 +59,7 @@ LISTS = table(
     array_length(x: list) -> int64 -- The same as cardinality. -- array_length([1, 2]) => 2 -- cardinality(x)
     element(x: list, n: integer) -> inner? -- `x[n]`: the n-th element, the first is 1; null outside the list. -- element(['a', 'b'], 2) => 'b'
     list_slice(x: list, first: integer, last: integer = cardinality(x)) -> x -- `x[first:last]`: the elements from one to another, both included; to the end without `last`. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
-    array_contains [array_contains]: array_contains(x, value) -- Whether the list has the value; null elements are passed over. -- array_contains([1, 2], 2) => true
+    array_contains [array_contains]: array_contains(x, value) -- True if the list has the value; null elements are ignored. -- array_contains([1, 2], 2) => true
     list_count(x: list) -> int64 -- Number of elements that are not null. -- list_count([1, null]) => 1
     list_reverse(x: list) -> x -- The elements in reverse order. -- list_reverse([1, 2]) => [2, 1]
     list_concat [two_lists]: list_concat(x, y) -- The elements of two lists; null when one is null. -- list_concat([1], [2]) => [1, 2]
@@ -77,10 +77,10 @@ LISTS = table(
     list_unique(x: list) -> int64 -- Number of different elements that are not null. -- list_unique([1, 1, null]) => 1 -- cardinality(list_distinct(x))
     list_position [array_contains]: list_position(x, value) -- Where the value is first, from 1; null where it is not. -- list_position(['a', 'b'], 'b') => 2
     list_intersect [two_lists]: list_intersect(x, y) -- The elements of the first list that the second has, each once, without nulls. -- list_intersect([3, 1, 2, 3], [2, 3]) => [3, 2]
-    list_except [two_lists]: list_except(x, y) -- The elements of the first list that the second has not, each once, without nulls. -- list_except([3, 1, 2, 3], [2]) => [3, 1]
-    list_has_any [two_lists]: list_has_any(x, y) -- Whether the lists have an element in common; null elements are passed over. -- list_has_any([1, 2], [2]) => true
-    list_has_all [two_lists]: list_has_all(x, y) -- Whether the first list has each element of the second; null elements are passed over. -- list_has_all([1, 2], [2]) => true
-    array_to_string [joined]: {JOINED} -- The texts of a list, joined; nulls are passed over. -- array_to_string(['a', null, 'b'], ',') => 'a,b'
+    list_except [two_lists]: list_except(x, y) -- The elements of the first list that the second lacks, each once, without nulls. -- list_except([3, 1, 2, 3], [2]) => [3, 1]
+    list_has_any [two_lists]: list_has_any(x, y) -- True if the lists have an element in common; null elements are ignored. -- list_has_any([1, 2], [2]) => true
+    list_has_all [two_lists]: list_has_all(x, y) -- True if the first list has each element of the second; null elements are ignored. -- list_has_all([1, 2], [2]) => true
+    array_to_string [joined]: {JOINED} -- The texts of a list, joined; nulls are ignored. -- array_to_string(['a', null, 'b'], ',') => 'a,b'
     """,
     array=rules.array,
     array_contains=rules.array_contains,

@@ -8,7 +8,7 @@ from ddcli.expressions.function import table
 
 ARITHMETIC = table(
     """
-    + [arithmetic]: a + b -- Sum. Integer overflow is an error. A date plus a constant integer is so many days later. -- 2 + 3 => 5
+    + [arithmetic]: a + b -- Sum. Integer overflow is an error. A constant integer adds days to a date. -- 2 + 3 => 5
     - [arithmetic]: a - b -- Difference; of two dates or timestamps an interval. -- 2 - 3 => -1
     * [arithmetic]: a * b -- Product. Integer overflow is an error. -- 2 * 3 => 6
     / [arithmetic]: a / b -- Quotient; of two integers truncated toward zero. Division by zero is an error, for floats too. -- -7 / 2 => -3
@@ -42,9 +42,9 @@ ARITHMETIC = table(
     atan(x: float) -> float64 -- The angle whose tangent is x. -- atan(0) => 0e0
     degrees(x: float) -> float64 -- Radians as degrees. -- degrees(0) => 0e0 -- x * (180e0 / 3.141592653589793e0)
     radians(x: float) -> float64 -- Degrees as radians. -- radians(0) => 0e0 -- x * (3.141592653589793e0 / 180e0)
-    is_nan(x: float) -> bool -- Whether x is NaN. -- is_nan(cast('nan' as float64)) => true
-    is_inf(x: float) -> bool -- Whether x is an infinity. -- is_inf(1e0) => false -- abs(x) = cast('inf' as float64)
-    is_finite(x: float) -> bool -- Whether x is neither NaN nor an infinity. -- is_finite(1e0) => true -- abs(x) < cast('inf' as float64)
+    is_nan(x: float) -> bool -- True if x is NaN. -- is_nan(cast('nan' as float64)) => true
+    is_inf(x: float) -> bool -- True if x is an infinity. -- is_inf(1e0) => false -- abs(x) = cast('inf' as float64)
+    is_finite(x: float) -> bool -- True if x is neither NaN nor an infinity. -- is_finite(1e0) => true -- abs(x) < cast('inf' as float64)
     """,
     arithmetic=arithmetic,
     negate=negate,
@@ -60,7 +60,7 @@ BITS = table(
     ~ [bits]: ~a -- Every bit flipped, `-a - 1`. -- ~5 => -6
     << [bits]: a << n -- a times 2 to the n. Overflow is an error, as is an n outside of 0 to 63. -- 5 << 2 => 20
     >> [bits]: a >> n -- a divided by 2 to the n, rounded down; an n outside of 0 to 63 is an error. -- -5 >> 1 => -3
-    bit_count(x: integer) -> int64 -- How many of its 64 bits are 1. -- bit_count(7) => 3
+    bit_count(x: integer) -> int64 -- The number of ones among its 64 bits. -- bit_count(7) => 3
     bin(x: integer) -> string -- The binary digits of its 64 bits, from the first 1 on. -- bin(5) => '101'
     """,
     bits=rules.bits,

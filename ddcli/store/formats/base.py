@@ -89,7 +89,7 @@ class Format:
     inferred: str = field(default="", kw_only=True)
     """The addition to an error about columns that were not declared."""
     quarantines: bool = field(default=False, kw_only=True)
-    """True: rows of text that can't be read are passed over, for a side log."""
+    """True: rows of text that can't be read are left out, for a side log."""
     clock_hint: str = field(default=CLOCK_HINT, kw_only=True)
     """The end of the hint for a file without a time column: that the clock of arrivals needs none, or why it can't be."""
 

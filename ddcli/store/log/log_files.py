@@ -99,7 +99,7 @@ class LogFiles:
             self._tables.check(path)
         self._rows = RowReader(self._tables, self.log, self.schema)
         self.unparsed: dict[Path, UnparsedRows] = {}
-        """The rows of files that are passed over, as they can't be read."""
+        """The rows of files that are ignored, as they can't be read."""
         if self.log.quarantines:
             from ddcli.store.log.unparsed_rows import find_unparsed
 
@@ -108,7 +108,7 @@ class LogFiles:
         self._surveyed: list[FileTimes] | None = None
         self._ahead: Thread | None = None
         self.without: RowCondition | None = None
-        """Rows for which this holds are passed over, as if no file had them."""
+        """Rows for which this holds are ignored, as if no file had them."""
 
     @property
     def seeks(self) -> bool:

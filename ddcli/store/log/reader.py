@@ -37,7 +37,7 @@ class LogReader(LogFiles):
     """The reader of the new rows of one log. Every method may raise InputError."""
 
     without: RowCondition | None = None
-    """Rows for which this holds are passed over, as if no file had them."""
+    """Rows for which this holds are ignored, as if no file had them."""
 
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
         """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""

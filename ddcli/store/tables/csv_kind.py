@@ -43,7 +43,7 @@ RENAMED = "_duplicated_"
 
 
 class Csv(TextKind):
-    """CSV. An empty field is null, one of two quotes is empty text; a record without any value is passed over.
+    """CSV. An empty field is null, one of two quotes is empty text; a record without any value is ignored.
 
     If the dialect is plain, polars reads whole files; else it gets their records, as Python's `csv` separates them.
     """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Ndjson(TextKind):
-    """One JSON object a line. A key that isn't there is null; blank lines are passed over."""
+    """One JSON object for each line. A missing key is null; blank lines are ignored."""
 
     name = footers.NDJSON
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Workbooks(TextKind):
-    """Workbooks with one sheet of rows below a header. An empty cell is null, a row without any value is passed over."""
+    """Workbooks with one sheet of rows below a header. An empty cell is null, a row without any value is ignored."""
 
     name = EXCEL
 
