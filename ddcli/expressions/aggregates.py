@@ -221,7 +221,7 @@ def _repeatable(call: AggregateCall, present: pl.Expr) -> pl.Expr:
         return _sum_expression(present, call, call.type.to_polars())
     if call.function == "avg":
         return _average_expression(present, call)
-    # polars passes over NaN in min and max; here it is the largest, so the order decides.
+    # polars ignores NaN in min and max; here it is the largest value, so the sorted order decides.
     return present.sort().first() if call.function == "min" else present.sort().last()
 
 

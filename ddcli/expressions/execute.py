@@ -85,7 +85,7 @@ class Evaluation:
         return Lowered(low.parts, values, low.checks)
 
     def run(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the values as a frame of as many rows; raises InputError at the first failing one."""
+        """Return the values as a frame with the same number of rows; raises InputError at the first failing one."""
         if self.plain:
             return frame.select(self.names)
         large = frame.height >= LARGE

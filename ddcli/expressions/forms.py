@@ -197,7 +197,7 @@ class FormReader(ABC):
     def conditional(
         self, node: exp.Expr, branches: list[tuple[Expression, Expression]], default: Expression
     ) -> Expression:
-        """Return a case whose values have one type."""
+        """Return a `case` with its values converted to one type."""
         conditions = []
         for condition, _ in branches:
             if condition.type.kind not in ("bool", "null"):

@@ -1,6 +1,6 @@
-"""Calls whose values an earlier version computed otherwise: a state that was made with them has another plan now, and the next run computes it anew.
+"""Calls whose values an earlier version computed differently: a state that was made with them has another plan now, and the next run computes it anew.
 
-What a run of an earlier version inserted another one would not retract, if it were left as it is.
+Otherwise this version could not retract the records that the earlier one inserted.
 """
 
 from __future__ import annotations

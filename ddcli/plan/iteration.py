@@ -49,7 +49,7 @@ def iterate(
 
 
 def opened(around: LoopName | None) -> LoopName:
-    """Return a loop to build a body in, under a name of its own: no variable of another is taken for one of this."""
+    """Return a loop to build a body in, with a new name, so that variables of loops can't be confused."""
     return LoopName(around.depth + 1 if around else 1, f"open {next(_opened)}")
 
 

@@ -72,7 +72,7 @@ def kept_rows(sides: Iterable[JoinSide], share: Share) -> float:
 
 
 def is_worth_it(sides: Sequence[JoinSide], share: Share) -> bool:
-    """Return whether a collection is to be kept, in the place of these sides of it."""
+    """Return whether a collection is to be kept whole instead of these sides of it."""
     filtered = {side.identity for side in sides if side.conditions and passes_most(side, share)}
     return bool(filtered) and kept_rows(sides, share) >= OFTEN
 

@@ -64,7 +64,7 @@ def read_value(node: Node, kind: Type, what: str) -> Any:
 
 
 def _read_fields(node: Mapping, kind: Type, what: str) -> dict[str, Any]:
-    """Return the value of a struct, whose fields are all written."""
+    """Return the value of a struct, which must have all its fields."""
     known = dict(kind.fields)
     for name, _ in node.entries:
         if name.value not in known:
@@ -81,7 +81,7 @@ def _read_fields(node: Mapping, kind: Type, what: str) -> dict[str, Any]:
 
 
 def _read(node: Scalar, kind: Type) -> Any:
-    """Return the value of a scalar; ValueError if it is none of the type."""
+    """Return the value of a scalar. Raises ValueError if it is not of the type."""
     text = node.text.value
     if kind.is_integer:
         if node.kind != "int":

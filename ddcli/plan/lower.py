@@ -79,7 +79,7 @@ class GraphLowering:
                 raise UsageError(
                     "a collection of a loop's body is read outside of the loop", hint="let it leave the loop"
                 )
-        self.nodes(graph)  # inputs first, so that none asks for a lowering deep below
+        self.nodes(graph)  # inputs first, so that no lowering recurses deeply
         outputs = {
             name: self.exported(node) if name.startswith(logical.EXPORT) else self.node(node)
             for name, node in graph.outputs.items()

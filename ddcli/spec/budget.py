@@ -16,7 +16,7 @@ from ddcli.spec.values import Choice
 
 @dataclass(eq=False, repr=False, slots=True)
 class FigureText(Shape[Text]):
-    """A bound of rows, seconds or bytes, as it is written."""
+    """A bound of rows, seconds or bytes, as text."""
 
     what: str
 

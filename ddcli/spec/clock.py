@@ -67,7 +67,7 @@ def on_event(given: InputSpec, notes: Notes) -> None:
 
 
 def beside_import(inputs: Sequence[tuple[Text, InputSpec]]) -> list[tuple[Text, InputSpec]]:
-    """Return the inputs of a file, each with the name of an import beside it, if there is one: hints then don't ask for `clock: arrival`."""
+    """Return the inputs of a file, each with the name of an import beside it, if there is one: hints then don't propose `clock: arrival`."""
     name = next((given.name.value for _, given in inputs if given.arrangement is not None), "")
     return [(text, replace(given, beside=name)) for text, given in inputs]
 

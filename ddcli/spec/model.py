@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Clock = Literal["arrival", "event"]
 
 GUARD = 10_000
-"""After how many rounds a loop without a bound is taken for one that never settles."""
+"""The number of rounds after which a loop without a bound is an error, as it seems never to settle."""
 
 
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
@@ -247,7 +247,7 @@ class SparkSpec:
 
 @frozen
 class Spec:
-    """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
+    """A whole pipeline file. Names in it are known to exist, and collections refer to each other in circles only through variables.
 
     `path` is the file; the paths inside are relative to its directory. `history` is the distance behind the frontier within which arrangements
     keep times apart: a number, a duration, or `all`. Under the clock `arrival` each row has the time of the run that takes it in, under the clock `event` that

@@ -163,7 +163,7 @@ def _check_loop(path: str, scope: _Scope, results: list[Text], notes: Notes) -> 
 
 
 def _innermost(scopes: list[_Scope], path: str) -> _Scope:
-    """Return the scope in which the names at a path are looked up."""
+    """Return the innermost scope of a path, in which its names are looked up."""
     return max((scope for scope in scopes if scope.user(path)), key=lambda scope: len(scope.path), default=scopes[0])
 
 
@@ -216,7 +216,7 @@ def _check_circles(scope: _Scope, notes: Notes) -> None:
 
 
 def _circle(uses: dict[str, dict[str, Text]]) -> list[str] | None:
-    """Return names of which each uses the next and the last the first, or None."""
+    """Return a circle of names, in which each uses the next and the last uses the first, or None."""
     try:
         TopologicalSorter(uses).prepare()
     except CycleError as error:

@@ -75,7 +75,7 @@ class Operator:
 
 @frozen
 class Map(Operator):
-    """Give exactly these columns."""
+    """Compute exactly these columns."""
 
     columns: Assignments
 
@@ -124,7 +124,7 @@ class Filter(Operator):
 
 @frozen
 class FlatMap(Operator):
-    """Give one record for each element of a table expression (`unnest(...)`, `generate_series(...)`), in `column`."""
+    """Turn each record into one for each element of a table expression (`unnest(...)`, `generate_series(...)`), with the element in `column`."""
 
     column: Text
     expression: Text
@@ -227,12 +227,12 @@ class Count(Operator):
 
 @frozen
 class Distinct(Operator):
-    """Give each record that is present once."""
+    """Keep each record once whose multiplicity is positive."""
 
 
 @frozen
 class Threshold(Operator):
-    """Give each record the multiplicity that an expression over `count`, its multiplicity now, returns."""
+    """Set each record's multiplicity to the value of an expression over `count`, its multiplicity now."""
 
     multiplicity: Text
 
@@ -273,7 +273,7 @@ class JoinFunction(Operator):
 
 @frozen
 class Enter(Operator):
-    """Let each record into the loop around in the round that the integer expression `at` returns."""
+    """Let each record enter the loop around it from the round on that the integer expression `at` returns."""
 
     at: Text
 

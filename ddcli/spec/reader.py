@@ -68,7 +68,7 @@ class Notes:
     errors: list[SpecError] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
     entering: list[NodePlace] = field(default_factory=list)
-    """The places where something enters a loop; that there is one is checked with the names."""
+    """The places of `enter`; the check of names reports those outside of a loop."""
 
     def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
         """Record an error; the caller raises the result, or continues."""

@@ -1,4 +1,4 @@
-"""Shapes made of shapes: lists, mappings, alternatives.
+"""Shapes composed of other shapes: lists, mappings, alternatives.
 
 One description both checks a value and returns its JSON Schema, so the two agree.
 """
@@ -24,7 +24,7 @@ K = TypeVar("K")
 
 @dataclass(eq=False, repr=False, slots=True)
 class Many(Shape[tuple[T, ...]]):
-    """A list. `distinct`: no item is written twice; `alone`: an item may stand without brackets."""
+    """A list. `distinct`: no item is written twice; `alone`: a single item may be written without brackets."""
 
     each: Shape[T]
     wants: str
@@ -113,7 +113,7 @@ class Key:
 
 
 def missing(keys: dict[str, Key], node: Mapping) -> list[str]:
-    """Return the required keys that aren't there, but for misspelt ones, which are reported themselves."""
+    """Return the required keys that a mapping lacks, except misspelt ones, which are reported themselves."""
     there = {word.value if word.value in keys else did_you_mean(word.value, keys) for word, _ in node.entries}
     return [name for name, key in keys.items() if key.required and name not in there]
 
@@ -192,7 +192,7 @@ class ByKind(Shape[T]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class As(Shape[T], Generic[K, T]):
-    """A shape whose value is turned into another one; `build` also gets the place."""
+    """A shape whose value `build` converts to another one, given its place."""
 
     shape: Shape[K]
     build: Callable[[NodePlace, K], T]
@@ -222,7 +222,7 @@ class Nothing(Shape[T]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Defined(Shape[T]):
-    """A shape with a name of its own in the JSON Schema, which may contain itself."""
+    """A shape with a name in the JSON Schema, so that it may contain itself."""
 
     name: str
     shape: Callable[[], Shape[T]]

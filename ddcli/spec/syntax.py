@@ -1,4 +1,4 @@
-"""Text to a YAML document, with the parser's errors in our words and at our places."""
+"""Text to a YAML document, with the parser's errors reworded and with places in the file."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def balance(expression: str) -> int:
 
 
 def unfinished(expression: str) -> bool:
-    """Return whether an expression surely continues: it has an open quote or parenthesis, or an operator at its end."""
+    """Return whether an expression must continue: it has an open quote or parenthesis, or an operator at its end."""
     bare = QUOTED.sub("''", expression)
     return (
         balance(expression) > 0

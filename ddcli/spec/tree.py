@@ -133,7 +133,7 @@ def build(root: Any, source: SourceText) -> SpecTree:
 
 
 class _Builder:
-    """Turns yaml nodes into ours. A node reached by several aliases is built once and shared."""
+    """The builder of located nodes from PyYAML's. A node reached by several aliases is built once and shared."""
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
@@ -147,7 +147,7 @@ class _Builder:
         return Broken(span)
 
     def sized(self, raw: Any, path: str) -> tuple[Node, int]:
-        """Return the node and the number of nodes it stands for."""
+        """Return the node and the number of nodes in it, with aliases followed."""
         if id(raw) in self.built:
             return self.built[id(raw)]
         span = self.span_of(raw)

@@ -1,4 +1,4 @@
-"""Shapes of single values: texts, expressions, numbers, types, names that refer to something."""
+"""Shapes of single values: texts, expressions, numbers, types, references to collections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Words(Shape[Text]):
 
 
 class ColumnName(Words):
-    """The name of a column: polars takes it for no pattern, and a plan for no column of its own."""
+    """The name of a column: one that is neither a pattern for polars nor a plan's own column."""
 
     __slots__ = ()
 
@@ -52,14 +52,14 @@ class ColumnName(Words):
 
 
 LONGEST_NUMBER = 1000
-"""Digits of a number that counts something."""
+"""The most digits of a whole number."""
 LONGEST_NAME, LONGEST_PATH = 255, 3000
 """The bytes in UTF-8 that file systems take: of one name, and of a path with room for the folder before it."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class PathWords(Words):
-    """Plain text that becomes a path, or a name in one. One that no file system takes is refused here, at its place."""
+    """Plain text that becomes a path, or a name in one. A text that no file system accepts is refused here, at its place."""
 
     def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
         """Refuse a text that doesn't match the pattern, or is too long for a path."""
@@ -133,7 +133,7 @@ class QueryText(Shape[Query]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Whole(Shape[int]):
-    """An integer, not below a least one, nor above a greatest if there is one."""
+    """An integer from a least one to a greatest, if there is one."""
 
     least: int
     most: int | None = None
@@ -143,7 +143,7 @@ class Whole(Shape[int]):
         if not isinstance(node, Scalar) or not node.may_be("int"):
             raise notes.mismatch(node, place, wants)
         text = node.text.value
-        if len(text) > LONGEST_NUMBER:  # Python doesn't read them all
+        if len(text) > LONGEST_NUMBER:  # Python refuses to read longer ones
             raise notes.mismatch(node, place, wants)
         value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
         if value < self.least or (self.most is not None and value > self.most):
@@ -155,7 +155,7 @@ class Whole(Shape[int]):
 
 
 class Flag(Shape[bool]):
-    """True or false, and no value that only looks like it."""
+    """True or false, but not a word that YAML 1.1 reads as one of them."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> bool:
         if not isinstance(node, Scalar) or not node.may_be("bool"):
@@ -216,7 +216,7 @@ class ColumnType(Shape[Type]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Referring(Shape[Text]):
-    """The name of an input or collection; that there is one is checked when all names are known."""
+    """The name of an input or collection, whose existence is checked when all names are known."""
 
     words: Words
 

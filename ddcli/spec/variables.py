@@ -36,7 +36,7 @@ class Unset(Exception):
 
 @contextmanager
 def variables_of_call(values: Mapping[str, str]) -> Iterator[None]:
-    """Have these values count before those of the environment."""
+    """Use these values of variables before those of the environment."""
     before = dict(_of_call)
     _of_call.update(values)
     _used.clear()
@@ -48,13 +48,13 @@ def variables_of_call(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def find(name: str) -> str | None:
-    """Return the value of a variable, if it has one, and note that it is used."""
+    """Return the value of a variable, if it has one, and record that it is used."""
     _used.add(name)
     return _of_call.get(name, os.environ.get(name))
 
 
 def check_used() -> None:
-    """Refuse a variable of the call that no file read so far has: its name may be misspelt."""
+    """Raise UsageError for a variable of the call that no file has used so far: its name may be misspelt."""
     for name in _of_call:
         if name not in _used:
             near = did_you_mean(name, _used)

@@ -142,9 +142,13 @@ def _initials(
     while left:
         progress = False
         for each in list(left):
-            begin = _start(each.query, members)
+            begin = _first_part(each.query, members)
             query = begin if begin is not None else each.query
-            if begin is None and not (each.names & members) <= found.keys() and not _begins(each.query, members):
+            if (
+                begin is None
+                and not (each.names & members) <= found.keys()
+                and not _has_start_for_each(each.query, members)
+            ):
                 continue
             result = statement.recursion_start(query, Environment({**known.tables, **found}), members - found.keys())
             empty = nodes.filtered(result.node, Literal(False, BOOL))
@@ -159,7 +163,7 @@ def _initials(
     return [found[each.name.lower()] for each in group]
 
 
-def _start(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
+def _first_part(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
     """Return the first part of a union that names no table of the group."""
     while True:
         if not tables_in(query, members):
@@ -170,7 +174,7 @@ def _start(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
         query = inner
 
 
-def _begins(query: exp.Expr, members: frozenset[str]) -> bool:
+def _has_start_for_each(query: exp.Expr, members: frozenset[str]) -> bool:
     """Return whether each part of a query that names a table of the group is a side of a union whose other side names none."""
     return all(
         any(
