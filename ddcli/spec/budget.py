@@ -57,25 +57,16 @@ def _budget(_: NodePlace, arguments: dict[str, Any]) -> Budget:
 
 
 FIGURES = {
-    "rows": Key(
-        "rows", FigureText("rows"), about="rows that operators take in, put out, and read of their groups: 1e6, 500k"
-    ),
-    "seconds": Key(
-        "seconds", FigureText("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"
-    ),
-    "bytes": Key("bytes", FigureText("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
+    "rows": Key(FigureText("rows"), about="rows that operators take in, put out, and read of their groups: 1e6, 500k"),
+    "seconds": Key(FigureText("seconds"), about="seconds, by the clock, or of an operator in all threads: 60, 5min"),
+    "bytes": Key(FigureText("bytes"), about="bytes written to the state and the outputs: 500MB, 2GiB"),
 }
-WORK = {
-    "work": Key("work", WorkClass(), about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")
-}
+WORK = {"work": Key(WorkClass(), about=f"the class that no operator's work may exceed: {', '.join(WORK_CLASSES)}")}
 BUDGET_KEYS = {
     **FIGURES,
     **WORK,
-    "operator": Key(
-        "operator", Record(_bounds, FIGURES, "a mapping", "{rows: 1e5}", least=1), about="of each operator"
-    ),
+    "operator": Key(Record(_bounds, FIGURES, "a mapping", "{rows: 1e5}", least=1), about="of each operator"),
     "collections": Key(
-        "collections",
         Pairs(
             NAME,
             Record(_bounds, FIGURES | WORK, "a mapping", "{work: partition}", least=1),

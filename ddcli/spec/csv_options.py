@@ -83,12 +83,9 @@ _NULL = Literally(
 )
 KEYS = {
     "delimiter": Key(
-        "delimiter",
-        Literally("a delimiter", 1, _ALPHANUMERIC, ONE),
-        about="between fields; default: a comma, in .tsv a tab",
+        Literally("a delimiter", 1, _ALPHANUMERIC, ONE), about="between fields; default: a comma, in .tsv a tab"
     ),
     "quote": Key(
-        "quote",
         ByKind(
             "a character",
             scalar=Literally("a quote", 1, _ALPHANUMERIC, ONE),
@@ -97,9 +94,8 @@ KEYS = {
         ),
         about='around fields; null: no field is in quotes; default: "',
     ),
-    "encoding": Key("encoding", Choice("encoding", ENCODINGS), about="default: utf-8"),
+    "encoding": Key(Choice("encoding", ENCODINGS), about="default: utf-8"),
     "null": Key(
-        "null",
         ByKind(
             "a text or a list of texts",
             scalar=As(_NULL, lambda _, text: (text,)),
@@ -108,18 +104,12 @@ KEYS = {
         ),
         about="texts that are null, as an empty field is",
     ),
-    "decimal": Key(
-        "decimal", Choice("decimal sign", (".", ",")), about="the decimal sign of floats and decimals; default: ."
-    ),
-    "date_format": Key("date_format", MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
-    "timestamp_format": Key(
-        "timestamp_format", MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"
-    ),
-    "header": Key("header", Flag(), about="false: the columns are those of `columns`, in order; default: true"),
-    "comment": Key(
-        "comment", Literally("the beginning of a comment"), about="lines that begin with it are passed over"
-    ),
-    "skip": Key("skip", Whole(0, MOST_SKIPPED), about="lines before the header that are passed over"),
+    "decimal": Key(Choice("decimal sign", (".", ",")), about="the decimal sign of floats and decimals; default: ."),
+    "date_format": Key(MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
+    "timestamp_format": Key(MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"),
+    "header": Key(Flag(), about="false: the columns are those of `columns`, in order; default: true"),
+    "comment": Key(Literally("the beginning of a comment"), about="lines that begin with it are passed over"),
+    "skip": Key(Whole(0, MOST_SKIPPED), about="lines before the header that are passed over"),
 }
 
 

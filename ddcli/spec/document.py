@@ -51,7 +51,7 @@ ERRORS: Shape[model.Errors | None] = ByKind(
     ),
     mapping=Record(
         lambda _, arguments: model.Errors(**arguments),
-        {"quarantine": Key("path", PATH, required=True, about="directory for the log of records that failed")},
+        {"quarantine": Key(PATH, required=True, about="directory for the log of records that failed", argument="path")},
         "a mapping",
         "{quarantine: errors/}",
     ),
@@ -65,9 +65,9 @@ REMOTE = Words("the address of Spark Connect", r"sc://[^\s/]+.*", "write it as s
 SPARK: Shape[model.SparkSpec] = Record(
     lambda _, arguments: model.SparkSpec(**arguments),
     {
-        "master": Key("master", Words("a master"), about="local[4], spark://host:7077, yarn, k8s://..."),
-        "remote": Key("remote", REMOTE, about="the address of Spark Connect, in place of a master"),
-        "conf": Key("conf", Pairs(SETTING, Setting(), "a mapping of settings"), about="Spark's settings"),
+        "master": Key(Words("a master"), about="local[4], spark://host:7077, yarn, k8s://..."),
+        "remote": Key(REMOTE, about="the address of Spark Connect, in place of a master"),
+        "conf": Key(Pairs(SETTING, Setting(), "a mapping of settings"), about="Spark's settings"),
     },
     "a mapping",
     "{master: spark://host:7077}",
@@ -96,38 +96,28 @@ INCLUDE: Shape[Any] = ByKind(
     hint="for example `include: shared/inputs.yaml`",
 )
 SECTIONS = {
-    "dd": Key("version", Version(), about=f"the version of this language; default: {VERSION}"),
-    "name": Key("name", PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
-    KEY: Key("include", INCLUDE, about="files with inputs and collections for this one, relative to it"),
+    "dd": Key(Version(), about=f"the version of this language; default: {VERSION}", argument="version"),
+    "name": Key(PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
+    KEY: Key(INCLUDE, about="files with inputs and collections for this one, relative to it"),
     "clock": Key(
-        "clock",
         Choice("clock", CLOCKS),
         about="times of rows: of the run that takes them in (arrival), or of a column (event); default: arrival, "
         "unless an input is a log of changes or names a time",
     ),
-    "inputs": Key("inputs", Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
-    "collections": Key(
-        "collections", Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)
-    ),
-    "outputs": Key("outputs", Pairs(NAME, OUTPUT, "a mapping of names to outputs", things=True), required=True),
-    "state": Key("state", PATH, about="directory; default: .dd/<name>/ beside this file"),
-    "history": Key("history", HISTORY, about="how much of the past arrangements keep: a number of times, 7 days, all"),
-    "shards": Key("shards", Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
+    "inputs": Key(Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
+    "collections": Key(Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)),
+    "outputs": Key(Pairs(NAME, OUTPUT, "a mapping of names to outputs", things=True), required=True),
+    "state": Key(PATH, about="directory; default: .dd/<name>/ beside this file"),
+    "history": Key(HISTORY, about="how much of the past arrangements keep: a number of times, 7 days, all"),
+    "shards": Key(Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
     "errors": Key(
-        "errors",
-        ERRORS,
-        about="records on which an expression fails, and rows that can't be read: fail (default) or quarantine",
+        ERRORS, about="records on which an expression fails, and rows that can't be read: fail (default) or quarantine"
     ),
-    "spark": Key("spark", SPARK, about="where Spark is, for `--engine spark`"),
-    "budget": Key(
-        "budget", BUDGET, about="the most that a run may take, before its commit: rows, seconds, bytes; and work"
-    ),
-    "tests": Key("tests", Tests(), about="steps of input updates, and their expected results: see dd test"),
+    "spark": Key(SPARK, about="where Spark is, for `--engine spark`"),
+    "budget": Key(BUDGET, about="the most that a run may take, before its commit: rows, seconds, bytes; and work"),
+    "tests": Key(Tests(), about="steps of input updates, and their expected results: see dd test"),
 }
-EXAMPLES = {
-    "inputs": "add `inputs: {orders: landing/orders/}`",
-    "outputs": "add `outputs: {orders: marts/orders/}`",
-}
+EXAMPLES = {"inputs": "add `inputs: {orders: landing/orders/}`", "outputs": "add `outputs: {orders: marts/orders/}`"}
 
 
 def load_spec(path: Path) -> model.Spec:
@@ -197,12 +187,12 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
             if key is None:
                 listed = f"(keys: {', '.join(SECTIONS)})"
                 raise notes.refuse("", f"unknown key {word.value!r}", word.span, suggest(word.value, SECTIONS, listed))
-            found[key.argument] = key.shape.read(node, NodePlace(word.value, word, word.value), notes)
+            found[key.argument or word.value] = key.shape.read(node, NodePlace(word.value, word, word.value), notes)
         except Refused as refused:
             if word.value == "dd":  # another version may be another language: no further error would be sure
                 raise
             if key is not None and refused.kept is not None:
-                found[key.argument] = refused.kept
+                found[key.argument or word.value] = refused.kept
     for name in missing(SECTIONS, root):
         notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
     if root.get("name") is None:

@@ -31,7 +31,6 @@ FILE_NAME = Words(
     "it names columns in braces, `people-{day}.csv`, and stands for the file's own name",
 )
 NEGATIVE = Key(
-    "negative",
     Choice("policy", ("allow", "warn", "error")),
     about="records whose multiplicity is negative; warn and error keep the input in the state; default: allow",
 )
@@ -44,7 +43,7 @@ AHEAD = Words(
 )
 _ARCHIVE: Record[Text] = Record(
     lambda _, arguments: arguments["archive"],
-    {"archive": Key("archive", PATH, required=True, about="directory that they are moved to, relative to this file")},
+    {"archive": Key(PATH, required=True, about="directory that they are moved to, relative to this file")},
     "keep, forget or an archive",
     "{archive: done/orders/}",
 )
@@ -66,60 +65,49 @@ def _no_column(_: NodePlace) -> Text | None:
 _DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name: name), nothing=Nothing(_no_column))
 
 COMMON = {
-    "path": Key("path", PATH, required=True, about="directory, file or glob, relative to this file"),
-    "format": Key("format", Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
+    "path": Key(PATH, required=True, about="directory, file or glob, relative to this file"),
+    "format": Key(Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
     "columns": Key(
-        "columns",
         ByKind("a mapping of columns to types, or infer", scalar=Choice("word", (INFER,)), mapping=TYPED_COLUMNS),
         about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts",
     ),
-    "file_name": Key("file_name", FILE_NAME, about="columns in the names of files: people-{day}.csv"),
-    "csv": Key("csv", CSV, about="how CSV files are written"),
-    "late": Key("late", Choice("policy", LATE), about="rows at closed times; default: error"),
-    "max_ahead": Key(
-        "max_ahead", AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"
-    ),
-    "quarantine": Key("quarantine", PATH, about="directory for late rows put aside; default: in the state"),
-    "consumed": Key(
-        "consumed", CONSUMED, about="files that were taken in whole: keep (default), forget, or an archive"
-    ),
+    "file_name": Key(FILE_NAME, about="columns in the names of files: people-{day}.csv"),
+    "csv": Key(CSV, about="how CSV files are written"),
+    "late": Key(Choice("policy", LATE), about="rows at closed times; default: error"),
+    "max_ahead": Key(AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"),
+    "quarantine": Key(PATH, about="directory for late rows put aside; default: in the state"),
+    "consumed": Key(CONSUMED, about="files that were taken in whole: keep (default), forget, or an archive"),
 }
-TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
-ONE_TIME = Key("time", As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")
-KEY = Key("key", _SEVERAL, about="the columns that identify records")
+TIME = Key(_SEVERAL, about="the time column, or several for a product order; default: time")
+ONE_TIME = Key(As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")
+KEY = Key(_SEVERAL, about="the columns that identify records")
 OWN: dict[str, dict[str, Key]] = {
     "updates": {
         "time": TIME,
-        "diff": Key("diff", _DIFF, about="the diff column; null: every row is +1; default: diff"),
+        "diff": Key(_DIFF, about="the diff column; null: every row is +1; default: diff"),
         "negative": NEGATIVE,
     },
     "append": {"time": TIME},
     "upsert": {
         "time": ONE_TIME,
-        "key": Key("key", _SEVERAL, required=True, about=KEY.about),
-        "delete_when": Key("delete_when", EXPRESSION, about="rows that delete; default: all other columns are null"),
-        "order_by": Key("order_by", EXPRESSION, about="of a key's rows at one time the one with the greatest counts"),
+        "key": Key(_SEVERAL, required=True, about=KEY.about),
+        "delete_when": Key(EXPRESSION, about="rows that delete; default: all other columns are null"),
+        "order_by": Key(EXPRESSION, about="of a key's rows at one time the one with the greatest counts"),
     },
     "snapshots": {
         "time": ONE_TIME,
         "key": KEY,
-        "order_by": Key(
-            "order_by", EXPRESSION, about="under the clock of arrivals: rows with the greatest are the newest table"
-        ),
-        "max_delete": Key("max_delete", SHARE, about="refuse a snapshot that deletes more: 50%, or a number of rows"),
+        "order_by": Key(EXPRESSION, about="under the clock of arrivals: rows with the greatest are the newest table"),
+        "max_delete": Key(SHARE, about="refuse a snapshot that deletes more: 50%, or a number of rows"),
     },
     "debezium": {
-        "time": Key("time", ONE_TIME.shape, about="default: ts_ms, flattened __ts_ms"),
-        "key": Key(
-            "key", _SEVERAL, about="the table's key: events hold its new record; without a key, also the old one"
-        ),
-        "order_by": Key(
-            "order_by", EXPRESSION, about="place in the source's log; default: source.lsn, flattened __lsn"
-        ),
+        "time": Key(ONE_TIME.shape, about="default: ts_ms, flattened __ts_ms"),
+        "key": Key(_SEVERAL, about="the table's key: events hold its new record; without a key, also the old one"),
+        "order_by": Key(EXPRESSION, about="place in the source's log; default: source.lsn, flattened __lsn"),
         "negative": NEGATIVE,
-        "flattened": Key("flattened", Flag(), about="rows as the transform ExtractNewRecordState leaves them"),
+        "flattened": Key(Flag(), about="rows as the transform ExtractNewRecordState leaves them"),
     },
-    "delta_cdf": {"time": Key("time", ONE_TIME.shape, about="default: _commit_version"), "negative": NEGATIVE},
+    "delta_cdf": {"time": Key(ONE_TIME.shape, about="default: _commit_version"), "negative": NEGATIVE},
 }
 assert tuple(OWN) == model.FORMATS
 EXAMPLES = {"upsert": "{path: landing/orders/, format: upsert, key: [order_id]}"}
@@ -249,21 +237,24 @@ _SHARED: Record[dict[str, Text]] = Record(
     lambda _, arguments: arguments,
     {
         "state": Key(
-            "path", PATH, required=True, about="the exporting pipeline's state directory, relative to this file"
+            PATH,
+            required=True,
+            about="the exporting pipeline's state directory, relative to this file",
+            argument="path",
         ),
-        "arrangement": Key("arrangement", NAME, required=True, about="the name under which it is exported"),
+        "arrangement": Key(NAME, required=True, about="the name under which it is exported"),
     },
     "a mapping",
     "{state: .dd/orders/, arrangement: orders_by_customer}",
 )
 _IMPORT: Record[model.InputSpec] = Record(
     lambda place, arguments: model.InputSpec(
-        place.word,
-        time=arguments.get("time", (Text("time", place.word.span),)),
-        format=IMPORT,
-        **arguments["shared"],
+        place.word, time=arguments.get("time", (Text("time", place.word.span),)), format=IMPORT, **arguments["shared"]
     ),
-    {"import": Key("shared", _SHARED, required=True, about="an arrangement of another pipeline"), "time": TIME},
+    {
+        "import": Key(_SHARED, required=True, about="an arrangement of another pipeline", argument="shared"),
+        "time": TIME,
+    },
     "a mapping",
     "{import: {state: .dd/orders/, arrangement: orders_by_customer}}",
 )

@@ -35,7 +35,7 @@ RESULTS: Shape[Any] = ByKind(
     scalar=RESULT,
     sequence=Many(RESULT, "a list of collections of the body", distinct=True),
 )
-GUARD = {"guard": Key("guard", Whole(1), required=True, about="an error if it still changes after so many rounds")}
+GUARD = {"guard": Key(Whole(1), required=True, about="an error if it still changes after so many rounds")}
 ROUNDS: Shape[dict[str, Any]] = ByKind(
     "a number of rounds, or a mapping",
     scalar=As(Whole(1), lambda _, rounds: {"bound": rounds}),
@@ -46,26 +46,23 @@ ITERATE: Shape[model.Iterate] = Record(
     _iterate,
     {
         "variables": Key(
-            "variables",
             Pairs(NAME, A_SOURCE, "a mapping of variables to their initial collections"),
             required=True,
             about="each with its initial collection: an input, a collection, or one in place",
         ),
         "body": Key(
-            "body",
             Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True),
             required=True,
             about="a collection for each variable, its value in the next round, and any others",
         ),
-        "result": Key("result", RESULTS, required=True, about="the loop's result; of a list, each as name.result"),
-        "max_rounds": Key("rounds", ROUNDS, about="a bound, or {guard: n}; default: {guard: 10000}"),
+        "result": Key(RESULTS, required=True, about="the loop's result; of a list, each as name.result"),
+        "max_rounds": Key(ROUNDS, about="a bound, or {guard: n}; default: {guard: 10000}", argument="rounds"),
     },
     "a mapping",
     "{variables: {best: labels}, body: {best: {from: best, apply: [distinct]}}, result: best}",
 )
 ON = {
     "on": Key(
-        "on",
         Words("an engine", "spark|local", "the engines are `spark` and `local`"),
         about="where it is computed with `--engine auto`: spark or local; default: by how much there is to do",
     )
@@ -73,7 +70,7 @@ ON = {
 BEGINNING = Record(_collection, FLOW | ON, "a mapping with `from`", "{from: orders, apply: [distinct]}")
 LOOPING = Record(
     _collection,
-    {"iterate": Key("sources", ITERATE, required=True, about="a loop"), "apply": FLOW["apply"]} | ON,
+    {"iterate": Key(ITERATE, required=True, about="a loop", argument="sources"), "apply": FLOW["apply"]} | ON,
     "a mapping with `iterate`",
     "{iterate: {variables: {best: labels}, body: {best: {from: best}}, result: best}}",
 )
@@ -82,7 +79,9 @@ LOOPING = Record(
 QUERYING = Record(
     _collection,
     {
-        "sql": Key("sources", QueryText(), required=True, about="a query, over inputs and collections by name"),
+        "sql": Key(
+            QueryText(), required=True, about="a query, over inputs and collections by name", argument="sources"
+        ),
         "apply": FLOW["apply"],
     }
     | ON,

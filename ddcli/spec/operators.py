@@ -81,8 +81,8 @@ SOURCES: Shape[tuple[operator_model.Source, ...]] = ByKind(
     sequence=Many(A_SOURCE, "a list of names"),
 )
 FLOW = {
-    "from": Key("sources", SOURCES, required=True, about="input or collection, or several that are added up"),
-    "apply": Key("apply", APPLY, about="operators, from top to bottom"),
+    "from": Key(SOURCES, required=True, about="input or collection, or several that are added up", argument="sources"),
+    "apply": Key(APPLY, about="operators, from top to bottom"),
 }
 INLINE: Shape[Any] = Record(_inline, FLOW, "a name or a collection", "{from: orders, apply: [distinct]}")
 SOURCE: Shape[Any] = ByKind("a name or a collection in place", scalar=REFERENCE, mapping=INLINE)
@@ -93,9 +93,9 @@ FUNCTION_NAME = Words(
     "write `module:function`; a column can't be called `function` here",
 )
 FUNCTION = {
-    "function": Key("name", FUNCTION_NAME, required=True, about="a Python function, module:function"),
-    "columns": Key("columns", TYPED_COLUMNS, required=True, about="the columns it returns, and their types"),
-    "batch": Key("batch", Flag(), about="called with a DataFrame, not with one record"),
+    "function": Key(FUNCTION_NAME, required=True, about="a Python function, module:function", argument="name"),
+    "columns": Key(TYPED_COLUMNS, required=True, about="the columns it returns, and their types"),
+    "batch": Key(Flag(), about="called with a DataFrame, not with one record"),
 }
 PYTHON = Record(_function, FUNCTION, "a mapping", "{function: 'prices:convert', columns: {price: int64}}")
 
@@ -118,9 +118,9 @@ def _python_reduce(place: NodePlace, arguments: dict[str, Any]) -> operator_mode
 PYTHON_REDUCE = Record(
     _python_reduce,
     {
-        "by": Key("by", BY, about="the groups"),
+        "by": Key(BY, about="the groups"),
         **FUNCTION,
-        "values": Key("values", COLUMNS, about="the columns it receives; default: all that are not in `by`"),
+        "values": Key(COLUMNS, about="the columns it receives; default: all that are not in `by`"),
     },
     "a mapping",
     "{by: [id], function: 'prices:median', columns: {price: int64}}",
@@ -183,41 +183,38 @@ def _flat_map(place: NodePlace, pairs: tuple[tuple[Text, Text], ...]) -> operato
     return operator_model.FlatMap(*pairs[0], span=place.word.span, place=place.path)
 
 
-WITH = Key("right", A_SOURCE, required=True, about="input or collection on the right")
-ON_KEY = Key("on", ON, required=True, about="common columns, or left column: right column")
+WITH = Key(A_SOURCE, required=True, about="input or collection on the right", argument="right")
+ON_KEY = Key(ON, required=True, about="common columns, or left column: right column")
 RENAMES = Pairs(COLUMN, COLUMN, "a mapping of old to new names")
 ONE_TABLE = Pairs(
     COLUMN, ExpressionText("unnest(...) or generate_series(...)"), "one column and its table expression", most=1
 )
 COUNT = {
-    "by": Key("by", COLUMNS, about="the groups; without: each distinct record is counted"),
-    "as": Key("name", As(COLUMN, lambda _, text: text.value), about="the column with the count"),
+    "by": Key(COLUMNS, about="the groups; without: each distinct record is counted"),
+    "as": Key(As(COLUMN, lambda _, text: text.value), about="the column with the count", argument="name"),
 }
 TOP_K = {
-    "by": Key("by", COLUMNS, about="the groups; without: the whole collection is one"),
-    "k": Key("k", Whole(1), required=True, about="how many to keep of each group"),
-    "order_by": Key("order_by", ORDER, required=True, about="`amount desc`"),
+    "by": Key(COLUMNS, about="the groups; without: the whole collection is one"),
+    "k": Key(Whole(1), required=True, about="how many to keep of each group"),
+    "order_by": Key(ORDER, required=True, about="`amount desc`"),
 }
 WINDOW = {
-    "by": Key("by", COLUMNS, about="the partitions; without: the whole collection is one"),
-    "order_by": Key("order_by", ORDER, about="`placed_at desc nulls last`"),
-    "frame": Key("frame", ExpressionText("a frame"), about="`rows between 2 preceding and current row`"),
-    "columns": Key(
-        "columns", ASSIGNMENTS, required=True, about="columns to add: `n: row_number()`, `change: x - lag(x)`"
-    ),
+    "by": Key(COLUMNS, about="the partitions; without: the whole collection is one"),
+    "order_by": Key(ORDER, about="`placed_at desc nulls last`"),
+    "frame": Key(ExpressionText("a frame"), about="`rows between 2 preceding and current row`"),
+    "columns": Key(ASSIGNMENTS, required=True, about="columns to add: `n: row_number()`, `change: x - lag(x)`"),
 }
 JOIN = {
     "with": WITH,
-    "as": Key("name", ALIAS, about="qualifies the right side's columns"),
+    "as": Key(ALIAS, about="qualifies the right side's columns", argument="name"),
     "on": ON_KEY,
-    "how": Key("how", Choice("kind of join", ("inner", "left", "right", "full"))),
+    "how": Key(Choice("kind of join", ("inner", "left", "right", "full"))),
 }
 ASOF_JOIN = {
     "with": WITH,
-    "as": Key("name", ALIAS, about="qualifies the right side's columns"),
-    "on": Key("on", ON, about="common columns, or left column: right column; without: all records are one group"),
+    "as": Key(ALIAS, about="qualifies the right side's columns", argument="name"),
+    "on": Key(ON, about="common columns, or left column: right column; without: all records are one group"),
     "at": Key(
-        "at",
         ByKind(
             "a common column, or a mapping of a left to a right column",
             scalar=As(COLUMN, lambda _, name: ((name, name),)),
@@ -227,17 +224,15 @@ ASOF_JOIN = {
         required=True,
         about="the column that is compared, or left column: right column",
     ),
-    "how": Key("how", Choice("kind of as-of join", ("inner", "left"))),
+    "how": Key(Choice("kind of as-of join", ("inner", "left"))),
     "direction": Key(
-        "direction",
-        Choice("direction", ("backward", "forward")),
-        about="the last at or before (default), or the first at or after",
+        Choice("direction", ("backward", "forward")), about="the last at or before (default), or the first at or after"
     ),
-    "strict": Key("strict", Flag(), about="an equal value is no match"),
+    "strict": Key(Flag(), about="an equal value is no match"),
 }
 WHILE = {
-    "from": Key("lower", EXPRESSION, about="the first time of a record; without: always before `until`"),
-    "until": Key("upper", EXPRESSION, about="the first time at which it is gone; without: never gone"),
+    "from": Key(EXPRESSION, about="the first time of a record; without: always before `until`", argument="lower"),
+    "until": Key(EXPRESSION, about="the first time at which it is gone; without: never gone", argument="upper"),
 }
 TEMPORAL_FILTER: Shape[operator_model.TemporalFilter] = Record(
     lambda place, arguments: operator_model.TemporalFilter(**arguments, span=place.word.span, place=place.path),
@@ -259,7 +254,7 @@ class Entering(Shape[operator_model.Enter]):
         return ENTER.schema()
 
 
-AT = Key("at", EXPRESSION, required=True, about="the round, an integer; below 0 it is the first")
+AT = Key(EXPRESSION, required=True, about="the round, an integer; below 0 it is the first")
 ENTER = record(operator_model.Enter, {"at": AT}, "enter: {at: priority}")
 
 OPERATORS: dict[str, Shape[Any]] = {
@@ -303,10 +298,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     "enter": Entering(),
     "arrange": record(
         operator_model.Arrange,
-        {
-            "by": Key("by", COLUMNS, required=True),
-            "export": Key("export", NAME, about="the name by which other pipelines import it"),
-        },
+        {"by": Key(COLUMNS, required=True), "export": Key(NAME, about="the name by which other pipelines import it")},
         "arrange: {by: [customer_id]}",
     ),
     "inspect": operator(operator_model.Inspect, "label", Words("a label")),

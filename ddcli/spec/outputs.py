@@ -40,25 +40,24 @@ ABOUT = {
     model.DATABASE: "the database that the table is in: sqlite:///shop.db, duckdb:///shop.duckdb, postgresql://user@host/shop; with `as: table`",
 }
 KEYS = {
-    "path": Key("path", PLACE, about="directory for the change log, relative to this file"),
-    "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
-    "history": Key("history", HISTORY, about="how much of the past its arrangements keep"),
-    "keep": Key(
-        "keep", KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"
-    ),
+    "path": Key(PLACE, about="directory for the change log, relative to this file"),
+    "from": Key(REFERENCE, about="collection or input; default: the one of the output's name", argument="source"),
+    "history": Key(HISTORY, about="how much of the past its arrangements keep"),
+    "keep": Key(KEEP, about="how far behind the frontier its log keeps times apart; older updates are summed up"),
     "claims": Key(
-        "claims",
         KEEP,
         about="with `keep`: how far behind the frontier consumers and readers of its log may be; who is further behind must begin anew",
     ),
     "as": Key(
-        "form",
         Choice("form", ("log", "table")),
         about="what the table of `delta`, `iceberg`, `parquet` or `to` has: the log of updates (default), or the contents as of now",
+        argument="form",
     ),
-    **{kind: Key(kind, shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
-    "table": Key("called", Words("a name"), about="the name of the table in the database; default: the output's"),
-    "key": Key("key", COLUMNS, about="columns of which no two rows of the table in the database have the same values"),
+    **{kind: Key(shape, about=ABOUT[kind]) for kind, shape in TARGETS.items()},
+    "table": Key(
+        Words("a name"), about="the name of the table in the database; default: the output's", argument="called"
+    ),
+    "key": Key(COLUMNS, about="columns of which no two rows of the table in the database have the same values"),
 }
 EXAMPLE = "{path: marts/orders/}"
 

@@ -104,12 +104,12 @@ class Pairs(Shape[tuple[tuple[Text, T], ...]]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Key:
-    """A key of a `Record`: the argument that it becomes, its shape, whether it is required, its purpose."""
+    """A key of a `Record`: its shape, whether it is required, its purpose, and the argument that it becomes, where that has another name."""
 
-    argument: str
     shape: Shape[Any]
     required: bool = False
     about: str = ""
+    argument: str = ""
 
 
 def missing(keys: dict[str, Key], node: Mapping) -> list[str]:
@@ -145,7 +145,7 @@ class Record(Shape[T]):
                 wrong = True
                 continue
             try:
-                found[key.argument] = key.shape.read(value, place.key(word), notes)
+                found[key.argument or word.value] = key.shape.read(value, place.key(word), notes)
             except Refused:
                 wrong = True
         for name in missing(self.keys, node):

@@ -50,7 +50,6 @@ IN_CATALOG: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
         "catalog": Key(
-            "catalog",
             ByKind(
                 "the name of a catalog, or its properties",
                 scalar=Words("a name"),
@@ -59,19 +58,21 @@ IN_CATALOG: Record[dict[str, Any]] = Record(
             required=True,
             about="a catalog of pyiceberg's configuration, or the properties of one",
         ),
-        "table": Key("path", Words("a name"), required=True, about="the table's name in the catalog: shop.orders"),
+        "table": Key(
+            Words("a name"), required=True, about="the table's name in the catalog: shop.orders", argument="path"
+        ),
     },
     "a mapping",
     "{catalog: default, table: shop.orders}",
 )
 DATABASE = {
-    "table": Key("from_table", Words("a name"), about="the table to read"),
-    "query": Key("query", Words("a query"), about="the query whose rows are read, in the database's SQL"),
-    "cursor": Key("cursor", COLUMN, about="a column that grows: only rows with greater values are read; default: all"),
+    "table": Key(Words("a name"), about="the table to read", argument="from_table"),
+    "query": Key(Words("a query"), about="the query whose rows are read, in the database's SQL"),
+    "cursor": Key(COLUMN, about="a column that grows: only rows with greater values are read; default: all"),
     "key": Key(
-        "unique",
         COLUMNS,
         about="columns of which no two rows have the same values; by a cursor newer rows replace older ones",
+        argument="unique",
     ),
 }
 PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": READ_URI}
@@ -119,12 +120,8 @@ def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
     time = Choice("time", tuple(model.TABLE_TIMES))
     own = DATABASE if kind == "database" else {}
     return own | {
-        kind: Key(kind, PLACES[kind], required=True, about=ABOUT[kind]),
-        "time": Key(
-            "time", time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"
-        ),
-        "columns": Key(
-            "columns", TYPED_COLUMNS, about="some of the table's; default: all, and those that it gets later"
-        ),
+        kind: Key(PLACES[kind], required=True, about=ABOUT[kind]),
+        "time": Key(time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"),
+        "columns": Key(TYPED_COLUMNS, about="some of the table's; default: all, and those that it gets later"),
         **{name: common[name] for name in ("late", "max_ahead", "quarantine")},
     }

@@ -83,8 +83,8 @@ ROWS = Many(Pairs(COLUMN, VALUE, "a row, a mapping of columns to values"), "a li
 TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
     lambda _, arguments: (arguments["columns"], arguments["rows"]),
     {
-        "columns": Key("columns", COLUMNS, required=True, about="the columns of the rows, in order"),
-        "rows": Key("rows", Many(Many(VALUE, "a list of values"), "a list of rows", least=0), required=True),
+        "columns": Key(COLUMNS, required=True, about="the columns of the rows, in order"),
+        "rows": Key(Many(Many(VALUE, "a list of values"), "a list of rows", least=0), required=True),
     },
     "rows",
     "{columns: [id, name], rows: [[1, Ann], [2, Bo]]}",
@@ -106,20 +106,16 @@ ACCEPTED = Pairs(COLUMN, Many(VALUE, "a list of values"), "a mapping of columns 
 ONE_EXPECTATION: Record[WrittenExpectation] = Record(
     _expectation,
     {
-        "collection": Key("collection", Words("the name of a collection"), required=True, about="or input, or output"),
-        "contents": Key(
-            "contents", GIVEN, about="all its records, in the named columns; `diff` is the multiplicity, default 1"
-        ),
-        "changes": Key("changes", GIVEN, about="the updates of the step; `diff` defaults to +1; the time may be named"),
-        "at": Key("at", VALUE, about="the time of the contents; default: when the step is done"),
-        "tolerance": Key(
-            "tolerance", _Tolerance(), about="the greatest difference of equal floats; default: 1e-9 of their size"
-        ),
-        "unique": Key("unique", COLUMNS, about="columns of which no two records have the same values"),
-        "not_null": Key("not_null", COLUMNS, about="columns that are never null"),
-        "accepted": Key("accepted", ACCEPTED, about="the values that columns may have; null is always accepted"),
-        "always": Key("always", EXPRESSION, about="a condition that is true of each record"),
-        "non_negative": Key("non_negative", Flag(), about="true: no record has a negative multiplicity"),
+        "collection": Key(Words("the name of a collection"), required=True, about="or input, or output"),
+        "contents": Key(GIVEN, about="all its records, in the named columns; `diff` is the multiplicity, default 1"),
+        "changes": Key(GIVEN, about="the updates of the step; `diff` defaults to +1; the time may be named"),
+        "at": Key(VALUE, about="the time of the contents; default: when the step is done"),
+        "tolerance": Key(_Tolerance(), about="the greatest difference of equal floats; default: 1e-9 of their size"),
+        "unique": Key(COLUMNS, about="columns of which no two records have the same values"),
+        "not_null": Key(COLUMNS, about="columns that are never null"),
+        "accepted": Key(ACCEPTED, about="the values that columns may have; null is always accepted"),
+        "always": Key(EXPRESSION, about="a condition that is true of each record"),
+        "non_negative": Key(Flag(), about="true: no record has a negative multiplicity"),
     },
     "what is expected",
     "{collection: orders, unique: [id]}",
@@ -162,13 +158,11 @@ EXPECT: Shape[tuple[WrittenExpectation, ...]] = ByKind(
     hint="for example `{collection: orders, unique: [id]}`",
 )
 STEP_KEYS = {
-    "time": Key("time", VALUE, about="the time of rows without their own; default: the number of the step, from 0"),
-    "given": Key(
-        "given", Pairs(NAME, GIVEN, "a mapping of inputs to rows"), about="rows of inputs, in their format; or a file"
-    ),
-    "expect": Key("expect", EXPECT, about="expectations once the times of the step are closed"),
+    "time": Key(VALUE, about="the time of rows without their own; default: the number of the step, from 0"),
+    "given": Key(Pairs(NAME, GIVEN, "a mapping of inputs to rows"), about="rows of inputs, in their format; or a file"),
+    "expect": Key(EXPECT, about="expectations once the times of the step are closed"),
     "budget": Key(
-        "budget", STEP_BUDGET, about="the most rows, seconds or bytes that the step, or each of its operators, may take"
+        STEP_BUDGET, about="the most rows, seconds or bytes that the step, or each of its operators, may take"
     ),
 }
 ONE_STEP: Record[WrittenStep] = Record(
@@ -224,8 +218,8 @@ class OneTest(Shape[WrittenTest]):
 _TEST: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
-        "name": Key("name", Words("a name"), about="the name of the test"),
-        "steps": Key("steps", Many(ONE_STEP, "a list of steps"), about="one after the other, from empty inputs on"),
+        "name": Key(Words("a name"), about="the name of the test"),
+        "steps": Key(Many(ONE_STEP, "a list of steps"), about="one after the other, from empty inputs on"),
         **STEP_KEYS,
     },
     "a test",
