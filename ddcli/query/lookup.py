@@ -130,7 +130,7 @@ class Lookup:
         try:
             return pl.Series(name, [value], kind.to_polars(), strict=True)
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-            raise UsageError(f"{value!r} is no {kind.required()}, as the column '{name}' is") from None
+            raise UsageError(f"{value!r} is not {kind.required()}, the type of the column '{name}'") from None
 
     def refresh(self) -> bool:
         """Move to the newest commit and return whether it is a newer one."""

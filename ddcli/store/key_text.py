@@ -94,7 +94,7 @@ def _value(name: str, text: str, kind: Type) -> Any:
     value = pl.select(Lowering().value(Cast(Literal(text, Type("string", nullable=True)), kind.or_null(), try_=True)))
     found = value.item()
     if found is None:
-        raise UsageError(f"'{text}' is no {kind.required()}, as the column '{name}' is")
+        raise UsageError(f"'{text}' is not {kind.required()}, the type of the column '{name}'")
     # Python would cut nanoseconds: polars takes their number for the value.
     number = value.to_series().to_physical().item()
     finer = (kind.kind == "time" or kind.unit == "ns") and number % 1000

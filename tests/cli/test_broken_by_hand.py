@@ -38,7 +38,7 @@ EDITS = {
     "a bracket that is open": ("[person]", "[person", "14:49", "'}' is unexpected", "quote the expression"),
     "a quote that is open": ("sum(amount)", "'sum(amount)", "14:39", "a quote is not closed", "close it"),
     "a colon less": ("by_person:\n    from", "by_person\n    from", "11:9", "a colon in a place", "the indentation"),
-    "a space less": ("    apply:", "   apply:", "12:4", "does not fit what is above it", "check the indentation"),
+    "a space less": ("    apply:", "   apply:", "12:4", "does not fit those above it", "check the indentation"),
     "no space after a colon": ("total: s", "total:s", "14:32", "found nothing", "space after the colon: `total: sum"),
     "no list": (
         "- filter: category <> 'rent'\n      - ",
@@ -89,8 +89,8 @@ EDITS = {
     ),
 }
 DATA_EDITS = {
-    "a number that is none": ("800", "8oo", "1.csv:3", "'8oo' is none", "correct the file"),
-    "a date of another country": ("2024-03-02", "02.03.2024", "1.csv:4", "'02.03.2024' is none", "written 2013-01-31"),
+    "a number that is none": ("800", "8oo", "1.csv:3", "'8oo' is not", "correct the file"),
+    "a date of another country": ("2024-03-02", "02.03.2024", "1.csv:4", "'02.03.2024' is not", "written 2013-01-31"),
     "a comma in a number": ("45.10", "1,045.10", "1.csv:4", "the line has 5 fields, the header 4", "has a comma"),
     "semicolons": (",", ";", "1.csv", "no column 'day'", "the header has ';' between its names"),
     "an empty field": ("bob", "", "1.csv:3", "column 'person' has a null", "declared with '?'"),

@@ -148,7 +148,7 @@ def test_wrong_use_is_told(orders):
         (["--as-of", 1, "--since", 0], 2, "leave out one or the others"),
         (["--as-of", "soon"], 2, "'soon' is not a time: the log's time is int64"),
         (["-k", "regin=x"], 2, "did you mean 'region'?"),
-        (["-k", "amount=ten"], 2, "'ten' is no int64, as the column 'amount' is"),
+        (["-k", "amount=ten"], 2, "'ten' is not int64, the type of the column 'amount'"),
         (["-k", "amount"], 2, "'amount' is not a condition"),
         (["-k", "amount="], 2, "'amount=' names no value"),
         (["-k", "amount=1", "-k", "amount=2"], 2, "'amount' is given twice"),

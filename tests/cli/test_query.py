@@ -96,7 +96,7 @@ def test_what_cannot_be_asked_is_told(kept):
         (["orders", "note=x"], 2, "no column 'note' is kept, as no output needs it"),
         (["name", "customer=1"], 2, "did you mean 'named'?"),
         (["named", "customr=1"], 2, "did you mean 'customer'?"),
-        (["named", "customer=one"], 2, "'one' is no int64"),
+        (["named", "customer=one"], 2, "'one' is not int64"),
         (["named", "customer=1", "--as-of", 0], 2, "the state no longer keeps 0 apart"),
         (["named", "customer=1", "--as-of", 2], 2, "2 is not closed: the state has closed the times before 2"),
         (["named", "customer=1", "--as-of", 1, "--follow"], 2, "--as-of and --follow don't go together"),
@@ -161,7 +161,7 @@ def test_the_kept_past_is_told_apart(kept):
 def test_a_value_of_another_type_is_refused(kept):
     lookup = Lookup.open(kept.folder / "shop.yaml", "totals")
     for value in ("1", 1.5, 2**70):
-        with pytest.raises(UsageError, match="is no int64, as the column 'customer' is"):
+        with pytest.raises(UsageError, match="is not int64, the type of the column 'customer'"):
             lookup.rows({"customer": value})
 
 

@@ -81,7 +81,7 @@ def test_damage_in_an_envelope_has_its_line(tmp_path):
     place = Place(tmp_path, format="debezium", key="id", columns=COLUMNS)
     good = '{"schema": null, "payload": {"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1, "source": {"lsn": 1}}}\n'
     for bad, problem in (
-        (good.replace('"id": 1', '"id": "x"'), "'x' is none"),
+        (good.replace('"id": 1', '"id": "x"'), "'x' is not"),
         (good[:40] + "\n", "not JSON"),
         (good.replace('"c"', '"q"'), "'q'"),
     ):

@@ -125,7 +125,7 @@ def test_a_moment_is_found_as_commands_print_it(kind):
     for text in ("2024-03-31 01:30:00", "2024-03-31T03:30:00+02:00", "2024-03-30 21:30:00-04:00", "2024-03-31T01:30Z"):
         assert parse_keys([f"z={text}"], {"z": type_}) == {"z": moment}, text
         assert series(text, type_).to_list() == [moment], text
-    with pytest.raises(UsageError, match="is no datetime"):
+    with pytest.raises(UsageError, match="is not datetime"):
         parse_keys(["z=2024-03-31 01:30:00+2"], {"z": type_})
 
 

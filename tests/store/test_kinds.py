@@ -117,14 +117,14 @@ def test_text_needs_its_columns_declared_and_csv_its_header(tmp_path):
 
 @cases("""
 name → text → place → problem
-a.csv → a,b,time⏎1,x,0⏎⏎,,⏎2,"y⏎z",0⏎no,z,0⏎ → :7 → column 'a' is int64, and 'no' is none
-a.csv → a,b,time⏎1,x,0⏎1.5,y,0⏎ → :3 → column 'a' is int64, and '1.5' is none
+a.csv → a,b,time⏎1,x,0⏎⏎,,⏎2,"y⏎z",0⏎no,z,0⏎ → :7 → column 'a' is int64, and 'no' is not
+a.csv → a,b,time⏎1,x,0⏎1.5,y,0⏎ → :3 → column 'a' is int64, and '1.5' is not
 a.csv → a,b,time⏎1,x,0⏎2,y,0,9⏎ → :3 → the line has 4 fields, the header 3
 a.csv → a,b,time⏎1,x,0⏎2,y⏎ → :3 → the line has 2 fields, the header 3
-a.csv → a,b,time⏎1,x,0⏎2,y,2013-01-01⏎ → :3 → column 'time' is int64, and '2013-01-01' is none
+a.csv → a,b,time⏎1,x,0⏎2,y,2013-01-01⏎ → :3 → column 'time' is int64, and '2013-01-01' is not
 a.csv → a,b,time⏎1,x,0⏎2,y,⏎ → :3 → time column 'time' has a null, first in row 1 (counted from 0)
 a.csv → a,b,time⏎1,x,0⏎,y,0⏎ → :3 → column 'a' has a null, first in row 1 (counted from 0)
-a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → column 'a' is int64, and 'x' is none
+a.ndjson → {"a":1,"time":0}⏎⏎{"a":"x","time":0}⏎ → :3 → column 'a' is int64, and 'x' is not
 a.ndjson → {"a":1,"time":0}⏎{"a":1,⏎ → :2:8 → not JSON: Expecting property name
 a.ndjson → {"a":1,"time":0}⏎[1]⏎ → :2 → wants a JSON object on each line
 a.ndjson → {"a":1,"time":0}⏎{"time":0}⏎ → :2 → column 'a' has a null, first in row 1 (counted from 0)

@@ -170,13 +170,13 @@ def test_another_query_counts_from_the_next_run_on(tmp_path, kind):
 
 def test_values_that_are_none_of_their_type_are_refused(tmp_path):
     change(tmp_path, "sqlite", MADE, "insert into orders values (1, 'a', 1), ('x', 'b', 2)")
-    with pytest.raises(InputError, match="the column 'id' is int64, and 'x' is none"):
+    with pytest.raises(InputError, match="the column 'id' is int64, and 'x' is not"):
         run(pipeline(tmp_path, "sqlite"))
     change(tmp_path, "sqlite", "create table days (day date)")
     with pytest.raises(InputError, match="'day' is DATE, which SQLite does not hold values to"):
         run(pipeline(tmp_path, "sqlite", "table: days"))
     change(tmp_path, "sqlite", "insert into days values ('2024-01-31'), ('31.1.')")
-    with pytest.raises(InputError, match=r"the column 'day' is date, and '31\.1\.' is none"):
+    with pytest.raises(InputError, match=r"the column 'day' is date, and '31\.1\.' is not"):
         run(pipeline(tmp_path, "sqlite", "table: days, columns: {day: date?}"))
 
 

@@ -103,7 +103,7 @@ class SqliteReader(QueryReader):
             if not failed.any():
                 return found.cast(dtype)
             wrong = texts.filter(failed)[0]
-        problem = f"the column '{name}' is {kind.required()}, and {wrong!r} is none"
+        problem = f"the column '{name}' is {kind.required()}, and {wrong!r} is not"
         raise InputError(problem, place=self.place, hint="declare another type for it under the input's `columns`")
 
     @contextmanager

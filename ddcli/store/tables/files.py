@@ -361,7 +361,7 @@ class Tables:
                 problem = f"column '{name}' is {kind}, and {value!r} has more digits"
                 hint = f"declare the column with more digits under the input's `columns`; {self.remark}"
             else:
-                problem = f"column '{name}' is {kind}, and {value!r} is none"
+                problem = f"column '{name}' is {kind}, and {value!r} is not"
                 hint = f"{_written(kind, self.dialect)}correct the file, or declare another type under the input's `columns`"
                 hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
