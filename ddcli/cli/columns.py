@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 CSV_OPTION = click.option(
-    "--csv", metavar="OPTIONS", help='How CSV is written, as in a pipeline file: \'{delimiter: ";", decimal: ","}\'.'
+    "--csv",
+    metavar="OPTIONS",
+    help='The dialect of CSV files, as in a pipeline file: \'{delimiter: ";", decimal: ","}\'.',
 )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="The format of SOURCE, as an input's `format`. [default: updates]",
 )
 @click.option("--time", metavar="COLUMN", multiple=True, help="The time column; repeated, in order, for a product.")
-@click.option("--diff", metavar="COLUMN", help="Of updates: the diff column. [default: diff]")
+@click.option("--diff", metavar="COLUMN", help="The diff column, for updates. [default: diff]")
 @click.option(
     "-k",
     "--key",
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     metavar="EXPRESSION",
     help="The condition of rows that delete, for upserts. [default: all other columns are null]",
 )
-@click.option("--flattened", is_flag=True, help="Of Debezium: rows as ExtractNewRecordState writes them.")
+@click.option("--flattened", is_flag=True, help="Read rows as ExtractNewRecordState writes them, for Debezium.")
 @click.option("--file-name", metavar="PATTERN", help="Columns in the names of files: 'people-{day}.csv'.")
 @columns_option("CSV and NDJSON need them.")
 @CSV_OPTION
-@click.option("--until", metavar="T", help="Only times before T. [default: all]")
+@click.option("--until", metavar="T", help="Convert only times before T. [default: all]")
 @click.option("--force", is_flag=True, help="Replace the log or file at TARGET.")
 @formats("text", "json", about="Format of the report.")
 @VAR
@@ -77,11 +77,11 @@ def command(
 ) -> None:
     """Write SOURCE as a change log to the directory TARGET, or with --as-of a log's collection as a table to the file TARGET.
 
-    SOURCE is a directory, a file or a glob, of Parquet, Arrow, CSV or NDJSON files, described by options as an input of a
-    pipeline file is; or a pipeline file. It is read, and refused, as a run would. The ending of TARGET selects a table's
+    SOURCE is a directory, a file or a glob, of Parquet, Arrow, CSV or NDJSON files, which the options describe as the keys of an input
+    do; or a pipeline file. The command reads and refuses the same files as a run. The ending of TARGET selects a table's
     format: .parquet, .csv, .ndjson, .arrow. TARGET appears whole, or not at all.
 
-    JSON: as `dd run -o json` prints; of a table: {target, rows}.
+    JSON: as `dd run -o json` prints; for a table: {target, rows}.
 
     \b
     Examples:

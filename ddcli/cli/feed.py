@@ -68,8 +68,8 @@ def command(
     --into commits the changes to TARGET together with the position, then acknowledges them: a command that is killed has delivered all of
     them or none. It adds rows with their `diff` and with `_position`, the position that TARGET has reached with them.
 
-    JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files, passed}], `files` being those still to
-    come; a consumer is `passed` if some of them were summed up, or the output was written anew: its calls end with 4 until it is dropped. With --follow one such object a line.
+    JSON: [{column: value, ..., diff: integer}]; of --list: [{consumer, acknowledged, offered: [position], files, passed}], `files` are those still to
+    come; a consumer is `passed` if some of them were summed up, or the output was written anew: its calls end with 4 until it is dropped. With --follow one such object on each line.
 
     \b
     Examples:
