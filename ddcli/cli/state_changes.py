@@ -49,7 +49,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: IfLocked, outpu
 @IF_LOCKED
 @on_a_state
 def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: IfLocked, output: str) -> None:
-    """Partition every arrangement into another number of shards: as many tasks can work on it at once, and each shard has to fit into memory.
+    """Partition every arrangement into another number of shards: the number of tasks that can work on it at once. Each shard must fit into memory.
 
     Reads and writes the state once and computes nothing; runs continue from there, here or on Spark. After fewer shards, `compact` merges
     their parts. Takes the lock, and is committed like a run.
@@ -134,7 +134,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 @IF_LOCKED
 @on_a_state
 def adopt(pipeline: Path | None, state: str | None, if_locked: IfLocked, output: str) -> None:
-    """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.
+    """Give the state of another pipeline file to the file PIPELINE, as a run refuses the state of another file.
 
     A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats the differences between the
     files as a change of the pipeline. Takes the lock, and commits like a run. JSON: {state, file, before}.

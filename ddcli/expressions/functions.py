@@ -15,24 +15,24 @@ from ddcli.expressions.time_functions import PART_SYNONYMS, TIME
 
 CONDITIONS = table(
     """
-    = [comparison]: a = b -- Equality. NaN equals NaN, -0.0 equals 0.0; null when a side is. -- 1 = 1 => true
+    = [comparison]: a = b -- Equality. NaN equals NaN, -0.0 equals 0.0; null if a side is null. -- 1 = 1 => true
     <> [comparison]: a <> b -- Not equal. -- 1 <> 1 => false
     < [comparison]: a < b -- Less. NaN is above every number; text by code points. -- 'a' < 'b' => true
     <= [comparison]: a <= b -- Less or equal. -- 1 <= 1 => true
     > [comparison]: a > b -- Greater. -- cast('nan' as float64) > 1e308 => true
     >= [comparison]: a >= b -- Greater or equal. -- 1 >= null => null
-    is distinct from [comparison]: a is distinct from b -- Not equal, null being a value like any other; never null. -- 1 is distinct from null => true
-    is not distinct from [comparison]: a is not distinct from b -- Equal, null being equal to null. -- null is not distinct from null => true
+    is distinct from [comparison]: a is distinct from b -- Not equal, with null as a value like any other; never null. -- 1 is distinct from null => true
+    is not distinct from [comparison]: a is not distinct from b -- Equal, with null equal to null; never null. -- null is not distinct from null => true
     is null [is_null]: a is [not] null -- True if the value is missing. -- 1 is null => false
     in [membership]: a in (b, ...) -- True if a equals one of the list; null if unknown. -- 2 in (1, 2) => true
-    and [logic]: a and b -- Three-valued. The right side is not evaluated where the left is false. -- false and null => false
-    or [logic]: a or b -- Three-valued. The right side is not evaluated where the left is true. -- true or null => true
+    and [logic]: a and b -- And of three values. The right side is not evaluated if the left is false. -- false and null => false
+    or [logic]: a or b -- Or of three values. The right side is not evaluated if the left is true. -- true or null => true
     not [logic]: not a -- Negation; null stays null. -- not true => false
-    coalesce [coalesce]: coalesce(a, ...) -- The first that is not null; later ones are not evaluated. -- coalesce(null, 2) => 2
+    coalesce [coalesce]: coalesce(a, ...) -- The first value that is not null; later ones are not evaluated. -- coalesce(null, 2) => 2
     error(message: constant string) -> null -- Fail with this message; for a branch that must not be reached. -- case when 1 > 2 then error('too large') else 1 end => 1
     nullif [nullif]: nullif(a, b) -- Null if a equals b, else a. -- nullif(1, 1) => null
-    greatest [extremum]: greatest(a, ...) -- The largest; null when one is null. -- greatest(1, 3, 2) => 3
-    least [extremum]: least(a, ...) -- The smallest; null when one is null. -- least(1, 3, 2) => 1
+    greatest [extremum]: greatest(a, ...) -- The largest value; null if one is null. -- greatest(1, 3, 2) => 3
+    least [extremum]: least(a, ...) -- The smallest value; null if one is null. -- least(1, 3, 2) => 1
     isnull(x: any) -> bool -- True if the value is missing, `x is null`. -- isnull(1) => false -- x is null
     isnotnull(x: any) -> bool -- True if the value is not missing, `x is not null`. -- isnotnull(1) => true -- x is not null
     nvl2(x: any, a: any, b: any) -> any -- a where x is not null, b where it is null. -- nvl2(null, 1, 2) => 2 -- case when x is not null then a else b end

@@ -58,25 +58,25 @@ LISTS = table(
     cardinality(x: list) -> int64 -- Number of elements, nulls included. -- cardinality([1, null]) => 2
     array_length(x: list) -> int64 -- The same as cardinality. -- array_length([1, 2]) => 2 -- cardinality(x)
     element(x: list, n: integer) -> inner? -- `x[n]`: the n-th element, the first is 1; null outside the list. -- element(['a', 'b'], 2) => 'b'
-    list_slice(x: list, first: integer, last: integer = cardinality(x)) -> x -- `x[first:last]`: the elements from one to another, both included; to the end without `last`. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
+    list_slice(x: list, first: integer, last: integer = cardinality(x)) -> x -- `x[first:last]`: the elements from `first` to `last`, both included; without `last` to the end. -- list_slice(['a', 'b', 'c'], 2, 3) => ['b', 'c']
     array_contains [array_contains]: array_contains(x, value) -- True if the list has the value; null elements are ignored. -- array_contains([1, 2], 2) => true
     list_count(x: list) -> int64 -- Number of elements that are not null. -- list_count([1, null]) => 1
     list_reverse(x: list) -> x -- The elements in reverse order. -- list_reverse([1, 2]) => [2, 1]
-    list_concat [two_lists]: list_concat(x, y) -- The elements of two lists; null when one is null. -- list_concat([1], [2]) => [1, 2]
-    list_append(x: list, value: any) -> x -- The list with one more element. -- list_append([1], 2) => [1, 2] -- list_concat(x, [value])
-    list_prepend(value: any, x: list) -> x -- The list with one more element, its first. -- list_prepend(1, [2]) => [1, 2] -- list_concat([value], x)
+    list_concat [two_lists]: list_concat(x, y) -- The elements of two lists; null if one is null. -- list_concat([1], [2]) => [1, 2]
+    list_append(x: list, value: any) -> x -- The list with one more element at the end. -- list_append([1], 2) => [1, 2] -- list_concat(x, [value])
+    list_prepend(value: any, x: list) -> x -- The list with one more element at the beginning. -- list_prepend(1, [2]) => [1, 2] -- list_concat([value], x)
     list_sort [of_ordered]: list_sort(x) -- The elements in ascending order, nulls last. -- list_sort([2, null, 1]) => [1, 2, null]
-    list_distinct [of_ordered]: list_distinct(x) -- Each element once, where it is first; no nulls. -- list_distinct([2, null, 1, 2]) => [2, 1]
-    list_min [of_ordered]: list_min(x) -- The smallest element; null of none. NaN is the largest number. -- list_min([2, 1]) => 1
-    list_max [of_ordered]: list_max(x) -- The largest element; null of none. -- list_max([2, 1]) => 2
-    list_sum [of_numbers]: list_sum(x) -- Sum of the elements, as of rows, floats from the first to the last; null of none. -- list_sum([1, null, 2]) => 3
-    list_avg [of_numbers]: list_avg(x) -- Mean of the elements, a float; null of none. -- list_avg([1, 2]) => 1.5e0
+    list_distinct [of_ordered]: list_distinct(x) -- Each element once, at its first position; no nulls. -- list_distinct([2, null, 1, 2]) => [2, 1]
+    list_min [of_ordered]: list_min(x) -- The smallest element; null for an empty list. NaN is the largest number. -- list_min([2, 1]) => 1
+    list_max [of_ordered]: list_max(x) -- The largest element; null for an empty list. -- list_max([2, 1]) => 2
+    list_sum [of_numbers]: list_sum(x) -- Sum of the elements, like that of rows, floats from the first to the last; null for an empty list. -- list_sum([1, null, 2]) => 3
+    list_avg [of_numbers]: list_avg(x) -- Mean of the elements, a float; null for an empty list. -- list_avg([1, 2]) => 1.5e0
     list_aggregate [aggregated]: list_aggregate(x, 'sum') -- The same as list_sum(x); so for avg, min, max, count and string_agg. -- list_aggregate([1, 2], 'max') => 2
     list_first(x: list) -> any -- The first element, `x[1]`. -- list_first([1, 2]) => 1 -- element(x, 1)
     list_last(x: list) -> any -- The last element. -- list_last([1, 2]) => 2 -- element(x, cardinality(x))
     list_unique(x: list) -> int64 -- Number of different elements that are not null. -- list_unique([1, 1, null]) => 1 -- cardinality(list_distinct(x))
-    list_position [array_contains]: list_position(x, value) -- Where the value is first, from 1; null where it is not. -- list_position(['a', 'b'], 'b') => 2
-    list_intersect [two_lists]: list_intersect(x, y) -- The elements of the first list that the second has, each once, without nulls. -- list_intersect([3, 1, 2, 3], [2, 3]) => [3, 2]
+    list_position [array_contains]: list_position(x, value) -- The first position of the value, from 1; null if the list does not have it. -- list_position(['a', 'b'], 'b') => 2
+    list_intersect [two_lists]: list_intersect(x, y) -- The elements of the first list that the second has, too, each once, without nulls. -- list_intersect([3, 1, 2, 3], [2, 3]) => [3, 2]
     list_except [two_lists]: list_except(x, y) -- The elements of the first list that the second lacks, each once, without nulls. -- list_except([3, 1, 2, 3], [2]) => [3, 1]
     list_has_any [two_lists]: list_has_any(x, y) -- True if the lists have an element in common; null elements are ignored. -- list_has_any([1, 2], [2]) => true
     list_has_all [two_lists]: list_has_all(x, y) -- True if the first list has each element of the second; null elements are ignored. -- list_has_all([1, 2], [2]) => true
@@ -93,8 +93,8 @@ LISTS = table(
 
 STRUCTS = table(
     """
-    named_struct [named_struct]: {'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...) -- A struct: values under names. -- {'a': 1, 'b': 'x'} => named_struct('a', 1, 'b', 'x')
-    struct_extract [struct_extract]: s.a, s['a'], struct_extract(s, 'a') -- A field of a struct; null where the struct is. -- ({'a': 1, 'b': 'x'}).b => 'x'
+    named_struct [named_struct]: {'a': x, ...}, struct_pack(a := x, ...), named_struct('a', x, ...) -- A struct of named values. -- {'a': 1, 'b': 'x'} => named_struct('a', 1, 'b', 'x')
+    struct_extract [struct_extract]: s.a, s['a'], struct_extract(s, 'a') -- A field of a struct; null if the struct is null. -- ({'a': 1, 'b': 'x'}).b => 'x'
     """,
     named_struct=rules.named_struct,
     struct_extract=rules.struct_extract,

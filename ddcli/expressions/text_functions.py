@@ -7,13 +7,13 @@ from ddcli.expressions.function import table
 
 TEXT = table(
     """
-    concat [concat]: a || b, concat(a, ...) -- Join text; null when one is null. -- 'a' || 'b' => 'ab'
+    concat [concat]: a || b, concat(a, ...) -- Join text; null if one is null. -- 'a' || 'b' => 'ab'
     length(text: string) -> int64 -- Number of characters (code points). -- length('añb') => 3
-    upper(text: string) -> string -- In upper case, by Unicode. -- upper('aß') => 'ASS'
-    lower(text: string) -> string -- In lower case, by Unicode. -- lower('AÑ') => 'añ'
-    trim(text: string, characters: constant string = ' ') -> string -- Without the characters at both ends. -- trim('  a ') => 'a'
-    ltrim(text: string, characters: constant string = ' ') -> string -- Without the characters at the beginning. -- ltrim('xxa', 'x') => 'a'
-    rtrim(text: string, characters: constant string = ' ') -> string -- Without the characters at the end. -- rtrim('axx', 'x') => 'a'
+    upper(text: string) -> string -- The text in upper case, by Unicode. -- upper('aß') => 'ASS'
+    lower(text: string) -> string -- The text in lower case, by Unicode. -- lower('AÑ') => 'añ'
+    trim(text: string, characters: constant string = ' ') -> string -- The text without these characters at both ends. -- trim('  a ') => 'a'
+    ltrim(text: string, characters: constant string = ' ') -> string -- The text without these characters at the beginning. -- ltrim('xxa', 'x') => 'a'
+    rtrim(text: string, characters: constant string = ' ') -> string -- The text without these characters at the end. -- rtrim('axx', 'x') => 'a'
     substring(text: string, start: integer, length: integer = null) -> string -- Characters from position start (the first is 1). A negative length is an error. -- substring('hello', 2, 3) => 'ell'
     strpos(text: string, part: string) -> int64 -- Position of the first match, 0 if none. -- strpos('añb', 'b') => 3
     replace(text: string, old: string, new: string) -> string -- Replace every occurrence; an empty `old` replaces nothing. -- replace('aba', 'a', 'x') => 'xbx'
@@ -22,10 +22,10 @@ TEXT = table(
     contains(text: string, part: string) -> bool -- True if part occurs in text. -- contains('abc', 'b') => true
     split(text: string, separator: string) -> list[string] -- The parts between separators; an empty separator splits nothing. -- split('a,b', ',') => ['a', 'b']
     split_part(text: string, separator: string, position: integer) -> string -- The part at a position between separators, empty if there is none; the first is 1, the last -1. -- split_part('a/b/c', '/', 2) => 'b'
-    lpad(text: string, n: integer, fill: constant string = ' ') -> string -- Filled on the left to n characters, or cut to n. The fill is one character. -- lpad('7', 3, '0') => '007'
-    rpad(text: string, n: integer, fill: constant string = ' ') -> string -- Filled on the right to n characters, or cut to n. The fill is one character. -- rpad('abc', 2) => 'ab'
-    left(text: string, n: integer) -> string -- First n characters; all but the last -n. -- left('abc', 2) => 'ab'
-    right(text: string, n: integer) -> string -- Last n characters; all but the first -n. -- right('abc', 2) => 'bc'
+    lpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the left to n characters, or cut to n. The fill is one character. -- lpad('7', 3, '0') => '007'
+    rpad(text: string, n: integer, fill: constant string = ' ') -> string -- The text filled on the right to n characters, or cut to n. The fill is one character. -- rpad('abc', 2) => 'ab'
+    left(text: string, n: integer) -> string -- The first n characters; with a negative n all but the last -n. -- left('abc', 2) => 'ab'
+    right(text: string, n: integer) -> string -- The last n characters; with a negative n all but the first -n. -- right('abc', 2) => 'bc'
     reverse(text: string) -> string -- Characters (code points) in reverse order. -- reverse('abc') => 'cba'
     like(text: string, pattern: constant string, escape: constant string = '') -> bool -- True if the whole text matches: `%` is any text, `_` any character. Also `text [not] like pattern escape '!'`. -- like('abc', 'a%') => true
     ilike(text: string, pattern: constant string, escape: constant string = '') -> bool -- `like` without regard to case. -- ilike('ABC', 'a_c') => true
@@ -38,15 +38,15 @@ TEXT = table(
     initcap(text: string) -> string -- Each word, of letters and digits, with its first letter in upper case, the others in lower. -- initcap('heLLo wOrld') => 'Hello World'
     octet_length(text: string) -> int64 -- Number of bytes in UTF-8. -- octet_length('añb') => 4
     bit_length(text: string) -> int64 -- Number of bits in UTF-8. -- bit_length('a') => 8 -- 8 * octet_length(text)
-    space(n: integer) -> string -- So many spaces. -- space(2) => '  ' -- repeat(' ', n)
+    space(n: integer) -> string -- A text of n spaces. -- space(2) => '  ' -- repeat(' ', n)
     locate(part: string, text: string) -> int64 -- Position of the first match, 0 if none: `strpos` with the part first. -- locate('b', 'abc') => 2 -- strpos(text, part)
     md5(text: string) -> string -- The MD5 hash of the UTF-8, as 32 hexadecimal digits. -- md5('a') => '0cc175b9c0f1b6a831c399e269772661'
     sha256(text: string) -> string -- The SHA-256 hash of the UTF-8, as 64 hexadecimal digits. -- sha256('a') => 'ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb'
     regexp_count(text: string, pattern: constant string) -> int64 -- The number of matches of the pattern. -- regexp_count('a1b22', '[0-9]+') => 2
     strftime(x: dated, format: constant string) -> string -- A date or timestamp as text: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%j`, `%a`, `%A`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f` (microseconds), `%%`. -- strftime(date '2024-02-01', '%d.%m.%Y') => '01.02.2024'
     chr(code: integer) -> string -- The character with this Unicode code point; an error if there is none. -- chr(241) => 'ñ'
-    ascii(text: string) -> int64 -- The Unicode code point of the first character, 0 of an empty text. -- ascii('ñu') => 241
-    hex [hexadecimal]: hex(x) -- The 64 bits of an integer in hexadecimal digits, from the first that is not 0; of a text its bytes in UTF-8. -- hex(255) => 'FF'
+    ascii(text: string) -> int64 -- The Unicode code point of the first character; 0 for an empty text. -- ascii('ñu') => 241
+    hex [hexadecimal]: hex(x) -- The 64 bits of an integer in hexadecimal digits, from the first that is not 0; for a text, its bytes in UTF-8. -- hex(255) => 'FF'
     """,
     concat=rules.concat,
     concat_ws=rules.concat_ws,
@@ -56,7 +56,7 @@ TEXT = table(
 JSON = table(
     """
     json_extract_string [json_part]: x ->> path, json_extract_string(x, path: constant) -- The part of a JSON text at a path, `'$.a[0].b'`, or under a name, or at a position from 0; a text without its quotes, null if nothing or `null` is there. If several members have one name the last counts. A text that is no JSON, or more than 100 deep, is an error. -- json_extract_string('{"a": [{"b": "x"}]}', '$.a[0].b') => 'x'
-    json_extract [json_part]: x -> path, json_extract(x, path: constant) -- The same, as JSON in a text: with its quotes, and `null` as it is. -- json_extract('{"a": ["x", 1.50]}', '$.a') => '["x",1.50]'
+    json_extract [json_part]: x -> path, json_extract(x, path: constant) -- The same value as JSON in a text: with its quotes, and with `null` as a text. -- json_extract('{"a": ["x", 1.50]}', '$.a') => '["x",1.50]'
     get_json_object [json_part]: get_json_object(x, path: constant) -- The same as `json_extract_string`; null for a text that is no JSON. -- get_json_object('{', '$.a') => null
     json_array_length [json_part]: json_array_length(x, path: constant = '$') -- The number of elements of the list at the path; null if there is none. -- json_array_length('[1, 2]') => 2
     json_valid(x: string) -> bool -- True if a text is JSON. -- json_valid('{') => false

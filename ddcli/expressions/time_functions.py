@@ -92,8 +92,8 @@ PARTS = {
     hour(x: timed) -> int64 -- The hour, whole. Also `extract(hour from x)`. -- hour(time '07:08:09.5') => 7
     minute(x: timed) -> int64 -- The minute, whole. Also `extract(minute from x)`. -- minute(time '07:08:09.5') => 8
     second(x: timed) -> int64 -- The second, whole. Also `extract(second from x)`. -- second(time '07:08:09.5') => 9
-    millisecond(x: timed) -> int64 -- Milliseconds of its minute, whole: seconds too. Also `extract(millisecond from x)`. -- millisecond(time '07:08:09.5') => 9500
-    microsecond(x: timed) -> int64 -- Microseconds of its minute, whole: seconds too. Also `extract(microsecond from x)`. -- microsecond(time '07:08:09.5') => 9500000
+    millisecond(x: timed) -> int64 -- Whole milliseconds since the beginning of the minute. Also `extract(millisecond from x)`. -- millisecond(time '07:08:09.5') => 9500
+    microsecond(x: timed) -> int64 -- Whole microseconds since the beginning of the minute. Also `extract(microsecond from x)`. -- microsecond(time '07:08:09.5') => 9500000
     epoch(x: timestamp) -> float64 -- Seconds since 1970-01-01 00:00 (UTC). Also `extract(epoch from x)`. -- epoch(timestamp '1970-01-01 00:01:00.5') => 60.5e0
     """
     )
@@ -105,8 +105,8 @@ TIME = [
         f"""
     date_trunc(unit: constant string, x: dated) -> x -- The beginning of its year, quarter, month, week (Monday), day, hour, minute or second. -- date_trunc('month', date '2013-05-04') => date '2013-05-01'
     {DIFFERENCE} -- Whole years, quarters, months, weeks, days, hours, minutes, seconds, milliseconds or microseconds from a to b, toward zero. -- date_diff('day', date '2013-05-04', date '2013-06-01') => 28
-    make_date(year: integer, month: integer, day: integer) -> date -- The date; one that does not exist is an error. -- make_date(2013, 5, 4) => date '2013-05-04'
-    add_months(x: dated, n: integer) -> x -- So many months later, on the month's last day if it has no such day. Also `x + interval '1' month`. -- add_months(date '2013-01-31', 1) => date '2013-02-28'
+    make_date(year: integer, month: integer, day: integer) -> date -- The date; an error if it does not exist. -- make_date(2013, 5, 4) => date '2013-05-04'
+    add_months(x: dated, n: integer) -> x -- The time n months later, on the last day of the month if it has no such day. Also `x + interval '1' month`. -- add_months(date '2013-01-31', 1) => date '2013-02-28'
     seconds(x: duration) -> float64 -- An interval in seconds. -- seconds(interval '2' hour) => 7200e0
     date_part [date_part]: date_part(part: constant string, x) -- A part of a date, time or timestamp, `extract(part from x)`. -- date_part('year', date '2024-02-01') => 2024
     date_add [date_add]: date_add(x, interval), date_add(x, days) -- `x + interval`; with a number, days later. -- date_add(date '2024-02-28', 2) => date '2024-03-01'
@@ -118,8 +118,8 @@ TIME = [
     epoch_ms(x: timestamp) -> int64 -- Whole milliseconds since 1970-01-01 00:00 (UTC), rounded down. -- epoch_ms(timestamp '1969-12-31 23:59:59.9995') => -1 -- date_diff('millisecond', timestamp '0001-01-01 00:00:00', x) - 62135596800000
     epoch_us(x: timestamp) -> int64 -- Whole microseconds since 1970-01-01 00:00 (UTC). -- epoch_us(timestamp '1970-01-01 00:00:01.5') => 1500000 -- date_diff('microsecond', timestamp '1970-01-01 00:00:00', x)
     strptime(text: string, format: constant string) -> timestamp -- Text in this format as a timestamp: `%Y`, `%y`, `%m`, `%b`, `%B`, `%d`, `%H`, `%I`, `%p`, `%M`, `%S`, `%f`, `%F`, `%T`, `%R`, `%%`; other text is an error. A day: `cast(strptime(...) as date)`. -- strptime('01.02.2024', '%d.%m.%Y') => timestamp '2024-02-01 00:00:00'
-    try_strptime(text: string, format: constant string) -> timestamp? -- The same; of text written otherwise null. -- try_strptime('1 Feb 2024', '%d.%m.%Y') => null
-    time_bucket(width: constant duration, x: timestamp) -> x -- The beginning of its bucket: buckets are as wide as the interval, from Monday, 2000-01-03 on. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
+    try_strptime(text: string, format: constant string) -> timestamp? -- The same; null for other text. -- try_strptime('1 Feb 2024', '%d.%m.%Y') => null
+    time_bucket(width: constant duration, x: timestamp) -> x -- The beginning of the bucket of x: buckets have the width of the interval, counted from Monday, 2000-01-03. -- time_bucket(interval '15' minute, timestamp '2024-02-01 10:20:00') => timestamp '2024-02-01 10:15:00'
     """,
         date_part=_date_part,
         date_add=_date_add,
