@@ -52,14 +52,16 @@ def estimated_rows(
 
     `held` are the rows in the state before that run, by fingerprint. There are no estimates for an input that is not `taken`, nor for its readers.
     """
-    expecting = _Expecting(taken, held, earlier)
+    estimator = _Estimator(taken, held, earlier)
     for node in graph.nodes:
-        expecting.take(node)
-    return expecting.found
+        estimator.take(node)
+    return estimator.found
 
 
 @dataclass
-class _Expecting:
+class _Estimator:
+    """The estimates of nodes so far, made from the rows taken from inputs, those held in the state, and earlier runs."""
+
     taken: Mapping[str, float]
     held: Mapping[str, int]
     earlier: Sequence[PastRun]
@@ -84,41 +86,41 @@ class _Expecting:
             return None
         inputs = [self.found.get(child.fingerprint) for child in node.inputs]
         known = [each for each in inputs if each is not None]
-        return self.out(node, known) if len(known) == len(inputs) else None
+        return self.emitted(node, known) if len(known) == len(inputs) else None
 
     @singledispatchmethod
-    def out(self, node: Node, inputs: Sequence[float]) -> float:
+    def emitted(self, node: Node, inputs: Sequence[float]) -> float:
         """Return the rows that a node emits for these numbers of rows of its inputs."""
         return sum(inputs) * self._measured(node, 1.0)
 
-    @out.register(physical.Arrangement | physical.SignedSum | physical.DeltaJoin)
+    @emitted.register(physical.Arrangement | physical.SignedSum | physical.DeltaJoin)
     def _(self, node: Node, inputs: Sequence[float]) -> float:
         return sum(inputs)
 
-    @out.register(physical.Filtered)
+    @emitted.register(physical.Filtered)
     def _(self, node: physical.Filtered, inputs: Sequence[float]) -> float:
         return inputs[0] * self._measured(node, share_of_rows(node.conditions))
 
-    @out.register(physical.Linear)
+    @emitted.register(physical.Linear)
     def _(self, node: physical.Linear, inputs: Sequence[float]) -> float:
         conditions = [step.condition for step in node.steps if isinstance(step, FilterStep)]
         return inputs[0] * self._measured(node, share_of_rows(conditions))
 
-    @out.register(physical.Accumulate | physical.Group | physical.PythonGroup)
+    @emitted.register(physical.Accumulate | physical.Group | physical.PythonGroup)
     def _(self, node: physical.Accumulate | physical.Group | physical.PythonGroup, inputs: Sequence[float]) -> float:
         groups = float(self.held.get(node.fingerprint, 0))
         met = groups * -math.expm1(-inputs[0] / groups) if groups else 0.0
         found = max(2 * met, inputs[0] * self._measured(node, SHARES["="]))
         return found if [*node.by] != [ALL] else min(found, 2.0)
 
-    @out.register(physical.EquiJoin)
+    @emitted.register(physical.EquiJoin)
     def _(self, node: physical.EquiJoin, inputs: Sequence[float]) -> float:
         left, right = (child.fingerprint for child in node.inputs)
         before = self.held.get(left, 0), self.held.get(right, 0)
         met = _pairs((inputs[0], inputs[1]), before)
         return met * self._matched(node, _pairs)
 
-    @out.register(physical.HalfJoin)
+    @emitted.register(physical.HalfJoin)
     def _(self, node: physical.HalfJoin, inputs: Sequence[float]) -> float:
         def pairs(new: Pair, before: Pair) -> float:
             return new[0] * (before[1] + (new[1] if node.new else 0.0))
@@ -126,7 +128,7 @@ class _Expecting:
         held = self.held.get(node.arranged.fingerprint, 0)
         return pairs((inputs[0], inputs[1]), (0.0, held)) * self._matched(node, pairs)
 
-    @out.register(physical.RowCount)
+    @emitted.register(physical.RowCount)
     def _(self, node: physical.RowCount, inputs: Sequence[float]) -> float:
         return inputs[0] if node.new or self.held.get(node.arranged.fingerprint) else 0.0
 
@@ -142,7 +144,7 @@ class _Expecting:
         return matched / met if met else 1 / max(1.0, min(self.unfiltered[left], self.unfiltered[right]))
 
     def _measured(self, node: Node, otherwise: float) -> float:
-        """Return the rows emitted for each row read in earlier runs."""
+        """Return the rows emitted for each row read in earlier runs, or `otherwise` if there are none."""
         runs = [run.rows[node.fingerprint] for run in self.earlier if node.fingerprint in run.rows]
         into = sum(rows for rows, _ in runs)
         return sum(rows for _, rows in runs) / into if into else otherwise

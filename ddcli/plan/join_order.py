@@ -42,7 +42,7 @@ def reordered(graph: Graph, wanted: Callable[[Join, Join], bool]) -> Reordered:
         found = node.over(inputs)
         if isinstance(node, logical.Join) and isinstance(found, logical.Join):
             first = inputs[0]
-            if isinstance(first, logical.Join) and (other := _turned(found, first)) and wanted(node, first):
+            if isinstance(first, logical.Join) and (other := _small_first(found, first)) and wanted(node, first):
                 found = other
                 if node.fingerprint in graph.engines:
                     wishes[found.right.fingerprint] = graph.engines[node.fingerprint]
@@ -74,7 +74,7 @@ def _size(node: Node, sizes: Mapping[str, int]) -> int | None:
     return max(sizes[name] for name in names)
 
 
-def _turned(node: Join, first: Join) -> Join | None:
+def _small_first(node: Join, first: Join) -> Join | None:
     """Return a join whose left side is another, `first`, with the right sides joined first; None if its key is not of these alone."""
     if node.how != "inner" or first.how != "inner":
         return None

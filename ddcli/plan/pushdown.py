@@ -57,14 +57,14 @@ def pushed_down(graph: Graph, several: Collection[str], *, partners: bool = True
 
     Unless `partners` is set, filters pass no window, and apply only to the left sides of semijoins and as-of joins.
     """
-    moving = _Moving(several, partners)
+    mover = _FilterMover(several, partners)
     for node in graph.nodes():
-        moving.take(node)
-    outputs = {name: moving.done[node.fingerprint] for name, node in graph.outputs.items()}
+        mover.take(node)
+    outputs = {name: mover.done[node.fingerprint] for name, node in graph.outputs.items()}
     found = Graph(outputs)
     there = {node.fingerprint for node in found.nodes()}
-    same = {written: node for written, node in moving.done.items() if node.fingerprint in there}
-    return MovedFilters(Graph(outputs, moving.engines(found, graph.engines)), same, {**moving.stands, **same})
+    same = {written: node for written, node in mover.done.items() if node.fingerprint in there}
+    return MovedFilters(Graph(outputs, mover.engines(found, graph.engines)), same, {**mover.stands, **same})
 
 
 def read_by_several(graph: Graph) -> dict[str, bool]:
@@ -85,7 +85,9 @@ def read_by_several(graph: Graph) -> dict[str, bool]:
 
 
 @dataclass
-class _Moving:
+class _FilterMover:
+    """The nodes of a graph, added from the inputs on, each with its filters pushed down."""
+
     several: Collection[str]
     partners: bool
     done: dict[str, Node] = field(default_factory=dict)

@@ -122,15 +122,15 @@ def typed_tests(
 
     `relations` are those of `tested_collections`, by their names here. Raises SpecErrors with all errors.
     """
-    reading = _Reading(spec, inputs, time, relations, [])
-    tests = tuple(reading.test(test) for test in spec.tests)
-    if reading.errors:
-        raise SpecErrors(reading.errors)
+    reader = _TestReader(spec, inputs, time, relations, [])
+    tests = tuple(reader.test(test) for test in spec.tests)
+    if reader.errors:
+        raise SpecErrors(reader.errors)
     return tests
 
 
 @dataclass
-class _Reading:
+class _TestReader:
     """The reader of tests: it collects errors, and continues with the rest."""
 
     spec: Spec
@@ -139,7 +139,7 @@ class _Reading:
     relations: Mapping[str, Relation]
     errors: list[DdError]
     last: dt.datetime = BEGINNING
-    """The time of the last step, where times are those of runs."""
+    """The time of the last step, if times are those of runs."""
 
     def test(self, test: written.WrittenTest) -> Test:
         self.last = BEGINNING
@@ -156,7 +156,7 @@ class _Reading:
         return Step(step.span, time, tuple(given), self.expectations(step.expect), step.budget)
 
     def default_time(self, step: written.WrittenStep, at: int) -> tuple[Any, ...]:
-        """Return the number of the step, where times are integers; a second after the last step's, where they are those of runs."""
+        """Return the number of the step if times are integers; if they are those of runs, one second after the last step's."""
         if self.spec.clock == "arrival":
             return (self.last + dt.timedelta(seconds=1),)
         if all(kind.kind in INTEGERS for kind in self.time.values()):
@@ -169,7 +169,7 @@ class _Reading:
         return (None,) * len(self.time)
 
     def times(self, node: tree.Node) -> tuple[Any, ...] | None:
-        """Return the coordinates of a time, which a list has where there are several."""
+        """Return the coordinates of a time, written as a list if there are several."""
         kinds = list(self.time.items())
         nodes = node.items if len(kinds) > 1 and isinstance(node, tree.Sequence) else (node,)
         if len(nodes) != len(kinds):
@@ -180,7 +180,7 @@ class _Reading:
         return tuple(values)
 
     def value(self, node: tree.Node, kind: Type, what: str) -> Any:
-        """Return a value; note its errors."""
+        """Return a value; add its errors to `errors`."""
         try:
             return read_value(node, kind, what)
         except SpecError as error:
@@ -196,7 +196,7 @@ class _Reading:
         return GivenRows(columns, read, rows.span, rows.file)
 
     def cells(self, columns: Nested, cells: written.Cells, times: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row. Columns that are left out are null; that the pipeline reads none such is found with the data."""
+        """Return the values of a row. Columns that are left out are null; if the pipeline needs one, reading the data reports it."""
         row: dict[str, Any] = dict(times)
         for name, node in cells:
             kind = columns.get(name.value)
