@@ -14,30 +14,11 @@ from ddcli.errors import DdError, UsageError, did_you_mean
 from ddcli.screen import prepare, say
 from ddcli.version import __version__
 
-COMMANDS = {
-    "check": "ddcli.cli.check",
-    "completion": "ddcli.cli.completion",
-    "convert": "ddcli.cli.convert",
-    "diff": "ddcli.cli.diff",
-    "doctor": "ddcli.cli.doctor",
-    "explain": "ddcli.cli.explain",
-    "feed": "ddcli.cli.feed",
-    "forget": "ddcli.cli.forget",
-    "functions": "ddcli.cli.functions",
-    "import": "ddcli.cli.import_",
-    "init": "ddcli.cli.init",
-    "log": "ddcli.cli.log",
-    "plan": "ddcli.cli.plan",
-    "query": "ddcli.cli.query",
-    "reset": "ddcli.cli.reset",
-    "retract": "ddcli.cli.retract",
-    "run": "ddcli.cli.run",
-    "schema": "ddcli.cli.schema",
-    "sql": "ddcli.cli.sql",
-    "state": "ddcli.cli.state",
-    "test": "ddcli.cli.test",
-    "why": "ddcli.cli.why",
-}
+COMMANDS = (
+    "check", "completion", "convert", "diff", "doctor", "explain", "feed", "forget", "functions", "import", "init",
+    "log", "plan", "query", "reset", "retract", "run", "schema", "sql", "state", "test", "why",
+)  # fmt: skip
+"""The commands, each in a module of its name; that of `import` ends with an underscore, as it is a keyword."""
 BUG = 70
 INTERRUPTED = 130
 NO_READER = 141
@@ -69,7 +50,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+        command: click.Command = importlib.import_module(f"ddcli.cli.{cmd_name}" + "_" * (cmd_name == "import")).command
         return command
 
     def resolve_command(
