@@ -100,17 +100,28 @@ def _unit(call: Call) -> str:
 def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if _unit(call) in MONTH_UNITS:
         return _months_between(call, args[1:])
-    a, b = (
-        value.to_physical() if arg.type.unit == "us" else value.dt.cast_time_unit("us").to_physical()
-        for arg, value in zip(call.args[1:], args[1:], strict=True)
+    (a, below_a), (b, below_b) = (
+        _microseconds(value, arg.type.unit) for arg, value in zip(call.args[1:], args[1:], strict=True)
     )
     between = b - a
     low.fail(call, (b ^ a) & (b ^ between) < 0, "interval out of range")
+    if below_a is not None or below_b is not None:
+        rest = (below_b if below_b is not None else 0) - (below_a if below_a is not None else 0)
+        between -= ((between > 0) & (rest < 0)).cast(pl.Int64) - ((between < 0) & (rest > 0)).cast(pl.Int64)
     by = DIFF_UNITS[_unit(call)]
     if by == 1:
         return between
     quotient = between // by
     return quotient + ((between < 0) & (quotient * by != between)).cast(pl.Int64)
+
+
+def _microseconds(value: pl.Expr, unit: str | None) -> tuple[pl.Expr, pl.Expr | None]:
+    """Return the whole microseconds of a moment, rounded down, and the nanoseconds beyond them where its type has some."""
+    physical = value.to_physical()
+    if unit == "us":
+        return physical, None
+    whole = value.dt.cast_time_unit("us").to_physical()
+    return whole, physical - whole * 1000 if unit == "ns" else None
 
 
 def _months_between(call: Call, args: list[pl.Expr]) -> pl.Expr:

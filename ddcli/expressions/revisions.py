@@ -40,7 +40,7 @@ def _is_revised_call(call: Call) -> bool:
     if function in BY_CLOCKS:
         return args[0].type.zone not in {None, "UTC"}
     if function == "date_diff":
-        return len({arg.type.zone for arg in args[1:]}) > 1
+        return len({arg.type.zone for arg in args[1:]}) > 1 or any(arg.type.unit == "ns" for arg in args[1:])
     if function == "list_avg":
         inner = args[0].type.inner
         return inner is not None and bool(inner.scale)

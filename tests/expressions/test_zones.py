@@ -85,3 +85,26 @@ def test_months_between_two_zones_are_counted_by_utc() -> None:
         columns = {"a": one, "b": "datetime[us, Europe/Berlin]"}
         for later, months in ((last, 0), (last + dt.timedelta(hours=1), 1)):
             assert values("date_diff('month', a, b)", columns, a=[given], b=[later]) == [months]
+
+
+@pytest.mark.parametrize("unit", ["microsecond", "millisecond", "second"])
+@pytest.mark.parametrize("kinds", [("ns", "ns"), ("ns", "us"), ("us", "ns"), ("ns", "ms")])
+def test_whole_units_are_counted_with_nanoseconds(unit: str, kinds: tuple[str, str]) -> None:
+    rng, per = chance("units", unit, kinds), {"ns": 1, "us": 1000, "ms": 10**6}
+    size = {"microsecond": 10**3, "millisecond": 10**6, "second": 10**9}[unit]
+    # Near whole units, where a nanosecond decides.
+    sides = [
+        [
+            (rng.randrange(-3, 4) * max(size, per[kind]) + rng.randrange(-1500, 1500)) // per[kind]
+            for _ in range(many(500))
+        ]
+        for kind in kinds
+    ]
+    columns = {name: f"datetime[{kind}]" for name, kind in zip("ab", kinds, strict=True)}
+    a, b = (
+        pl.Series(side, dtype=pl.Int64).cast(pl.Datetime(kind))  # type: ignore[arg-type]
+        for side, kind in zip(sides, kinds, strict=True)
+    )
+    apart = [other * per[kinds[1]] - one * per[kinds[0]] for one, other in zip(*sides, strict=True)]
+    wanted = [abs(each) // size * (1 if each > 0 else -1) for each in apart]
+    assert values(f"date_diff('{unit}', a, b)", columns, a=a, b=b) == wanted
