@@ -25,6 +25,10 @@ SEARCH = settings(max_examples=many(12))
 def written(value):
     """Return a value as a file has it."""
     value = plain(value)
+    if isinstance(value, list):
+        return [written(each) for each in value]
+    if isinstance(value, dict):
+        return {name: written(each) for name, each in value.items()}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dt.date | dt.datetime | dt.time):
