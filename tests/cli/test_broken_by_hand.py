@@ -6,6 +6,7 @@ Each case is an edit of the right pipeline or its data; the answer names the pla
 import pytest
 
 from ddcli.spec.operators import ELSEWHERE, OPERATORS
+from tests.cases import cases
 from tests.harness import contents
 
 PIPELINE = """\
@@ -32,71 +33,6 @@ day,person,category,amount
 2024-03-01,bob,rent,800
 2024-03-02,ann,travel,45.10
 """
-EDITS = {
-    # YAML
-    "a tab": ("    path:", "\tpath:", "5:1", "a tab in the indentation", "indent with spaces"),
-    "a bracket that is open": ("[person]", "[person", "14:49", "'}' is unexpected", "quote the expression"),
-    "a quote that is open": ("sum(amount)", "'sum(amount)", "14:39", "a quote is not closed", "close it"),
-    "a colon less": ("by_person:\n    from", "by_person\n    from", "11:9", "a colon in a place", "the indentation"),
-    "a space less": ("    apply:", "   apply:", "12:4", "does not fit those above it", "check the indentation"),
-    "no space after a colon": ("total: s", "total:s", "14:32", "found nothing", "space after the colon: `total: sum"),
-    "no list": (
-        "- filter: category <> 'rent'\n      - ",
-        "",
-        "13:7",
-        "wants a list of operators, found a mapping",
-        "begin each item with `- `",
-    ),
-    "a comma in a plain value": ('"decimal(10, 2)"', "decimal(10, 2)", "8:68", "a comma cuts", '"decimal(10, 2)"'),
-    "no space after a key": ("path: in/", "path:in/", "5:5", "a colon without a space", "write `key: value`"),
-    "nothing to apply": (
-        PIPELINE[PIPELINE.index("      -") : PIPELINE.index("outputs")],
-        "",
-        "12:5",
-        "found nothing",
-        "`- `",
-    ),
-    # names
-    "a key": ("format:", "formt:", "6:5", "unknown key 'formt'", "did you mean `format`?"),
-    "a section": ("collections:", "colections:", "9:1", "unknown key 'colections'", "did you mean `collections`?"),
-    "an operator": ("reduce:", "redcue:", "14:9", "unknown operator 'redcue'", "did you mean `reduce`?"),
-    "an input": ("from: expenses", "from: expense", "11:11", "is named 'expense'", "did you mean `expenses`?"),
-    "a column": ("sum(amount)", "sum(amuont)", "14:43", "no column is named `amuont`", "did you mean `amount`?"),
-    "a function": ("sum(amount)", "summ(amount)", "14:39", "no function is named `summ`", "did you mean `sum`?"),
-    "a type": ("day: date", "day: dat", "8:20", "unknown type 'dat'", "did you mean `date`?"),
-    "a circle": ("from: expenses", "from: [expenses, by_person]", "11:22", "needs itself", "that takes `iterate`"),
-    "an operator of SQL's": (
-        "- reduce:",
-        "- group_by:",
-        "14:9",
-        "unknown operator 'group_by'",
-        "that is `reduce` here",
-    ),
-    # meaning
-    "a sign of another language": ("<> 'rent'", "<> 'x' && true", "13:33", "unexpected `&&`", "write `and`"),
-    "text in double quotes": ("'rent'", '"rent"', "13:29", "no column is named `rent`", "single quotes: 'rent'"),
-    "a sum of texts": ("sum(amount)", "sum(person)", "14:43", "sum expects numbers, got string", ""),
-    "text and number": ("'rent'", "12", "13:29", "needs arguments of one type, got string and int64", "cast one"),
-    # what files say
-    "a column that the file hasn't": ("category: s", "categry: s", "5:11", "no column 'categry'", "mean 'category'?"),
-    "no time": ("append\n    time: day\n", "updates\n", "5:11", "no column 'time'", "`clock: arrival`"),
-    "types that text doesn't say": (
-        PIPELINE.splitlines()[7] + "\n",
-        "",
-        "5:11",
-        "has no column types",
-        '`columns: {day: date, person: string, category: string, amount: "decimal(18, 2)"}`',
-    ),
-}
-DATA_EDITS = {
-    "a number that is none": ("800", "8oo", "1.csv:3", "'8oo' is not", "correct the file"),
-    "a date of another country": ("2024-03-02", "02.03.2024", "1.csv:4", "'02.03.2024' is not", "written 2013-01-31"),
-    "a comma in a number": ("45.10", "1,045.10", "1.csv:4", "the line has 5 fields, the header 4", "has a comma"),
-    "semicolons": (",", ";", "1.csv", "no column 'day'", "the header has ';' between its names"),
-    "an empty field": ("bob", "", "1.csv:3", "column 'person' has a null", "declared with '?'"),
-    "nothing at all": (DATA, "", "1.csv", "the file is empty", "write the file again"),
-    "another encoding": ("bob", "b\udcf6b", "1.csv:3", "the line is not UTF-8", "save the file as UTF-8"),
-}
 
 
 @pytest.fixture
@@ -113,10 +49,37 @@ def test_nothing_is_wrong_before(mine):
     assert [row[0] for row in contents(mine.folder / "out/by_person", None)] == ["ann"]
 
 
-@pytest.mark.parametrize("case", EDITS)
-def test_a_pipeline_file_that_is_wrong(mine, case):
+@cases("""
+case → before → after → place → problem → hint
+a tab → expenses:⏎    path: → expenses:⏎\tpath: → 5:1 → a tab in the indentation → indent with spaces
+a bracket that is open → [person] → [person → 14:49 → '}' is unexpected → quote the expression
+a quote that is open → sum(amount) → 'sum(amount) → 14:39 → a quote is not closed → close it
+a colon less → by_person:⏎    from → by_person⏎    from → 11:9 → a colon in a place → the indentation
+a space less → from: expenses⏎    apply: → from: expenses⏎   apply: → 12:4 → does not fit those above it → check the indentation
+no space after a colon → total: s → total:s → 14:32 → found nothing → space after the colon: `total: sum
+no list → - filter: category <> 'rent'⏎      - reduce → reduce → 13:7 → wants a list of operators, found a mapping → begin each item with `- `
+a comma in a plain value → "decimal(10, 2)" → decimal(10, 2) → 8:68 → a comma cuts → "decimal(10, 2)"
+no space after a key → path: in/ → path:in/ → 5:5 → a colon without a space → write `key: value`
+nothing to apply → ⏎      - filter: category <> 'rent'⏎      - reduce: {by: [person], total: sum(amount)} → → 12:5 → found nothing → `- `
+a key → format: → formt: → 6:5 → unknown key 'formt' → did you mean `format`?
+a section → collections: → colections: → 9:1 → unknown key 'colections' → did you mean `collections`?
+an operator → reduce: → redcue: → 14:9 → unknown operator 'redcue' → did you mean `reduce`?
+an input → from: expenses → from: expense → 11:11 → is named 'expense' → did you mean `expenses`?
+a column → sum(amount) → sum(amuont) → 14:43 → no column is named `amuont` → did you mean `amount`?
+a function → sum(amount) → summ(amount) → 14:39 → no function is named `summ` → did you mean `sum`?
+a type → day: date → day: dat → 8:20 → unknown type 'dat' → did you mean `date`?
+a circle → from: expenses → from: [expenses, by_person] → 11:22 → needs itself → that takes `iterate`
+an operator of SQL's → - reduce: → - group_by: → 14:9 → unknown operator 'group_by' → that is `reduce` here
+a sign of another language → <> 'rent' → <> 'x' && true → 13:33 → unexpected `&&` → write `and`
+text in double quotes → 'rent' → "rent" → 13:29 → no column is named `rent` → single quotes: 'rent'
+a sum of texts → sum(amount) → sum(person) → 14:43 → sum expects numbers, got string
+text and number → 'rent' → 12 → 13:29 → needs arguments of one type, got string and int64 → cast one
+a column that the file hasn't → category: s → categry: s → 5:11 → no column 'categry' → mean 'category'?
+no time → append⏎    time: day⏎ → updates⏎ → 5:11 → no column 'time' → `clock: arrival`
+types that text doesn't say → ⏎    columns: {day: date, person: string, category: string, amount: "decimal(10, 2)"} → → 5:11 → has no column types → `columns: {day: date, person: string, category: string, amount: "decimal(18, 2)"}`
+""")
+def test_a_pipeline_file_that_is_wrong(mine, case, before, after, place, problem, hint):
     """A check says it, a run says the same."""
-    before, after, place, problem, hint = EDITS[case]
     assert before in PIPELINE
     mine.write("expenses.yaml", PIPELINE.replace(before, after, 1))
     result = mine("check", "expenses.yaml")
@@ -130,9 +93,17 @@ def test_a_pipeline_file_that_is_wrong(mine, case):
     assert not (mine.folder / "out").exists()
 
 
-@pytest.mark.parametrize("case", DATA_EDITS)
-def test_data_that_are_wrong(mine, case):
-    before, after, place, problem, hint = DATA_EDITS[case]
+@cases("""
+case → before → after → place → problem → hint
+a number that is none → 800 → 8oo → 1.csv:3 → '8oo' is none → correct the file
+a date of another country → 2024-03-02 → 02.03.2024 → 1.csv:4 → '02.03.2024' is none → written 2013-01-31
+a comma in a number → 45.10 → 1,045.10 → 1.csv:4 → the line has 5 fields, the header 4 → has a comma
+semicolons → , → ; → 1.csv → no column 'day' → the header has ';' between its names
+an empty field → bob → → 1.csv:3 → column 'person' has a null → declared with '?'
+nothing at all → day,person,category,amount⏎2024-03-01,ann,food,12.40⏎2024-03-01,bob,rent,800⏎2024-03-02,ann,travel,45.10⏎ → → 1.csv → the file is empty → write the file again
+another encoding → bob → b\udcf6b → 1.csv:3 → the line is not UTF-8 → save the file as UTF-8
+""")
+def test_data_that_are_wrong(mine, case, before, after, place, problem, hint):
     assert before in DATA
     (mine.folder / "in/1.csv").write_bytes(DATA.replace(before, after).encode(errors="surrogateescape"))
     result = mine("run", "expenses.yaml")

@@ -185,14 +185,9 @@ def test_downstream(marked):
 IMPORTING = """\
 dd: 1
 name: importing
-inputs:
-  sales: {import: {state: .dd/shop/, arrangement: sold}}
-collections:
-  counted:
-    from: sales
-    apply: [{reduce: {by: [customer], orders: count(*)}}]
-outputs:
-  counted: counted/
+inputs: {sales: {import: {state: .dd/shop/, arrangement: sold}}}
+collections: {counted: {from: sales, apply: [{reduce: {by: [customer], orders: count(*)}}]}}
+outputs: {counted: counted/}
 """
 
 

@@ -27,12 +27,9 @@ outputs:
 IMPORTER = """\
 dd: 1
 name: pairs
-inputs:
-  shared: {import: {state: .dd/orders/, arrangement: by_region}}
-collections:
-  pairs: {from: shared, apply: [{join: {with: shared, as: other, on: [region]}}]}
-outputs:
-  pairs: out/pairs/
+inputs: {shared: {import: {state: .dd/orders/, arrangement: by_region}}}
+collections: {pairs: {from: shared, apply: [{join: {with: shared, as: other, on: [region]}}]}}
+outputs: {pairs: out/pairs/}
 """
 
 
@@ -236,7 +233,7 @@ def test_an_import_more_that_fails_first_is_held_no_longer(both):
     own = IMPORTER.replace("shared: {import: {state: .dd/orders/, arrangement: by_region}}", "shared: more/")
     both.write("pairs.yaml", own)
     ran(both, "pairs.yaml")
-    added = own.replace("inputs:\n", "inputs:\n  other: {import: {state: .dd/orders/, arrangement: by_region}}\n")
+    added = own.replace("inputs: {", "inputs: {other: {import: {state: .dd/orders/, arrangement: by_region}}, ")
     joined = added.replace(
         "with: shared, as: other, on: [region]}}",
         "with: other, on: [region], as: o}}, {filter: 8 / (o.amount - 7) > 0}",

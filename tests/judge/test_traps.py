@@ -105,11 +105,7 @@ ALL_LABELS = """\
       body:
         known:
           from: known
-          apply:
-            - join: {with: links, on: {n: a}}
-            - map: {n: b, l: l}
-            - concat: labels
-            - distinct
+          apply: [{join: {with: links, on: {n: a}}}, {map: {n: b, l: l}}, {concat: labels}, distinct]
         low:
           iterate:
             variables: {y: known}

@@ -9,16 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from ddcli.engine.columns import NULL, float_lanes, float_values
-from ddcli.engine.operators.reduce_aggregates import (
-    Count,
-    CountDistinct,
-    ExactSum,
-    First,
-    FloatMean,
-    FloatSum,
-    Gather,
-    TopRows,
-)
+from ddcli.engine.operators import reduce_aggregates as aggregates
 from tests.reference.aggregates import as_float
 from tests.reference.model import accumulate
 
@@ -109,16 +100,16 @@ def squares(group):
 def lanes_for(aggregate, group):
     """Return one aggregate's lanes of a group, None for no row."""
     match aggregate:
-        case Count(column):
+        case aggregates.Count(column):
             return (sum(count for value, count in group.items() if not is_null(column, value)),)
-        case ExactSum(column, kind, total):
+        case aggregates.ExactSum(column, kind, total):
             width = 2 if kind == "wide" else 1
             rows = [(v[column.number : column.number + width], c) for v, c in group.items() if not is_null(column, v)]
             return lanes_of(sum(number(lanes, kind) * count for lanes, count in rows), total)
-        case FloatSum(column):
+        case aggregates.FloatSum(column):
             pairs = [(lane_float(v[column.number]), c) for v, c in group.items() if not is_null(column, v)]
             return (float_lane(exact_float_sum(pairs)),)
-        case FloatMean(column):
+        case aggregates.FloatMean(column):
             pairs = [(lane_float(v[column.number]), c) for v, c in group.items() if not is_null(column, v)]
             number_of = sum(c for _, c in pairs)
             total = exact_float_sum(pairs)
@@ -126,16 +117,16 @@ def lanes_for(aggregate, group):
                 exact = sum(Fraction(value) * c for value, c in pairs)
                 return (float_lane(large_mean(exact, number_of)), 1)
             return (float_lane(total), number_of)
-        case CountDistinct(column):
+        case aggregates.CountDistinct(column):
             counts = Counter()
             for value, count in group.items():
                 if not is_null(column, value):
                     counts[tuple(value[lane] for lane in column.lanes)] += count
             return (sum(count != 0 for count in counts.values()),)
-        case First():
+        case aggregates.First():
             best = in_order(aggregate, group)
             return tuple(best[0][lane] for lane in aggregate.take) if best else aggregate.nothing
-        case Gather():
+        case aggregates.Gather():
             return (squares(group),)
     raise AssertionError
 
@@ -143,14 +134,14 @@ def lanes_for(aggregate, group):
 def want(reduction, group):
     """Return {output lanes: count} for the accumulated records {value: count} of one key."""
     if reduction.accumulable:
-        lanes = [lanes_for(aggregate, group) for aggregate in (Count(), *reduction.aggregates)]
-        kinds = ["signed", *(a.total if isinstance(a, ExactSum) else "signed" for a in reduction.aggregates)]
+        lanes = [lanes_for(aggregate, group) for aggregate in (aggregates.Count(), *reduction.aggregates)]
+        kinds = ["signed", *(a.total if isinstance(a, aggregates.ExactSum) else "signed" for a in reduction.aggregates)]
         if not any(number(part, kind) for part, kind in zip(lanes, kinds, strict=True)):
             return {}
         return {sum(lanes, ()): 1}
     if not group:
         return {}
-    if isinstance(reduction.aggregates[0], TopRows):
+    if isinstance(reduction.aggregates[0], aggregates.TopRows):
         aggregate, out = reduction.aggregates[0], Counter()
         room = aggregate.k
         for value in in_order(aggregate, group):

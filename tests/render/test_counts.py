@@ -49,11 +49,7 @@ collections:
       body:
         reach:
           from: reach
-          apply:
-            - join: {with: pairs, as: more, on: {b: a}}
-            - map: {a: a, b: more.b}
-            - concat: pairs
-            - distinct
+          apply: [{join: {with: pairs, as: more, on: {b: a}}}, {map: {a: a, b: more.b}}, {concat: pairs}, distinct]
       result: reach
   least:
     from: both

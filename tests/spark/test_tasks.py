@@ -109,22 +109,23 @@ def test_a_row_that_a_task_fails_on_refuses_the_run(case, seed):
         judge(case, Path(folder), switching(seed, 0.8))
 
 
-LOOP = """
+UP_TO = """
 dd: 1
-name: twice
+name: up_to
 inputs: {p: {path: in/, columns: {k: int64}}}
 collections:
-  upto:
+  reached:
     iterate:
       variables: {x: p}
-      body:
-        x:
-          from: x
-          apply: [{map: {k: "least(k + 1, 5)"}}, {concat: p}, distinct]
+      body: {x: {from: x, apply: [{map: {k: "least(k + 1, LAST)"}}, {concat: p}, distinct]}}
       result: x
+outputs: {reached: out/}
+"""
+"""The numbers of `p`, and those after them up to a last one."""
+TWICE = """\
   both:
-    from: upto
-    apply: [{count: {by: [k], as: n}}, {project: [k]}, {concat: upto}]
+    from: reached
+    apply: [{count: {by: [k], as: n}}, {project: [k]}, {concat: reached}]
 outputs: {both: out/}
 """
 
@@ -133,7 +134,7 @@ def test_what_a_loop_gives_goes_to_each_reader_once(tmp_path):
     """It is sent on from where it left the loop, under the same address."""
     (tmp_path / "in").mkdir()
     pl.DataFrame({"k": [1], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
-    (tmp_path / "p.yaml").write_text(LOOP)
+    (tmp_path / "p.yaml").write_text(UP_TO.replace("LAST", "5").replace("outputs: {reached: out/}\n", TWICE))
     with started(Here(1)):
         run(tmp_path / "p.yaml", engine="spark")
     assert pl.read_parquet(tmp_path / "out/*.parquet").sort("k").rows() == [(k, 0, 2) for k in range(1, 6)]
@@ -303,18 +304,7 @@ def test_what_waits_in_a_loop_goes_from_one_way_to_go_through_it_to_the_other(tm
         judge(BY_TURNS[name], tmp_path, how)
 
 
-CHAIN = """
-dd: 1
-name: chain
-inputs: {p: {path: in/, columns: {k: int64}}}
-collections:
-  reached:
-    iterate:
-      variables: {x: p}
-      body: {x: {from: x, apply: [{map: {k: "least(k + 1, 40)"}}, {concat: p}, distinct]}}
-      result: x
-outputs: {reached: out/}
-"""
+CHAIN = UP_TO.replace("LAST", "40")
 
 
 @pytest.fixture
