@@ -140,9 +140,15 @@ def outcome(shop, name, kind):
     return {each: sorted(map(repr, log.rows())) for each, log in logs.items()}
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """Return the outcome with a column of a plain name, for each kind of file that was asked for."""
+    return {}
+
+
 @pytest.mark.parametrize("name", [*some(ODD)])
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_a_column_may_have_any_name(shop, name, kind):
+def test_a_column_may_have_any_name(shop, plain, name, kind):
     """Also those under which this program once kept something of its own beside a frame's columns."""
     found = outcome(shop, name, kind)
     assert isinstance(found, dict), found.err
@@ -167,10 +173,12 @@ def test_a_column_may_have_any_name(shop, name, kind):
                 assert leaf["updates"][0]["record"].keys() == {"k", name, "v"}
     shown = shop("sql", 'select "' + name.replace('"', '""') + '" from i order by k', "--from", "p.yaml", "-o", "json")
     assert [row.keys() for row in json.loads(shown.out)] == 10 * [{name}]
-    for path in sorted(shop.folder.glob("out/*/*")):
-        path.unlink()
-    shop("reset", "p.yaml", "--outputs", "--yes")
-    assert outcome(shop, "plain", kind) == found
+    if kind not in plain:
+        for path in sorted(shop.folder.glob("out/*/*")):
+            path.unlink()
+        shop("reset", "p.yaml", "--outputs", "--yes")
+        plain[kind] = outcome(shop, "plain", kind)
+    assert plain[kind] == found
 
 
 @pytest.mark.parametrize("name", [*OWN, *PATTERNS])

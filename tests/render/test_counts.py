@@ -278,7 +278,7 @@ def test_a_run_that_commits_is_recorded(path):
     (record,) = read_runs(state)
     assert (record.number, record.rows, record.state_bytes) == (1, 8, summary.state_bytes)
     assert record.operators == summary.counts
-    assert record.seconds == pytest.approx(summary.seconds)
+    assert 0 < record.seconds <= summary.seconds
     run(path)  # nothing is new
     more(path.parent, 1, [(0, 5, 1)])
     run(path, dry_run=True)

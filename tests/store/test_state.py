@@ -126,10 +126,10 @@ def test_when_a_flush_is_interrupted_nothing_is_left_to_be_done(monkeypatch, tmp
     monkeypatch.setattr(gate, "MANY", 4)
     monkeypatch.setattr(concurrent.futures, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(act, [tmp_path / str(at) for at in range(200)])
+        side_by_side(act, [tmp_path / str(at) for at in range(2000)])
     count = len(done)
     time.sleep(0.05)
-    assert len(done) == count < 200
+    assert len(done) == count < 2000
 
 
 @pytest.mark.parametrize("commits", [True, False])
