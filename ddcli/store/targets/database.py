@@ -57,8 +57,8 @@ class Database(ABC):
             raise refusal(error) from None
 
     def rows(self, connection: Any, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a query, by the names of their columns."""
-        found = connection.execute(query, values)
+        """Return the rows of a query, by the names of their columns. Only a query with values must be `escaped`."""
+        found = connection.execute(query, values) if values else connection.execute(query)
         names = [each[0] for each in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
