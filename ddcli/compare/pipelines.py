@@ -158,7 +158,7 @@ def _regressions(a: Manifest, request: Request, b: Manifest) -> tuple[str, ...]:
 
     bound = bind_remembered(request, b)
     found = work_regressions(a.cache["plan"]["work"], bound, bound.plan(b.cache["plan"]))
-    return tuple(f"{place.span}: {place.words}: work: {own}, in A {before}" for place, before, own in found)
+    return tuple(f"{place.span}: {place.words}: work: {own}, but {before} in A" for place, before, own in found)
 
 
 def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:

@@ -191,7 +191,7 @@ def test_what_gets_worse(pairs):
     assert line == "  work    p.yaml:10:9: reduce of collections.largest.apply[1].reduce: groups, change before"
     assert json.loads(pairs("plan", "p.yaml", "-o", "json").out)["worsened"] == [line.removeprefix("  work    ")]
     notes = str(pairs("diff", "best.yaml", "p.yaml"))
-    assert "note: p.yaml:10:9: reduce of collections.largest.apply[1].reduce: work: groups, in A change" in notes
+    assert "note: p.yaml:10:9: reduce of collections.largest.apply[1].reduce: work: groups, but change in A" in notes
     assert ": work: " not in str(pairs("diff", "p.yaml", "best.yaml"))
     assert pairs("run", "p.yaml", "--apply").code == 0
     pairs.write("p.yaml", best)

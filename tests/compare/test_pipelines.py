@@ -39,7 +39,7 @@ def test_outputs_are_compared_by_name_and_nothing_is_touched(pipelines):
 def test_outputs_that_one_alone_has_make_a_difference(pipelines):
     result = pipelines("diff", "before.yaml", "after.yaml", "--max-changed", "100%")
     assert result.code == 1
-    worse = "note: after.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, in A change\n"
+    worse = "note: after.yaml:9:9: reduce of collections.totals.apply[0].reduce: work: groups, but change in A\n"
     assert result.out.startswith(f"{worse}output large: only in A\noutput big: only in B\n\noutput totals\n")
     assert "output large: only in A" in pipelines("diff", "before.yaml", "after.yaml", "-o", "markdown").out
 
