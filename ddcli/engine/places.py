@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 Deltas = list[Delta]
-"""The new updates of a collection, a delta a shard."""
+"""The new updates of a collection: one delta for each shard."""
 
 
 @frozen

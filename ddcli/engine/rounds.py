@@ -1,6 +1,6 @@
 """Time lanes of updates: compared with frontiers; and the rounds of loops in them, added, dropped and compared.
 
-The time lanes of a matrix in a loop are the coordinates of the input's time, then a round a loop, outermost first.
+The time lanes of a matrix in a loop are the coordinates of the input's time, then a round for each loop, outermost first.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Nest:
         return self._below[path]
 
     def feeds(self, path: Path) -> frozenset[int]:
-        """Return the places of a loop's scope that are fed from outside or by the round before; none where no loop is."""
+        """Return the places of a loop's scope that are fed from outside or by the round before; none outside of loops."""
         return self._feeds[path]
 
     def fed(self, path: Path) -> Sequence[Handle]:

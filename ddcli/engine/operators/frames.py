@@ -140,7 +140,7 @@ def sizes(parts: Sequence[tuple[Lanes, Lanes]]) -> Lanes:
 
 
 def nth(parts: Sequence[tuple[Lanes, Lanes]], number: int) -> Lanes:
-    """Return the nth row (from 1; -1 is the last) of each frame, -1 where there is none."""
+    """Return the nth row (from 1; -1 is the last) of each frame, -1 if it has none."""
     found = np.full(len(parts[0][0]), -1)
     left = np.full(len(found), abs(number))
     for begin, end in parts if number > 0 else reversed(parts):

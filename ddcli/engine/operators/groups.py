@@ -155,7 +155,7 @@ class CombinedSums(Stateless):
 class Local(Stateless):
     """A window or an as-of join that reads few rows around each. Reads an arrangement in its own order.
 
-    For totally ordered time outside of loops, where the output before follows from the input; else `Group` keeps it.
+    It is for totally ordered time outside of loops, where the output before follows from the input; elsewhere `Group` keeps the output.
     """
 
     def __init__(self, near: Neighbours | AsofJoin, arranged: Indexed):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OrderedUpsert(KeyedTable):
-    """Turn rows `[key | value | present | order | moment | sequence | time | 1]` into the updates of a collection of one row a key.
+    """Turn rows `[key | value | present | order | moment | sequence | time | 1]` into the updates of a collection of one row for each key.
 
     At each time a key's record is, among all its rows up to then, the one with the greatest `order`; among equal ones that with the
     latest `moment`, of those the last by `sequence`. The record has `present`, `order` and `moment`: a deletion

@@ -326,7 +326,7 @@ class Reduce:
         return Single(*sums.settle(instances, first, position=-1))
 
     def _want(self, instances: Instances, sources: list[Lanes], bounds: Lanes) -> Single | Lanes:
-        """Return the results of the aggregates: one record an instance, or rows [instance | output | count]."""
+        """Return the results of the aggregates: one record for each instance, or rows [instance | output | count]."""
         if self._searches:
             groups = Sources(sources, bounds, self.nk, self.nv, instances.first, instances.times)
             if self._several:

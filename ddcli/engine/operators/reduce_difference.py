@@ -44,7 +44,7 @@ class FormerOutput(NamedTuple):
 def difference(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
     """Return the updates [key | output | time | diff] after which the output accumulates to `want` at every instance.
 
-    `want` is one record an instance, or rows [instance | output | count] in the order of groups (for more than one time lane, of
+    `want` is one record for each instance, or rows [instance | output | count] in the order of groups (for more than one time lane, of
     instances). The result is sorted and consolidated.
     """
     if instances.times.shape[1] > 1:

@@ -69,7 +69,7 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
 
 
 def several(aggregate: Ordered | Gather, rows: Replay) -> Lanes:
-    """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that returns several an instance."""
+    """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that may have several results for an instance."""
     if isinstance(aggregate, Gather):
         given = gathered(aggregate, rows)
         return given[np.argsort(given[:, 0], kind="stable")]
@@ -100,7 +100,7 @@ class Sums:
 
     @classmethod
     def digits_of(cls, aggregates: tuple[Count | ExactSum, ...], among: tuple[Count | ExactSum, ...]) -> list[int]:
-        """Return which lanes of the `limbs` of the aggregates `among` which these are are theirs."""
+        """Return the lanes in the `limbs` of the aggregates `among` that belong to `aggregates`, a part of them."""
         starts = dict(zip(among, accumulate(map(cls._size, among), initial=0), strict=False))
         return [starts[aggregate] + digit for aggregate in aggregates for digit in range(cls._size(aggregate))]
 

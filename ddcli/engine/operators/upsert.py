@@ -1,4 +1,4 @@
-"""Upserts: a stream of "this key has this value now" becomes the updates of a collection with one value a key."""
+"""Upserts: a stream of "this key has this value now" becomes the updates of a collection with one value for each key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class KeyedTable(Keeping):
-    """A collection of one row a key, which is its only state. At each of the `truncations`, pairs of time and order, all keys change.
+    """A collection of one row for each key, which is its only state. At each of the `truncations`, pairs of time and order, all keys change.
 
     Time has one coordinate.
     """
@@ -47,7 +47,7 @@ class KeyedTable(Keeping):
 
 
 class Upsert(KeyedTable):
-    """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value a key.
+    """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value for each key.
 
     At each time the row of a key with the greatest `order` decides the key's value from then on: the row's value, or none where
     `present` is 0. For different rows of one order, `tied` returns the error for one of them; without it their

@@ -37,7 +37,7 @@ class RangedBatch(Protocol):
 
 
 class Nearby(NamedTuple):
-    """Matrices that together hold each update from `low` to `high` exactly once: a row a key, ascending; others may be in them too."""
+    """Matrices that together hold each update from `low` to `high` exactly once: a row for each key, ascending; other updates may be in them too."""
 
     matrices: list[Lanes]
     low: Lanes
