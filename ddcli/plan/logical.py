@@ -69,7 +69,7 @@ class Upsert(Node):
 
 
 class Snapshots(Node):
-    """The current table of an input whose rows of one time are the whole table; with a key, of one record a key."""
+    """The current table of an input whose rows of one time are the whole table; with a key, a table of one record for each key."""
 
     key: tuple[str, ...]
 

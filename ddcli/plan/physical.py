@@ -268,7 +268,7 @@ class Accumulate(Node):
 
 
 class Group(Node):
-    """A reduction that reads the rows of its groups: `Arrangement` input, one value a call, kept beside it. State."""
+    """A reduction that reads the rows of its groups: `Arrangement` input, one value for each call, kept beside it. State."""
 
     kind: ClassVar[str] = "reduce"
     by: tuple[str, ...]

@@ -243,7 +243,7 @@ class Changes:
                     pending += each.because
 
     def _replacements(self, node: loops.Leave, record: Record) -> Contents | None:
-        """Return the records of the same group that replaced this one, or that it replaced, if a loop returns one record a group."""
+        """Return the records of the same group that replaced this one, or that it replaced, if a loop returns one record for each group."""
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         body = iterate.bodies[node.which]

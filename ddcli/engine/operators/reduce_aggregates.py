@@ -67,7 +67,7 @@ def null_test(column: LaneRun | None, offset: int) -> NullTest:
 
 
 class OneRow:
-    """An aggregate that returns at most one row a group."""
+    """An aggregate that returns at most one row for each group."""
 
     __slots__ = ()
     several: ClassVar[bool] = False

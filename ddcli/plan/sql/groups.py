@@ -146,7 +146,7 @@ def _or_nothing(call_: AggregateCall, found: Expression, *, deferred: bool) -> E
 
 
 def _reduced(node: Node, by: Mapping[str, Expression], calls: Mapping[str, Call]) -> Node:
-    """Return one record a group: its key, and the values of aggregates by name, null for an aggregate whose filter keeps none of the rows."""
+    """Return one record for each group: its key, and the values of aggregates by name, null for an aggregate whose filter keeps none of the rows."""
     apart = {condition.text(): condition for _, condition in calls.values() if condition is not None}
     own = {name: each for name, (each, condition) in calls.items() if condition is None}
     if apart and not own:

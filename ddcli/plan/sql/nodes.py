@@ -299,7 +299,7 @@ def padded(node: Node, schema: Schema) -> Node:
 
 
 def reduced(node: Node, by: Mapping[str, Expression], calls: Sequence[AggregateCall], names: Sequence[str]) -> Node:
-    """Return one record a group: its key, and the values of `calls` under `names`."""
+    """Return one record for each group: its key, and the values of `calls` under `names`."""
     results = tuple(
         (name, Column(f"${at}", each.type)) for at, (name, each) in enumerate(zip(names, calls, strict=True))
     )

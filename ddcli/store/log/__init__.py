@@ -1,4 +1,4 @@
-"""Change logs: read by interval, written a file a commit.
+"""Change logs: read by interval, written as a file for each commit.
 
 * arrival: the order in which rows arrived
 * condition: a condition over rows, as a person states it
