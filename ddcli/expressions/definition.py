@@ -127,7 +127,7 @@ def _judged(
         except SpecError as error:
             if error.hint != WHERE:
                 raise
-            return Definition(unseen=f"`{name}` is imported from where there is no module here")
+            return Definition(unseen=f"`{name}` is imported from a module that does not exist here")
         return _defined(origin, original, folder, seen)
     value = _assigned(statement, name)
     if isinstance(value, ast.Lambda):

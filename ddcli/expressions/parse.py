@@ -276,7 +276,7 @@ class ExpressionReader(FormReader):
             self.unknown_function(node, name)
         for arg in args or ():
             if isinstance(arg, exp.Distinct | exp.Order):
-                self.fail(node, f"`distinct` and `order by` don't go with {name}", AGGREGATE_HINT)
+                self.fail(node, f"{name} takes no `distinct` and no `order by`", AGGREGATE_HINT)
         values = [self.read(arg) for arg in args or ()]
         if name == "length" and len(values) == 1 and values[0].type.kind == "list":
             name = "cardinality"

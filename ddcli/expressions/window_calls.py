@@ -82,7 +82,7 @@ class CallReader:
             return self._function(inner, function, order, frame)
         name = AGGREGATE_SYNONYMS.get(written, written)
         if name not in AGGREGATES:
-            self.fail(node, f"{written} is no window function", KNOWN)
+            self.fail(node, f"{written} is not a window function", KNOWN)
         return self._aggregate(inner, written, condition, order, frame)
 
     def _no_order(self, node: exp.Expr, what: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A pipeline bound to the columns of its inputs: all that a plan is made of, however the columns are known."""
+"""A pipeline bound to the columns of its inputs: all that a plan depends on, wherever the columns come from."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def plan(
     deltas: bool = True,
     share: Share = by_conditions,
 ) -> Plan:
-    """Lower a graph, as the generations of a state have it as far as they know it; `choices` and `share` are as for `Generation.of`.
+    """Return the plan of a graph: nodes that the generations `before` have keep their choices; `choices` and `share` are as for `Generation.of`.
 
     With `deltas`, possible delta joins that no generation knows become delta joins, unless `choices` is None.
     """
@@ -135,7 +135,7 @@ def plan(
 
 
 def _common(node: Node, generation: Generation) -> int:
-    """Return the number of collections below an output that a generation knows."""
+    """Return the number of collections below an output that a generation has."""
     return sum(place(below) in generation.columns for below in Graph({"": node}).nodes())
 
 

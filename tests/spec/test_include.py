@@ -135,7 +135,7 @@ WRONG = {
     "inputs: {a: x/}\nshards: ${N:-many}": ("2:9", "wants a whole number", ""),
     "inputs: {a: x/}\ninclude: gone.yaml": ("2:10", "'gone.yaml': there is no such file", "relative to"),
     "inputs: {a: x/}\ninclude: [{a: b}]": ("2:11", "wants a file or a list of files, found a mapping", ""),
-    "inputs: {a: x/}\ninclude: s3://b/x.yaml": ("2:10", "is no file of this machine", ""),
+    "inputs: {a: x/}\ninclude: s3://b/x.yaml": ("2:10", "is not a file of this machine", ""),
     "inputs: {a: x/}\ninclude: [p.yml, p.yml]": ("2:18", "'p.yml' is listed twice", ""),
     "inputs: {a: x/}\ninclude: .": ("2:10", "not a plain file", ""),
     "inputs: {a: x/}\ninclude: pipe": ("2:10", "not a plain file", ""),

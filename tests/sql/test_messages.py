@@ -31,7 +31,7 @@ select sum(a) over (w partition by b) as n from t window w as (order by a)
 select sum(a) over (w order by b) as n from t window w as (order by a) → → has an order already
 select lag(a ignore nulls) over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
 select lag(a) ignore nulls over (order by b) as n from t → → `ignore nulls` and `respect nulls` are not supported
-select abs(a) over (order by b) as n from t → → abs is no window function
+select abs(a) over (order by b) as n from t → → abs is not a window function
 select row_number() filter (where a > 1) over () as n from t → → `filter` is not supported for row_number
 select array_agg(a order by b) filter (where a > 1) over () as n from t → → `filter` is not supported for array_agg over a window
 select (select sum(t.b) filter (where u.c > 1) from u) as n from t → 1:16 → sum aggregates only columns of the query around
