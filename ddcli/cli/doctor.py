@@ -13,7 +13,7 @@ import click
 
 from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR
 from ddcli.cli.run import LEAST_MEMORY
-from ddcli.screen import json_text, say
+from ddcli.screen import json_text, near, say
 
 NEEDED = (
     "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
@@ -79,7 +79,7 @@ def command(
         for name, text in _rows(facts):
             say(f"{name:11} {text}")
         for each in facts["problems"]:
-            say(f"error: {each['problem']}", f"hint: {each['hint']}", err=True)
+            say(f"error: {near(each['problem'])}", f"hint: {each['hint']}", err=True)
     if facts["problems"]:
         raise click.exceptions.Exit(1)
 
@@ -241,7 +241,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         compiled = f"{kernels['compiled']} of {kernels['of']} modules compiled"
         rows.append(("kernels", f"{compiled}, {size_of(kernels['bytes'])}; the cache is {kernels['directory']}"))
     if state is not None:
-        rows.append(("disk", f"{size_of(state['free'])} of {size_of(state['total'])} free at {state['path']}"))
+        rows.append(("disk", f"{size_of(state['free'])} of {size_of(state['total'])} free at {near(state['path'])}"))
     return rows
 
 

@@ -80,7 +80,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     ]
     _table(("of", "arrangement", "key", "rows", "size", "shards", "batches", "since", "upper"), rows, right=range(3, 7))
     logs = [
-        (one["name"], one["path"], f"{one['rows']:,}", size_of(one["bytes"]), str(one["files"]))
+        (one["name"], near(one["path"]), f"{one['rows']:,}", size_of(one["bytes"]), str(one["files"]))
         for one in facts["outputs"]
     ]
     _table(("output", "path", "updates", "size", "files"), logs, right=range(2, 5))

@@ -90,6 +90,7 @@ def test_ls_says_what_is_there(ran):
     text = ran("state", "ls", "orders.yaml").out
     assert text.startswith("orders: times before 5 are closed; ")
     assert totals["name"] in text
+    assert re.search(r"^totals +out/totals ", text, re.MULTILINE), "the path is as it is called from here"
     assert ran("state", "ls", "--state", ".dd/orders").out == text
 
 
