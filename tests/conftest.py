@@ -114,7 +114,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gc.collect()
     gc.freeze()
     places = {name: at for at, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: (places.get(together(item.location[0]), len(places)), item.location[0]))
+
+    def place(item: pytest.Item) -> tuple[int, str]:
+        file = item.nodeid.partition("::")[0]
+        return places.get(together(file), len(places)), file
+
+    items.sort(key=place)
     for item in items:
         given = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", settings.default)
         if settings.default.derandomize and not given.derandomize:
