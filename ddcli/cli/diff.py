@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,8 @@ SHOWN = 20
 """The most changed rows that are shown by default."""
 ALL_SHOWN = ("jsonl", "parquet")
 LEAST_MEMORY = 384 << 20
+NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*)),')
+"""A column's name before a comma: in double quotes, or as it is; not by the module `csv`, which refuses line breaks."""
 
 
 @click.command("diff", short_help="Compare logs, tables, or the outputs of two pipelines.")
@@ -203,15 +206,13 @@ def parse_keys(texts: Sequence[str], *, of_outputs: bool) -> dict[str | None, tu
     >>> parse_keys(["id", 'sales="a,b",region'], of_outputs=True)
     {None: ('id',), 'sales': ('a,b', 'region')}
     """
-    import csv
-
     keys: dict[str | None, tuple[str, ...] | None] = {None: None}
     for text in texts:
         name, equals, columns = text.partition("=")
         output = name if of_outputs and equals else None
-        listed = csv.reader([text if output is None else columns], skipinitialspace=True)
-        named = tuple(part.strip() for part in next(listed, []))
-        if not named or not all(named):
+        listed = NAME.findall((text if output is None else columns) + ",")
+        named = tuple((quoted.replace('""', '"') or plain).strip() for quoted, plain in listed)
+        if not all(named):
             raise UsageError(f"'{text}' names no columns", hint="write it as --key id, or --key region,day")
         keys[output] = (*(keys.get(output) or ()), *named)
     return keys
