@@ -36,9 +36,9 @@ def test_pages_that_can_have_a_key_are_found(case):
     wanted = np.array(keys, np.int64).reshape(len(keys), asked)
 
     def found():
-        places, numbers, sizes = np.empty((3, leaves.shape[0] * pages), np.int64)
-        count = find_pages(leaves, after, heights, wanted, pages, page, lanes, places, numbers, sizes)
-        return list(zip(places[:count].tolist(), numbers[:count].tolist(), sizes[:count].tolist(), strict=True))
+        out = np.empty((leaves.shape[0] * pages, 3), np.int64)
+        count = find_pages(leaves, after, heights, wanted, pages, page, lanes, out)
+        return [tuple(row) for row in out[:count].tolist()]
 
     there = found()
     with interpreted():
@@ -65,14 +65,14 @@ def test_any_flipped_bit_of_a_page_is_noticed(parts, bit, numbered):
     # Each begins with a header of one byte.
     leaf = np.array([[0, *((end << SIZES) + 1 for end in ends.tolist()), *sums]], np.int64)
     assert leaf.shape[1] == leaf_length(pages, 0, 1)
-    places, numbers, sizes = np.zeros(pages, np.int64), np.arange(pages), np.ones(pages, np.int64)
+    chosen = np.array([[0, number, 1] for number in range(pages)])
 
     def sound():
         starts, table = np.empty(pages, np.int64), np.empty((pages, 5), np.int64)
-        assert locate_pages(leaf, places, numbers, sizes, 0, pages, starts, table) == 0
+        assert locate_pages(leaf, chosen, 0, pages, starts, table) == 0
         assert starts.tolist() == ends[:-1].tolist()
         assert (table[:, 0] == starts + 1).all()
-        return are_sound(data, leaf, places, numbers, 0, pages, int(numbered), starts, table)
+        return are_sound(data, leaf, chosen, 0, pages, int(numbered), starts, table)
 
     assert sound() == 1
     at = bit % (8 * len(data))

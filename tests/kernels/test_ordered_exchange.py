@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import ordered_exchange, sort
+from ddcli.engine.kernels import ordered_exchange, pieces
 from ddcli.engine.workers import Workers
 from tests.kernels.support import matrices
 
@@ -20,7 +20,7 @@ def _few_rows(monkeypatch):
     """Few rows are dealt as many are, into many pieces."""
     monkeypatch.setattr(ordered_exchange, "MANY", 1)
     monkeypatch.setattr(ordered_exchange, "FEWEST", 0)
-    monkeypatch.setattr(sort, "TARGET", 1)
+    monkeypatch.setattr(pieces, "TARGET", 1)
 
 
 def expected(sources, route, shards, taken, by):

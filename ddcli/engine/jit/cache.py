@@ -36,7 +36,7 @@ OURS = ("cache.py", "compilation.py", "compile.py", "image.py", "linker.py", "lo
 """The files that decide which code is made of kernels, how it is kept and how it is called."""
 
 
-COMMON = ("gather", "sort", "join", "times", "merge", "xxhash", "page_headers")
+COMMON = ("gather", "sort", "join", "times", "merge", "pieces", "xxhash", "page_headers")
 """The modules that nearly every run calls; those that take longest to compile are first."""
 
 Code = Image | list[ObjectCode]

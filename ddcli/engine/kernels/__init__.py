@@ -19,6 +19,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * pages: rows of pages of Parquet, looked up and read in place
 * pairs: pair equal numbers
 * partition: deal rows to shards
+* pieces: rows dealt by their leading bits into pieces to sort
 * pool_table: the hash table of the pool
 * reduce_floats: float sums, rounded once
 * ordered_values: the first k values of a group
@@ -39,6 +40,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * transposition: lanes as columns, and columns as lanes
 * uniform: rows that share one time and diff
 * upsert: from values by key to updates
+* value_pairs: the products of a join's values
 * walk: the histories of a few groups in a loop
 * xxhash: xxHash64
 """

@@ -45,15 +45,13 @@ def nearest(
     it is strict before it, whose count is positive. `near` and `far` have the least time of each NEAR and NEAR * NEAR rows of the last source. `cursor`
     has 2 rows of a lane a source, at least two. Returns the number of rows, NO_ROOM or OVERFLOW.
     """
-    places = cursor[0]
-    counts = cursor[1]
-    count = len(sources)
-    last = count - 1
+    places, counts = cursor[0], cursor[1]
+    last = len(sources) - 1
     at = nk + nv
     o = 0
     for p in range(probes.shape[0]):
         time = probes[p, lanes + 1]
-        for s in range(count):
+        for s in range(last + 1):
             least = 1 - probes[p, lanes]
             places[s] = first_from(
                 matrix_of(sources, s), bounds[p, 2 * s], bounds[p, 2 * s + 1], nk + 1, probes, p, 0, lanes, least
@@ -103,15 +101,13 @@ def met(
     They are those between it and the next place with right rows, before the time or at it, and of times before the change's. The diff is that
     of each update: rows that cancel are not left out. Returns the number of rows, NO_ROOM, or OVERFLOW for a diff that can't be negated.
     """
-    places = cursor[0]
-    counts = cursor[1]
-    count = len(sources)
-    last = count - 1
+    places, counts = cursor[0], cursor[1]
+    last = len(sources) - 1
     at = nk + nv
     o = 0
     for c in range(changes.shape[0]):
         time = changes[c, lanes]
-        for s in range(count):
+        for s in range(last + 1):
             places[s] = first_from(
                 matrix_of(sources, s), rights[c, 2 * s], rights[c, 2 * s + 1], nk + 1, changes, c, 0, lanes, 1
             )
@@ -130,7 +126,7 @@ def met(
                 return OVERFLOW
             if counts[0] > 0 or counts[1] > 0:
                 break
-        for s in range(count):
+        for s in range(last + 1):
             m = matrix_of(sources, s)
             i = first_from(m, lefts[c, 2 * s], lefts[c, 2 * s + 1], nk + 1, changes, c, 0, lanes, strict)
             end = lefts[c, 2 * s + 1]

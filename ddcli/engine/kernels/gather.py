@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ddcli.engine.jit.load import kernel
-from ddcli.engine.jit.registry import matrix_of
+from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels import reduce_times
 from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by, sum_overflows
 
@@ -130,12 +130,20 @@ def first_keys(m: np.ndarray, out: np.ndarray) -> int:
     return o
 
 
+@inline
+def has_lanes(m: np.ndarray, lanes: np.ndarray) -> bool:
+    """Return whether all of the lanes exist."""
+    for c in range(lanes.size):
+        if not 0 <= lanes[c] < m.shape[1]:
+            return False
+    return True
+
+
 @kernel("MVM")
 def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     """Copy the given lanes of every row; return -1 if a lane does not exist."""
-    for c in range(lanes.size):
-        if not 0 <= lanes[c] < m.shape[1]:
-            return -1
+    if not has_lanes(m, lanes):
+        return -1
     for i in range(m.shape[0]):
         for c in range(lanes.size):
             out[i, c] = m[i, lanes[c]]
@@ -145,15 +153,13 @@ def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
 @kernel("MVVM")
 def add_to_lanes(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, out: np.ndarray) -> int:
     """Copy the given lanes of every row, a number added to each; return -1 if a lane does not exist, -2 if a sum overflows 64 bits."""
-    for c in range(lanes.size):
-        if not 0 <= lanes[c] < m.shape[1]:
-            return -1
+    if not has_lanes(m, lanes):
+        return -1
     for i in range(m.shape[0]):
         for c in range(lanes.size):
-            total = m[i, lanes[c]] + numbers[c]
-            if sum_overflows(m[i, lanes[c]], numbers[c], total):
+            if sum_overflows(m[i, lanes[c]], numbers[c]):
                 return -2
-            out[i, c] = total
+            out[i, c] = m[i, lanes[c]] + numbers[c]
     return 0
 
 
@@ -165,7 +171,7 @@ def add_in_place(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, row: np.
         overflows = False
         for c in range(width):
             row[c] = m[i, lanes[c]]
-            overflows = overflows or sum_overflows(row[c], numbers[c], 0)
+            overflows = overflows or sum_overflows(row[c], numbers[c])
         if overflows:
             for j in range(i):
                 for c in range(width):
@@ -181,9 +187,8 @@ def add_in_place(m: np.ndarray, lanes: np.ndarray, numbers: np.ndarray, row: np.
 @kernel("MVVM")
 def copy_lanes_of(m: np.ndarray, rows: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     """Copy the given lanes of the given rows; return -1 if a row or a lane does not exist."""
-    for c in range(lanes.size):
-        if not 0 <= lanes[c] < m.shape[1]:
-            return -1
+    if not has_lanes(m, lanes):
+        return -1
     for i in range(rows.size):
         r = rows[i]
         if not 0 <= r < m.shape[0]:

@@ -14,32 +14,11 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import concat
-from ddcli.engine.kernels.join import (
-    COUNT,
-    DONE,
-    LEFT,
-    MORE,
-    NEED,
-    OVERFLOW,
-    RIGHT,
-    SETTLED_ROWS,
-    STATE,
-    SUM_OVERFLOW,
-    P,
-    Q,
-    data_lanes,
-    join,
-    pair_in_time,
-    pair_of_any_times,
-    settle,
-    settled_overflow,
-    settles,
-    tail_of,
-    value_end,
-)
+from ddcli.engine.kernels.join import DONE, LEFT, RIGHT, STATE, join, settled_overflow, settles
 from ddcli.engine.kernels.reduce_times import find_keys
 from ddcli.engine.kernels.rows import group_end, same
 from ddcli.engine.kernels.uniform import matrix, parted, row_of
+from ddcli.engine.kernels.value_pairs import COUNT, NEED, OVERFLOW, SUM_OVERFLOW, P, Q, pair_group, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +32,10 @@ FEW: Final = 64  # rows up to which each key is sought by itself
 def pair_few(
     left: np.ndarray,
     rights: list[np.ndarray],
-    right_tails: np.ndarray,
+    tails_b: np.ndarray,
     right: np.ndarray,
     lefts: list[np.ndarray],
-    left_tails: np.ndarray,
+    tails_a: np.ndarray,
     nk: int,
     nta: int,
     ntb: int,
@@ -67,14 +46,11 @@ def pair_few(
     out: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Join `left` with each of `rights`, and each of `lefts` with `right`; return DONE, or MORE where there is no room.
+    """Join `left` with each of `rights`, and each of `lefts` with `right`; return DONE, or as `pair_group` does.
 
     Few rows, so each key is sought in all of a side's batches before its rows are paired. Tails are as `parted` returns them,
     `keys` and `bounds` are scratch.
     """
-    room = out.shape[0]
-    nt = max(nta, ntb)
-    walks = nta == 1 and ntb == 1
     o = 0
     for side in range(2):
         few = left if side == 0 else right
@@ -97,61 +73,19 @@ def pair_few(
                 m = matrix_of(many, s)
                 a = few if side == 0 else m
                 b = m if side == 0 else few
-                sa = -1 if side == 0 else tail_of(left_tails, s)
-                sb = tail_of(right_tails, s) if side == 0 else -1
-                data_a = data_lanes(a, nta, sa)
-                data_b = data_lanes(b, ntb, sb)
+                sa = -1 if side == 0 else tail_of(tails_a, s)
+                sb = tail_of(tails_b, s) if side == 0 else -1
                 p = start if side == 0 else bounds[g, 2 * s]
                 x_end = end if side == 0 else bounds[g, 2 * s + 1]
                 y = bounds[g, 2 * s] if side == 0 else start
                 y_end = bounds[g, 2 * s + 1] if side == 0 else end
-                first = o
-                while p < x_end:
-                    p_end = value_end(a, p, x_end, nk, data_a)
-                    q = y
-                    while q < y_end:
-                        q_end = value_end(b, q, y_end, nk, data_b)
-                        need = (p_end - p) + (q_end - q) - 1 if walks else (p_end - p) * (q_end - q)
-                        if o + need > room:
-                            state[NEED] = need
-                            return MORE
-                        if walks:
-                            o = pair_in_time(
-                                a, p, p_end, left_tails, sa, b, q, q_end, right_tails, sb, nk, take, out, o
-                            )
-                        else:
-                            o = pair_of_any_times(
-                                a,
-                                p,
-                                p_end,
-                                left_tails,
-                                sa,
-                                b,
-                                q,
-                                q_end,
-                                right_tails,
-                                sb,
-                                nk,
-                                nt,
-                                nta,
-                                ntb,
-                                take,
-                                out,
-                                o,
-                            )
-                        if o < 0:
-                            state[LEFT] = side
-                            state[RIGHT] = s
-                            state[P] = p
-                            state[Q] = q
-                            return OVERFLOW
-                        q = q_end
-                    p = p_end
-                if settling == 1 and 1 < o - first <= SETTLED_ROWS:
-                    o = settle(out, first, o, 0)
-                    if o < 0:
-                        state[COUNT] = first
-                        return SUM_OVERFLOW
+                o = pair_group(
+                    a, p, x_end, tails_a, sa, b, y, y, y_end, tails_b, sb, nk, nta, ntb, take, out, o, settling, state
+                )
+                if o < 0:
+                    state[LEFT] = side
+                    state[RIGHT] = s
+                    return o
             start = end
     state[COUNT] = o
     return DONE

@@ -29,7 +29,7 @@ def compare_from(keys: np.ndarray, k: int, m: np.ndarray, row: int, first: int) 
     return 0
 
 
-@kernel("MMVMiiiVVV")
+@kernel("MMVMiiiM")
 def find_pages(
     leaves: np.ndarray,
     after: np.ndarray,
@@ -38,15 +38,13 @@ def find_pages(
     pages: int,
     page: int,
     lanes: int,
-    places: np.ndarray,
-    numbers: np.ndarray,
-    sizes: np.ndarray,
+    found: np.ndarray,
 ) -> int:
-    """Write the leaf, the number there and the rows of each page that can have one of the sorted keys; return how many pages there are.
+    """Write each page that can have one of the sorted keys, as [leaf | number there | rows]; return how many pages there are.
 
     A leaf has `pages` pages of `page` rows, `lanes` lanes of each page's key, and `heights` rows in all; `after` has the key with which the next leaf begins.
     """
-    found = 0
+    count = 0
     k = 0
     for place in range(leaves.shape[0]):
         for number in range(pages):
@@ -56,38 +54,31 @@ def find_pages(
             while k < keys.shape[0] and compare_from(keys, k, leaves, place, number * lanes) < 0:
                 k += 1
             if k == keys.shape[0]:
-                return found
+                return count
             # A key's rows may begin in the page before one that begins with it: a page has keys up to the next one's first.
             if number + 1 < pages:
                 order = compare_from(keys, k, leaves, place, (number + 1) * lanes)
             else:
                 order = compare_from(keys, k, after, place, 0)
             if order <= 0:
-                places[found] = place
-                numbers[found] = number
-                sizes[found] = rows
-                found += 1
-    return found
+                found[count, 0] = place
+                found[count, 1] = number
+                found[count, 2] = rows
+                count += 1
+    return count
 
 
-@kernel("MVVViiVM")
+@kernel("MMiiVM")
 def locate_pages(
-    leaves: np.ndarray,
-    places: np.ndarray,
-    numbers: np.ndarray,
-    sizes: np.ndarray,
-    column: int,
-    pages: int,
-    starts: np.ndarray,
-    table: np.ndarray,
+    leaves: np.ndarray, chosen: np.ndarray, column: int, pages: int, starts: np.ndarray, table: np.ndarray
 ) -> int:
-    """Write where pages of a column begin, and, as `find_rows` takes them, where their values begin and end, their rows, and the bytes before the leaf's pages.
+    """Write where pages of a column, [leaf | number there | rows], begin, and, as `find_rows` takes them, where their values begin and end, their rows, and the bytes before the leaf's pages.
 
     The leaf's numbers of the column begin at `column`.
     """
-    for i in range(places.size):
-        place = places[i]
-        number = numbers[i]
+    for i in range(chosen.shape[0]):
+        place = chosen[i, 0]
+        number = chosen[i, 1]
         if number < 0 or number >= pages:
             return -1
         start = leaves[place, column + 1 + number] >> SIZES
@@ -96,7 +87,7 @@ def locate_pages(
         starts[i] = start
         table[i, 0] = start + (packed & HEADERS)
         table[i, 1] = packed >> SIZES
-        table[i, 2] = sizes[i]
+        table[i, 2] = chosen[i, 2]
         table[i, 3] = leaves[place, column] + (before & HEADERS)
         table[i, 4] = before >> SIZES
     return 0
@@ -112,12 +103,11 @@ def is_sound(data: np.ndarray, start: int, body: int, end: int, checksum: int) -
     return sound
 
 
-@kernel("BMVViiiVM")
+@kernel("BMMiiiVM")
 def are_sound(
     data: np.ndarray,
     leaves: np.ndarray,
-    places: np.ndarray,
-    numbers: np.ndarray,
+    chosen: np.ndarray,
     column: int,
     pages: int,
     numbered: int,
@@ -127,9 +117,9 @@ def are_sound(
     """Return 1 if the located pages have their checksums, and, of a `numbered` column, the bytes before them too; else 0."""
     sums = column + pages + 2
     known = -1
-    for i in range(places.size):
-        place = places[i]
-        if not is_sound(data, starts[i], table[i, 0], table[i, 1], leaves[place, sums + 1 + numbers[i]]):
+    for i in range(chosen.shape[0]):
+        place = chosen[i, 0]
+        if not is_sound(data, starts[i], table[i, 0], table[i, 1], leaves[place, sums + 1 + chosen[i, 1]]):
             return 0
         if numbered and place != known:
             if not is_sound(data, leaves[place, column], table[i, 3], table[i, 4], leaves[place, sums]):

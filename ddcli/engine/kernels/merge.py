@@ -60,7 +60,7 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
                 streak = 0
         else:
             total = a[x, d] + b[y, d]
-            if sum_overflows(a[x, d], b[y, d], total):
+            if sum_overflows(a[x, d], b[y, d]):
                 result = OVERFLOW
                 break
             if total != 0:

@@ -117,11 +117,11 @@ def count_copies(
         while bounds[c, 2 * s] <= r < bounds[c, 2 * s + 1] and compare_at(m, r, nk, model, row, nk, nv) == 0:
             diff = m[r, at + 1]
             if s < last or m[r, at] < time:
-                if sum_overflows(counts[0], diff, 0):
+                if sum_overflows(counts[0], diff):
                     return OVERFLOW
                 counts[0] += diff
             if s < last or m[r, at] <= time:
-                if sum_overflows(counts[1], diff, 0):
+                if sum_overflows(counts[1], diff):
                     return OVERFLOW
                 counts[1] += diff
             r += step

@@ -14,9 +14,10 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.gather import take
 from ddcli.engine.kernels.packed_rows import PackedRows
+from ddcli.engine.kernels.pieces import bits_to_deal, piece_of
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
-from ddcli.engine.kernels.sort import DISORDERED, bits_to_deal, is_sorted, order_of, piece_of, sort_dealt
+from ddcli.engine.kernels.sort import DISORDERED, is_sorted, order_of, sort_dealt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

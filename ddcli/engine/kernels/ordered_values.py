@@ -74,17 +74,31 @@ def next_value(sources: list[np.ndarray], cursor: np.ndarray, nk: int, nv: int, 
 
 
 @inline
+def lane_in_run(sources: list[np.ndarray], cursor: np.ndarray, s: int, lane: int) -> int:
+    """Return a lane of the row with which the run of a source goes on."""
+    return matrix_of(sources, s)[cursor[RUN, s], lane]  # type: ignore[no-any-return]
+
+
+@inline
 def next_in_run(sources: list[np.ndarray], cursor: np.ndarray, at: int) -> int:
     """Return the source whose run continues with the earliest time (lane `at`), or -1 at the end of all runs."""
     best = -1
     time = 0
     for s in range(len(sources)):
         if cursor[RUN, s] < cursor[RUN_END, s]:
-            here = matrix_of(sources, s)[cursor[RUN, s], at]
+            here = lane_in_run(sources, cursor, s, at)
             if best < 0 or here < time:
                 best = s
                 time = here
     return best
+
+
+@inline
+def presence(count: int, diff: int) -> int:
+    """Return 1 where a value whose count changes by `diff` comes into existence, -1 where it ceases to exist, else 0."""
+    if count == 0:
+        return 1
+    return -1 if count + diff == 0 else 0
 
 
 @inline
@@ -197,20 +211,18 @@ def first_values(
             count = 0
             s = b if len(sources) == 1 else next_in_run(sources, cursor, at)
             while s >= 0:
-                m = matrix_of(sources, s)
-                begin = place(times, first[g], end, m[cursor[RUN, s], at])
-                diff = m[cursor[RUN, s], m.shape[1] - 1]
-                total = count + diff
-                if sum_overflows(count, diff, total):
+                begin = place(times, first[g], end, lane_in_run(sources, cursor, s, at))
+                diff = lane_in_run(sources, cursor, s, at + 1)
+                if sum_overflows(count, diff):
                     return OVERFLOW
-                count = total
+                count += diff
                 cursor[RUN, s] += 1
                 s = next_in_run(sources, cursor, at)
                 if count <= 0:
                     continue
                 until = end
                 if s >= 0:
-                    until = place(times, first[g], end, matrix_of(sources, s)[cursor[RUN, s], at])
+                    until = place(times, first[g], end, lane_in_run(sources, cursor, s, at))
                 if until == begin:
                     continue
                 i = find_open(following, begin)
@@ -262,17 +274,12 @@ def first_values(
             count = 0
             s = next_in_run(sources, cursor, at)
             while s >= 0:
-                m = matrix_of(sources, s)
-                begin = place(times, first[g], end, m[cursor[RUN, s], at])
-                diff = m[cursor[RUN, s], m.shape[1] - 1]
-                total = count + diff
-                if sum_overflows(count, diff, total):
+                begin = place(times, first[g], end, lane_in_run(sources, cursor, s, at))
+                diff = lane_in_run(sources, cursor, s, at + 1)
+                if sum_overflows(count, diff):
                     return OVERFLOW
-                if count == 0:
-                    wanted[begin] += 1
-                elif total == 0:
-                    wanted[begin] -= 1
-                count = total
+                wanted[begin] += presence(count, diff)
+                count += diff
                 cursor[RUN, s] += 1
                 s = next_in_run(sources, cursor, at)
         some = 0
@@ -298,16 +305,11 @@ def count_values(
             count = 0
             while r < rows[g + 1] and same(m, r, m, begin, 1 + nv):
                 diff = m[r, 2 + nv]
-                total = count + diff
-                if sum_overflows(count, diff, total):
+                if sum_overflows(count, diff):
                     return OVERFLOW
-                if null_lane >= 0 and m[begin, null_lane] == null:
-                    pass
-                elif count == 0:
-                    out[m[r, 1 + nv]] += 1
-                elif total == 0:
-                    out[m[r, 1 + nv]] -= 1
-                count = total
+                if null_lane < 0 or m[begin, null_lane] != null:
+                    out[m[r, 1 + nv]] += presence(count, diff)
+                count += diff
                 r += 1
         for i in range(first[g] + 1, first[g + 1]):
             out[i] += out[i - 1]

@@ -20,6 +20,7 @@ import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import FIRST, SECOND
 from ddcli.engine.kernels.xxhash import NULL, U32, whole
 
@@ -200,8 +201,7 @@ def rehash(slots: np.ndarray, larger: np.ndarray) -> int:
     for i in range(slots.shape[0]):
         if slots[i, 1] != 0:
             slot = slot_of(larger, slots[i, 0])
-            larger[slot, 0] = slots[i, 0]
-            larger[slot, 1] = slots[i, 1]
+            copy_row(slots, i, larger, slot)
     return 0
 
 
@@ -217,8 +217,7 @@ def find_views(slots: np.ndarray, entries: np.ndarray, lanes: np.ndarray, views:
         index = slots[slot_of(slots, lane), 1] - 1
         if index < 0:
             return -1 - i
-        views[i, 0] = entries[index, 0]
-        views[i, 1] = entries[index, 1]
+        copy_row(entries, index, views, i)
     return 0
 
 

@@ -122,10 +122,9 @@ def accumulate_at(
                 count = 0
                 while r < rows[g + 1] and same(m, r, m, begin, 1 + nv):
                     if not_after(m, r, 1 + nv, times, i, 0, nt):
-                        total = count + m[r, last]
-                        if sum_overflows(count, m[r, last], total):
+                        if sum_overflows(count, m[r, last]):
                             return OVERFLOW
-                        count = total
+                        count += m[r, last]
                     r += 1
                 if count != 0:
                     if fill:
@@ -151,10 +150,9 @@ def expand(m: np.ndarray, rows: np.ndarray, nv: int, first: np.ndarray, out: np.
             begin = r
             count = 0
             while r < rows[g + 1] and same(m, r, m, begin, 1 + nv):
-                total = count + m[r, 2 + nv]
-                if sum_overflows(count, m[r, 2 + nv], total):
+                if sum_overflows(count, m[r, 2 + nv]):
                     return OVERFLOW
-                count = total
+                count += m[r, 2 + nv]
                 until = first[g + 1]
                 if r + 1 < rows[g + 1] and same(m, r + 1, m, begin, 1 + nv):
                     until = m[r + 1, 1 + nv]
@@ -253,10 +251,9 @@ def difference_at(
                 begin = r
                 diff = 0
                 while r < n and same(pool, r, pool, begin, no):
-                    total = diff + pool[r, no]
-                    if sum_overflows(diff, pool[r, no], total):
+                    if sum_overflows(diff, pool[r, no]):
                         return OVERFLOW
-                    diff = total
+                    diff += pool[r, no]
                     r += 1
                 if diff != 0:
                     if o == out.shape[0]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
 from ddcli.engine.kernels.reduce_times import NO_ROOM, distinct_rows, find_keys
 from ddcli.engine.kernels.rows import SMALLEST, same
+from ddcli.engine.kernels.value_pairs import settle
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,8 +106,7 @@ def put_old(
     outputs: list[np.ndarray],
     bounds: np.ndarray,
     g: int,
-    low: int,
-    high: int,
+    first: np.ndarray,
     times: np.ndarray,
     out: np.ndarray,
     o: int,
@@ -116,7 +115,7 @@ def put_old(
 
     Without an instance it stays. An output's diff is in the last lane; between its time and its diff there may be rounds.
     """
-    if low == high:
+    if first[g] == first[g + 1]:
         return o
     d = out.shape[1] - 1
     for s in range(len(outputs)):
@@ -127,7 +126,7 @@ def put_old(
                 return OVERFLOW
             for c in range(d - 1):
                 out[o, c] = m[r, c]
-            out[o, d - 1] = times[place(times, low, high, m[r, d - 1]), 0]
+            out[o, d - 1] = times[place(times, first[g], first[g + 1], m[r, d - 1]), 0]
             out[o, d] = -m[r, diff]
             o += 1
     return o
@@ -175,13 +174,11 @@ def take_turns(
     o = 0
     for g in range(keys.shape[0]):
         start = o
-        low = first[g]
-        high = first[g + 1]
-        o = put_old(outputs, bounds, g, low, high, times, out, o)
+        o = put_old(outputs, bounds, g, first, times, out, o)
         if o < 0:
             return OVERFLOW
-        for i in range(low, high):
-            before = i > low and present[i - 1] != 0
+        for i in range(first[g], first[g + 1]):
+            before = i > first[g] and present[i - 1] != 0
             if before and present[i] != 0 and same(lanes, i, lanes, i - 1, no):
                 continue
             if before:
@@ -214,9 +211,8 @@ def take_turns_several(
     w = 0
     for g in range(keys.shape[0]):
         start = o
-        low = first[g]
         high = first[g + 1]
-        o = put_old(outputs, bounds, g, low, high, times, out, o)
+        o = put_old(outputs, bounds, g, first, times, out, o)
         if o < 0:
             return OVERFLOW
         while w < want.shape[0] and want[w, 0] < high:

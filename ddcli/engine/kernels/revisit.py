@@ -128,21 +128,9 @@ def first_again(
         new[g, 3] = i
         if new[g, 2] < i:
             live[g] = 1
-    code = walk_trace(
-        keys,
-        groups,
-        outputs,
-        old_outputs,
-        1,
-        since,
-        rounds,
-        matrix_of(groups_out, 0),
-        later,
-        counts[1],
-        live,
-        bounds,
-        counts,
-    )
+    given = matrix_of(groups_out, 0)
+    rest = counts[1]
+    code = walk_trace(keys, groups, outputs, old_outputs, 1, since, rounds, given, later, rest, live, bounds, counts)
     if code != 0:
         return code
     rest = counts[1]
@@ -168,19 +156,9 @@ def first_again(
     if ahead != 0:
         times = matrix_of(scratch, TIMES)
         closed = vectors[CLOSED]
-        o = later_times(
-            first,
-            fresh,
-            groups_in,
-            1,
-            new,
-            held.shape[1] - 2,
-            groups_out,
-            old,
-            turns.shape[1] - 2,
-            closed,
-            times,
-        )
+        in_at = held.shape[1] - 2
+        out_at = turns.shape[1] - 2
+        o = later_times(first, fresh, groups_in, 1, new, in_at, groups_out, old, out_at, closed, times)
         first = closed[: groups + 1]
     # The wanted output at these times, and its difference to the output so far.
     present = vectors[PRESENT]

@@ -115,10 +115,9 @@ def add_row(m: np.ndarray, i: int, out: np.ndarray, o: int, first: int, equal: b
     """
     d = out.shape[1] - 1
     if equal:
-        total = out[o - 1, d] + m[i, d]
-        if sum_overflows(out[o - 1, d], m[i, d], total):
+        if sum_overflows(out[o - 1, d], m[i, d]):
             return -1
-        out[o - 1, d] = total
+        out[o - 1, d] += m[i, d]
         return o
     o = close_rows(out, first, o)
     copy_row(m, i, out, o)
@@ -134,11 +133,11 @@ def close_rows(out: np.ndarray, first: int, o: int) -> int:
 
 
 @inline
-def sum_overflows(x: int, y: int, _total: int) -> bool:
+def sum_overflows(x: int, y: int) -> bool:
     """Return whether x + y leaves the 64-bit range.
 
-    The sum itself is not tested: compiled code may assume that signed arithmetic never overflows, so where it does the sum may be
-    anything, and the compiler may drop the test.
+    To be asked before they are added: compiled code may assume that signed arithmetic never overflows, so where it does the sum may be
+    anything, and the compiler may drop a test of it.
     """
     if y >= 0:
         return x > LARGEST - y

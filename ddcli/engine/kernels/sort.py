@@ -6,7 +6,7 @@ enough to be sorted within the processor's cache (see `sort_rows`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.gather import take
+from ddcli.engine.kernels.pieces import dealt_in_place, move_to_pieces, plan_pieces
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, copy_rows, sum_overflows
 from ddcli.engine.kernels.sort_rows import (
     DIGIT,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PIECE: Final = 1 << PIECE_BITS  # rows that are sorted at once; with their keys they should fit the second-level cache
-TARGET: Final = 1 << 12  # rows a piece should have when dealing
-DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
 TINY: Final = 32  # rows up to which insertion sort is quickest
 CUT: Final = 1 << 20  # bytes from which on a matrix is truncated in place, which spares a copy
 OVERFLOW: Final = -1
@@ -96,7 +95,7 @@ def take_tiny(m: np.ndarray, take: np.ndarray, out: np.ndarray) -> int:
             p -= 1
         if p > 0 and order == 0:
             total = out[p - 1, d] + m[i, take[d]]
-            if sum_overflows(out[p - 1, d], m[i, take[d]], total):
+            if sum_overflows(out[p - 1, d], m[i, take[d]]):
                 copy_row(out, p - 1, out, 0)
                 return -1 - i
             out[p - 1, d] = total
@@ -126,73 +125,6 @@ def sum_equal(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
             return -1 - i
         o = end
     return close_rows(out, 0, o)
-
-
-@kernel("MVViVV")
-def deal(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, bits: int, starts: np.ndarray, numbers: np.ndarray) -> int:
-    """Plan the dealing of rows into pieces by their leading `bits`: where each piece starts, and the rows of the largest.
-
-    `plan` becomes, for each lane, its smallest value, then the bits to drop, then the bits to keep.
-    """
-    count = lanes.size
-    low = plan[:count]
-    measure(m, 0, m.shape[0], lanes, low, numbers)
-    left = bits
-    for c in range(count):
-        keep = min(left, numbers[c])
-        plan[count + c] = numbers[c] - keep
-        plan[2 * count + c] = keep
-        left -= keep
-    for k in range(starts.size):
-        starts[k] = 0
-    for i in range(m.shape[0]):
-        starts[piece_of(m, i, lanes, plan) + 1] += 1
-    largest = 0
-    for k in range(1, starts.size):
-        largest = max(largest, starts[k])
-        starts[k] += starts[k - 1]
-    return largest
-
-
-@inline
-def piece_of(m: np.ndarray, i: int, lanes: np.ndarray, plan: np.ndarray) -> int:
-    """Return the piece that a row is dealt to."""
-    count = lanes.size
-    piece: Any = 0
-    for c in range(count):
-        keep = plan[2 * count + c]
-        if keep > 0:
-            x = (np.uint64(m[i, lanes[c]]) - np.uint64(plan[c])) >> np.uint64(plan[count + c])
-            piece = (piece << keep) | np.int64(x)
-    return piece  # type: ignore[no-any-return]
-
-
-@kernel("MVVVM")
-def move_to_pieces(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, ends: np.ndarray, out: np.ndarray) -> int:
-    """Move rows to their pieces in `out`, in order; `ends` holds the pieces' starts and becomes their ends."""
-    for i in range(m.shape[0]):
-        k = piece_of(m, i, lanes, plan)
-        o = ends[k]
-        ends[k] = o + 1
-        copy_row(m, i, out, o)
-    return 0
-
-
-@kernel("MVVVV")
-def move_in_place(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, heads: np.ndarray, pieces: np.ndarray) -> int:
-    """Move rows to their pieces in place, in any order; `heads` holds the pieces' starts and becomes their ends."""
-    for k in range(heads.size):
-        while heads[k] < pieces[k + 1]:
-            i = heads[k]
-            p = piece_of(m, i, lanes, plan)
-            o = heads[p]
-            heads[p] = o + 1
-            if p != k:
-                for c in range(m.shape[1]):
-                    x = m[i, c]
-                    m[i, c] = m[o, c]
-                    m[o, c] = x
-    return 0
 
 
 @kernel("MViiMMHUVVi")
@@ -271,7 +203,7 @@ def consolidate(m: np.ndarray, *, owned: bool = False) -> np.ndarray:
             raise overflow("+", out[0], m[-1 - count])
         return fitted(out, count)
     if owned and n > PIECE:
-        pieces = _dealt_in_place(m, lanes)
+        pieces = dealt_in_place(m, lanes)
         return _in_pieces(m, pieces, lanes, m, 1)
     return _sorted(m, lanes, 1)
 
@@ -306,7 +238,7 @@ def sort_by(m: np.ndarray, lanes: Sequence[int], *, owned: bool = False) -> np.n
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
     by = np.array(lanes, np.int64)
     if owned and len(m) > PIECE and order_of(m, by) == DISORDERED:
-        pieces = _dealt_in_place(m, by)
+        pieces = dealt_in_place(m, by)
         return _in_pieces(m, pieces, by, m, 0)
     return _ordered(m, by)
 
@@ -350,30 +282,9 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
         return out
     if n <= PIECE:
         return _in_pieces(m, np.array([0, n]), lanes, out, consolidating)
-    pieces, plan = _pieces(m, lanes)
+    pieces, plan = plan_pieces(m, lanes)
     move_to_pieces(m, lanes, plan, pieces[:-1].copy(), out)
     return _in_pieces(out, pieces, lanes, out, consolidating)
-
-
-def _pieces(m: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the pieces begin into which many rows are dealt, with an end mark, and the plan of the dealing."""
-    bits = bits_to_deal(len(m))
-    plan = np.empty(3 * lanes.size, np.int64)
-    pieces = np.empty((1 << bits) + 1, np.int64)
-    deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
-    return pieces, plan
-
-
-def _dealt_in_place(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-    """Deal many rows into pieces where they lie; return where the pieces begin, with an end mark."""
-    pieces, plan = _pieces(m, lanes)
-    move_in_place(m, lanes, plan, pieces[:-1].copy(), pieces)
-    return pieces
-
-
-def bits_to_deal(rows: int) -> int:
-    """Return the number of leading bits by which so many rows are dealt into pieces."""
-    return min((rows // TARGET).bit_length() + 1, DEAL_BITS)
 
 
 def sort_dealt(m: np.ndarray, pieces: np.ndarray, lanes: np.ndarray) -> None:

@@ -81,14 +81,21 @@ def measure(m: np.ndarray, start: int, end: int, lanes: np.ndarray, low: np.ndar
 
 
 @inline
+def insert_row(m: np.ndarray, start: int, lanes: np.ndarray, order: np.ndarray, begin: int, i: int, row: int) -> int:
+    """Insert a row of m[start:] into order[begin:i], which is in order, after the rows that equal it; return its place."""
+    j = i
+    while j > begin and before(m, start + row_at(order, j - 1), m, start + row, lanes) > 0:
+        order[j] = order[j - 1]
+        j -= 1
+    order[j] = np.uint32(row)
+    return j
+
+
+@inline
 def insertion_sort(m: np.ndarray, start: int, end: int, lanes: np.ndarray, order: np.ndarray) -> None:
     """Set `order` to the stable order of m[start:end], counted from `start`."""
     for i in range(end - start):
-        j = i
-        while j > 0 and before(m, start + row_at(order, j - 1), m, start + i, lanes) > 0:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = np.uint32(i)
+        insert_row(m, start, lanes, order, 0, i, i)
 
 
 @inline
@@ -167,21 +174,12 @@ def lead_sort(
     if total <= digit * passes:
         return True
     budget = n * MOVES
+    begin = 0
     for i in range(1, n):
-        lead = keys[here + i] >> first
-        if keys[here + i - 1] >> first != lead:
+        if keys[here + i - 1] >> first != keys[here + i] >> first:
+            begin = i
             continue
-        row = row_at(order, i)
-        j = i
-        while (
-            j > 0
-            and keys[here + j - 1] >> first == lead
-            and before(m, start + row_at(order, j - 1), m, start + row, lanes) > 0
-        ):
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = np.uint32(row)
-        budget -= i - j
+        budget -= i - insert_row(m, start, lanes, order, begin, i, row_at(order, i))
         if budget < 0:
             return False
     return True

@@ -44,24 +44,20 @@ def count_at(
                     until = i + 1
                 while i < until:
                     if nt == 1 or not_after(m, r, nk, times, i, 0, nt):
-                        total = counts[i] + m[r, last]
-                        if sum_overflows(counts[i], m[r, last], total):
+                        if sum_overflows(counts[i], m[r, last]):
                             return OVERFLOW
-                        counts[i] = total
+                        counts[i] += m[r, last]
                     i += 1
         for i in range(first[g], first[g + 1]):
             if nt == 1 and i > first[g]:
-                total = before[i - 1] + before[i]
-                if sum_overflows(before[i - 1], before[i], total):
+                if sum_overflows(before[i - 1], before[i]):
                     return OVERFLOW
-                before[i] = total
-                total = after[i - 1] + after[i]
-                if sum_overflows(after[i - 1], after[i], total):
+                before[i] = before[i - 1] + before[i]
+                if sum_overflows(after[i - 1], after[i]):
                     return OVERFLOW
-                after[i] = total
+                after[i] = after[i - 1] + after[i]
         for i in range(first[g], first[g + 1]):
-            total = before[i] + after[i]
-            if sum_overflows(before[i], after[i], total):
+            if sum_overflows(before[i], after[i]):
                 return OVERFLOW
-            after[i] = total
+            after[i] = before[i] + after[i]
     return 0

@@ -9,10 +9,10 @@ import numpy as np
 from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, same, sum_overflows
 from ddcli.engine.kernels.sort import fitted
+from ddcli.engine.kernels.value_pairs import settle
 
 OVERFLOW: Final = -1
 UNCHANGED: Final = -2
@@ -83,7 +83,7 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
             order = -1 if o == start else compare_at(out, o - 1, data, out, o, data, nt)
         if order == 0:
             total = out[o - 1, d] + out[o, d]
-            if sum_overflows(out[o - 1, d], out[o, d], total):
+            if sum_overflows(out[o - 1, d], out[o, d]):
                 start = o - 1
                 o = OVERFLOW
                 break

@@ -126,27 +126,14 @@ def walk_groups(
     group that do not cancel, or `delta` has any. `bounds` is scratch, two lanes a source and at least two. `counts` gets the rows of both
     and of `later`. Returns 0, NO_ROOM, or OVERFLOW.
     """
-    nk = keys.shape[1]
-    code = walk_trace(
-        keys, keys.shape[0], inputs, old_inputs, nt, since, rounds, held_inputs, later, 0, live, bounds, counts
-    )
+    groups, nk = keys.shape
+    code = walk_trace(keys, groups, inputs, old_inputs, nt, since, rounds, held_inputs, later, 0, live, bounds, counts)
     if code != 0:
         return code
     rows = counts[0]
+    p = counts[1]
     code = walk_trace(
-        keys,
-        keys.shape[0],
-        outputs,
-        old_outputs,
-        nt,
-        since,
-        rounds,
-        held_outputs,
-        later,
-        counts[1],
-        live,
-        bounds,
-        counts,
+        keys, groups, outputs, old_outputs, nt, since, rounds, held_outputs, later, p, live, bounds, counts
     )
     if code != 0:
         return code
@@ -154,7 +141,7 @@ def walk_groups(
     counts[1] = counts[0]
     counts[0] = rows
     i = 0
-    for g in range(keys.shape[0]):
+    for g in range(groups):
         i = gallop(delta, i, delta.shape[0], keys, g, nk, 0)
         if i < delta.shape[0] and same(delta, i, keys, g, nk):
             live[g] = 1

@@ -2,6 +2,8 @@
 
 * compaction: the choice of batches to merge, and the merges
 * file: the bytes: Parquet, every byte checked before it is read
+* frame_file: a file of any columns, its pages made of frames by pyarrow
+* index_writer: the index of a file that is being written
 * lane_file: a file of integers, its pages made of lanes by kernels
 * lane_reader: small files of integers, read whole without their index
 * layout: the columns, and their lanes

@@ -9,26 +9,14 @@ integers take 3.6 bytes a row. A column of few different numbers or texts has nu
 
 from __future__ import annotations
 
-import io
 import mmap
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.errors import StateError
-from ddcli.store.batch.page_index import (
-    MAGIC,
-    TRAILER,
-    PageColumn,
-    PageIndex,
-    form_of,
-    leaf_length,
-    leaf_of,
-    row_checksums,
-    still_constant,
-)
+from ddcli.store.batch.page_index import MAGIC, TRAILER, PageIndex
 from ddcli.store.files.access import reading
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
@@ -36,14 +24,10 @@ from ddcli.store.files.partial_copy import PartialCopy
 from ddcli.store.state.verify import OpenBundles, check_size, damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-    import polars as pl
-    import pyarrow as pa
-
     from ddcli.engine.columns import Matrix
-    from ddcli.expressions.types import Type
     from ddcli.store.files.gate import Bytes
     from ddcli.store.state.entries import FileEntry
 
@@ -57,15 +41,10 @@ FOOTER = 64 << 10
 """Bytes that are fetched from the end of an object: index and footer of most files, and of the others their length."""
 END = 8
 """Bytes after Parquet's footer: its length and `PAR1`."""
-REPEATED = 256
-"""Different values of a column in its first rows up to which they are numbered, not packed."""
-LEVEL = 1
 NEAR = 64 << 10
 """Bytes between two ranges up to which both are read together, with the bytes between them."""
 WARM = 16 << 20
 """The bytes of a file that the system is to read as a whole if it stays mapped: one request instead of one for each lookup."""
-UNBOUNDED = 1 << 30
-"""The bytes of a page, and of a dictionary: these end by their number of rows alone."""
 SIGN = np.int64(-(2**63))
 OLDER = "run `dd state compact PIPELINE` with the version that wrote the state last, or begin anew: `dd reset PIPELINE --outputs`"
 
@@ -95,152 +74,6 @@ def tail_size(data: Bytes) -> int:
     return footer + TRAILER + int.from_bytes(trailer[:4], "little") if trailer[4:] == MAGIC else footer
 
 
-class BatchWriter:
-    """Writes a batch file into memory: `append` frames with the data lanes that they are ordered by, in order, then `finish`."""
-
-    def __init__(self, columns: Mapping[str, Type], leading: str | None, key: int) -> None:
-        """Make a writer of these columns; `leading` is the one that rows are first ordered by, `key` how many lanes a key has."""
-        self.rows = 0
-        self.mark = ""
-        self._types = dict(columns)
-        self._leading = leading
-        self._key = key
-        self._sink = io.BytesIO()
-        self._writer: Any = None
-        self._schema: Any = None
-        self._columns: tuple[PageColumn, ...] = ()
-        self._carried: pa.Table | None = None
-        self._records: list[Matrix] = []
-        self._keys: list[Matrix] = []
-        self._last: Matrix | None = None
-        self._leaves: list[Matrix] = []
-        self._constants: dict[str, int] | None = None
-        self._written = 0
-
-    def append(self, frame: pl.DataFrame, records: Matrix, constants: Mapping[str, int]) -> None:
-        """Add rows: their columns, their data lanes (n > 0, width), and the hidden columns that hold just one number."""
-        import pyarrow as pa
-
-        table = frame.to_arrow()
-        if self._writer is None:
-            self._begin(frame, table.schema)
-        table = pa.Table.from_arrays(table.columns, schema=self._schema)
-        self._records.append(records[-self.rows % GROUP :: GROUP].copy())
-        self._keys += [records[at:end:PAGE, : self._key].copy() for at, end in _page_ranges(self.rows, len(records))]
-        self._last = records[-1:].copy()
-        self.rows += len(records)
-        self._constants = still_constant(self._constants, constants)
-        if self._carried is not None:
-            table = pa.concat_tables([self._carried, table])
-        whole = len(table) - len(table) % GROUP
-        for at in range(0, whole, GROUP):
-            self._write(table.slice(at, GROUP))
-        self._carried = table.slice(whole) if whole < len(table) else None
-
-    def finish(self) -> memoryview:
-        """Return the content of the file."""
-        assert self._last is not None, "an empty batch needs no file"
-        if self._carried is not None:
-            self._write(self._carried)
-        leaves = np.stack(self._leaves)
-        records = np.concatenate([*self._records, self._last])
-        sizes = self.rows, GROUP, PAGE, self._key, self._sink.tell()
-        constants = self._constants or {}
-        index = PageIndex(*sizes, records, row_checksums(leaves), self._columns, constants, self.mark)
-        self._sink.write(leaves.tobytes())
-        self._sink.write(index.to_bytes())
-        self._writer.close()
-        return memoryview(self._sink.getvalue())
-
-    def _begin(self, frame: pl.DataFrame, schema: pa.Schema) -> None:
-        """Decide how each column is packed, by its values in the first rows."""
-        import pyarrow as pa
-
-        first = frame.head(GROUP)
-        few = min(REPEATED, max(1, first.height // 2))
-        forms = {}
-        for name, kind in self._types.items():
-            numbered = form_of(kind, numbered=True)
-            if numbered != OTHER and (name == self._leading or first[name].n_unique() > few):
-                numbered = form_of(kind, numbered=False)
-            forms[name] = numbered
-        self._columns = tuple(
-            PageColumn(field.name, str(self._types[field.name]), forms[field.name])
-            for field in schema
-            for _ in _paths(field)
-        )
-        nullable = [self._types[name].nullable or self._types[name].kind == "null" for name in schema.names]
-        self._schema = pa.schema([field.with_nullable(may) for field, may in zip(schema, nullable, strict=True)])
-        self._writer = _writer(self._sink, self._schema, forms, self._leading)
-
-    def _write(self, table: pa.Table) -> None:
-        start = self._written
-        self._writer.write_table(table, row_group_size=GROUP)
-        self._written = self._sink.tell()
-        pages = -(-len(table) // PAGE)
-        rows = np.minimum(len(table) - np.arange(pages) * PAGE, PAGE)
-        assert self._last is not None, "rows come before their row group"
-        keys, last = np.concatenate(self._keys), self._last[:, : self._key]
-        self._keys = [keys[pages:]]
-        length = len(self._leaves[0]) if self._leaves else leaf_length(pages, self._key, len(self._columns))
-        forms = [column.form for column in self._columns]
-        with self._sink.getbuffer() as data:
-            content = np.frombuffer(data[start : self._written], np.uint8)
-            self._leaves.append(leaf_of(content, start, forms, np.concatenate([keys[:pages], last]), rows, length))
-            del content
-
-
-def _page_ranges(before: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the begin of the first page of each row group, and the row group's end, of those rows that follow `before` others.
-
-    >>> list(_page_ranges(GROUP - 3, 10)), list(_page_ranges(PAGE - 1, 9))
-    ([(3, 10)], [(1, 9)])
-    """
-    at = 0
-    while at < rows:
-        place = (before + at) % GROUP
-        end = min(at + GROUP - place, rows)
-        if (first := at + -place % PAGE) < end:
-            yield first, end
-        at = end
-
-
-def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leading: str | None) -> Any:
-    """Return Parquet's writer of columns in pages of these forms."""
-    import pyarrow.parquet as pq
-
-    numbered = [name for name, form in forms.items() if form != OTHER and form & NUMBERED]
-    packed = [name for name, form in forms.items() if form != OTHER and not form & (NUMBERED | PLAIN)]
-    packable = [schema.field(name) for name, form in forms.items() if form == OTHER or form & PLAIN]
-    compressed = [path for field in packable for path in _paths(field)]
-    return pq.ParquetWriter(
-        sink,
-        schema,
-        use_dictionary=numbered,
-        column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
-        compression=dict.fromkeys([*numbered, *packed], "none") | dict.fromkeys(compressed, "zstd"),
-        compression_level=dict.fromkeys(compressed, LEVEL),
-        write_statistics=[leading] if leading is not None else False,
-        store_decimal_as_integer=True,
-        max_rows_per_page=PAGE,
-        data_page_size=UNBOUNDED,
-        dictionary_pagesize_limit=UNBOUNDED,
-        data_page_version="1.0",
-    )
-
-
-def _paths(field: pa.Field) -> list[str]:
-    """Return Parquet's names of the columns that hold a column's values: those of lists and structs are further inside."""
-    from pyarrow import types
-
-    inner = getattr(field.type, "value_field", None)
-    if inner is not None:
-        return [f"{field.name}.list.{path}" for path in _paths(inner.with_name("element"))]
-    if types.is_struct(field.type):
-        return [f"{field.name}.{path}" for each in field.type for path in _paths(each)]
-    return [field.name]
-
-
 class BatchFile:
     """An open batch file. Raises StateError (exit code 4) with the file's name if its bytes are not those that were written.
 
@@ -255,11 +88,13 @@ class BatchFile:
             (self._bundles.check_size if entry.bundle else check_size)(path, entry)
         self.path = path
         self.groups_read = self.pages_read = self.rows_scanned = 0
+        self.stays = False
+        """True: it stays mapped from its next use on."""
         self._entry = entry
         self._width = width
         self._index: PageIndex | None = None
         self._metadata: Any = None
-        self._stays = self._warm = False
+        self._warm = False
         self._mapped: mmap.mmap | None = None
         self._bundled: bytes | None = None
         self._fetched: PartialCopy | None = None
@@ -310,7 +145,7 @@ class BatchFile:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
         if not len(starts) or not isinstance(data, mmap.mmap) or self._warm:
             return
-        if self._stays and len(data) <= WARM:
+        if self.stays and len(data) <= WARM:
             self._warm = True
             data.madvise(mmap.MADV_WILLNEED)
             return
@@ -371,7 +206,7 @@ class BatchFile:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             raise damaged(self.path) from None
-        if self._stays:
+        if self.stays:
             self._mapped = data
         yield data
 
@@ -382,12 +217,7 @@ class BatchFile:
 
     def stay_mapped(self) -> None:
         """Keep the file mapped from the next use on."""
-        self._stays = True
-
-    @property
-    def stays(self) -> bool:
-        """Return whether it is to stay mapped."""
-        return self._stays
+        self.stays = True
 
     @property
     def held(self) -> int:

@@ -1,6 +1,6 @@
 """The writer of a batch file whose columns are integers: kernels make its pages of lanes, in half the time that columns of a frame take.
 
-The file is the one that `file.BatchWriter` writes, but for the order of values in dictionaries. In each row group, a column's values are numbered if
+The file is the one that `frame_file.FrameWriter` writes, but for the order of values in dictionaries. In each row group, a column's values are numbered if
 the file's first rows have few different ones; else they are packed as differences.
 """
 
@@ -15,15 +15,8 @@ from ddcli.engine.kernels import packed_pages, page_writer
 from ddcli.engine.kernels.page_values import NUMBERED, OTHER, PLAIN
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
-from ddcli.store.batch.page_index import (
-    PageColumn,
-    PageIndex,
-    form_of,
-    leaf_length,
-    leaf_of,
-    row_checksums,
-    still_constant,
-)
+from ddcli.store.batch.index_writer import IndexWriter, most_numbered
+from ddcli.store.batch.page_index import PageColumn, form_of
 from ddcli.store.batch.row_group_file import chunk_bytes, footer_bytes, group_bytes, is_plain, stored_order
 from ddcli.store.parquet.row_groups import MAGIC
 from ddcli.store.parquet.thrift import number_bytes
@@ -54,11 +47,8 @@ class LaneWriter:
         self._sink.write(MAGIC)
         self._about = about
         self._carried: list[Matrix] = []
-        self._records: list[Matrix] = []
-        self._last: Matrix | None = None
-        self._leaves: list[Matrix] = []
+        self._index = IndexWriter(layout.key.width)
         self._groups: list[bytes] = []
-        self._constants: dict[str, int] | None = None
         self._scratch: _Scratch | None = None
         self._same: dict[str, _SameValue] = {}
 
@@ -84,22 +74,9 @@ class LaneWriter:
         if self._carried:
             self._write(kernels.concat(self._carried))
             self._carried = []
-        assert self._last is not None, "a file has a row group"
-        layout, leaves = self._layout, np.stack(self._leaves)
-        index = PageIndex(
-            self.rows,
-            file.GROUP,
-            file.PAGE,
-            layout.key.width,
-            self._sink.size,
-            np.concatenate([*self._records, self._last]),
-            row_checksums(leaves),
-            self._columns,
-            self._constants or {},
-        )
-        self._sink.write(leaves.reshape(-1).view(np.uint8))
-        self._sink.write(index.to_bytes())
-        self._sink.write(footer_bytes(layout, self._columns, self._groups, self.rows))
+        for part in self._index.finish(self._columns, self._sink.size):
+            self._sink.write(part)
+        self._sink.write(footer_bytes(self._layout, self._columns, self._groups, self.rows))
         return self._sink.content().data
 
     def _write(self, rows: Matrix) -> None:
@@ -135,25 +112,19 @@ class LaneWriter:
         self._columns = tuple(columns)
         end = self._sink.size
         self._groups.append(group_bytes(described, count, end - begin))
-        self._constants = still_constant(self._constants, constants)
-        self._records.append(rows[:1, : layout.record.width].copy())
-        self._last = rows[-1:, : layout.record.width].copy()
-        key = layout.key.width
-        starts = np.concatenate([rows[:: file.PAGE, :key], rows[-1:, :key]])
-        pages = len(starts) - 1
-        heights = np.minimum(count - np.arange(pages) * file.PAGE, file.PAGE)
-        length = len(self._leaves[0]) if self._leaves else leaf_length(pages, key, len(columns))
-        forms = [column.form for column in columns]
-        self._leaves.append(leaf_of(self._sink.content()[start:], start, forms, starts, heights, length))
+        self._index.note_constants(constants)
+        data = rows[:, : layout.record.width]
+        content = self._sink.content()[start:]
+        leaf = self._index.add(content, start, columns, data[:: file.PAGE], data[-1:], count)
         if first:  # the others will be about as large
-            self._sink.reserve(-(-self._about // count) * (end - begin + self._leaves[0].nbytes) * 9 // 8)
+            self._sink.reserve(-(-self._about // count) * (end - begin + leaf) * 9 // 8)
 
     def _form(self, name: str, scratch: _Scratch, lanes: Matrix, lane: int) -> int:
         """Return the form in which a column is packed, as suits its values in the first rows."""
         layout = self._layout
         form = form_of(layout.columns[name], numbered=True)
-        few = min(file.REPEATED, max(1, len(lanes) // 2))
-        if name != layout.leading_column and 0 <= scratch.number(lanes, lane, form, FEW_SLOTS) <= few:
+        distinct = scratch.number(lanes, lane, form, FEW_SLOTS)
+        if name != layout.leading_column and 0 <= distinct <= most_numbered(len(lanes)):
             return form
         return form_of(layout.columns[name], numbered=False)
 

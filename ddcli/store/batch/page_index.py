@@ -38,7 +38,7 @@ from ddcli.expressions.types import INTEGERS
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ddcli.engine.columns import Matrix
     from ddcli.expressions.types import Type
@@ -171,11 +171,6 @@ def _columns(given: tuple[tuple[str, str, int], ...]) -> tuple[PageColumn, ...]:
     return tuple(PageColumn(*column) for column in given)
 
 
-def still_constant(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str, int]:
-    """Return the columns that hold just one number, in the rows up to here too, of which `before` has those (None: there were no rows)."""
-    return {name: value for name, value in now.items() if before is None or before.get(name) == value}
-
-
 def row_checksums(numbers: Matrix) -> Matrix:
     """Return the checksum of each row of a matrix.
 
@@ -233,44 +228,46 @@ class Pages:
 
 
 class Leaves:
-    """The leaves of some row groups, in order."""
+    """The leaves of some row groups, in order.
+
+    Pages of them are rows [place of the row group here | number of the page there | rows of the page].
+    """
 
     def __init__(self, index: PageIndex, groups: Matrix, numbers: Matrix) -> None:
         self.index = index
         self.groups = groups
         self._numbers = numbers
 
-    def pages_of(self, keys: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-        """Return the pages that can have one of the sorted keys: the places of their row groups here, their numbers in these, how many rows they have.
+    def pages_of(self, keys: Matrix) -> Matrix:
+        """Return the pages that can have one of the sorted keys.
 
         A leaf has only the lanes of a key: for records that are looked up by more columns, it has the first ones.
         """
         index = self.index
         lanes = min(keys.shape[1], index.key)
         after = np.ascontiguousarray(index.records[self.groups + 1, :lanes])
-        found = np.empty((3, len(self.groups) * index.pages), np.int64)
+        found = np.empty((len(self.groups) * index.pages, 3), np.int64)
         heights, keys = index.rows_of(self.groups), np.ascontiguousarray(keys[:, :lanes])
-        some = find_pages(self._numbers, after, heights, keys, index.pages, index.page, index.key, *found)
-        places, numbers, sizes = found[:, :some]
-        return places, numbers, sizes
+        return found[: find_pages(self._numbers, after, heights, keys, index.pages, index.page, index.key, found)]
 
-    def all(self) -> tuple[Matrix, Matrix, Matrix]:
-        """Return all pages as `meeting` returns some."""
-        heights = self.index.rows_of(self.groups)
+    def all(self) -> Matrix:
+        """Return all pages."""
+        heights, page = self.index.rows_of(self.groups), self.index.page
+        counts = -(-heights // page)
+        found = np.empty((counts.sum(), 3), np.int64)
         if len(heights) == 1:  # of a small batch, of which there are many
-            numbers = np.arange(-(-heights[0] // self.index.page))
-            sizes = np.minimum(heights[0] - numbers * self.index.page, self.index.page)
-            return np.zeros(len(numbers), np.int64), numbers, sizes
-        counts = -(-heights // self.index.page)
-        places = np.repeat(np.arange(len(self.groups)), counts)
-        numbers = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return places, numbers, np.minimum(heights[places] - numbers * self.index.page, self.index.page)
+            found[:, 0], found[:, 1] = 0, np.arange(counts[0])
+        else:
+            found[:, 0] = np.repeat(np.arange(len(heights)), counts)
+            found[:, 1] = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found[:, 2] = np.minimum(heights[found[:, 0]] - found[:, 1] * page, page)
+        return found
 
-    def pages(self, column: int, places: Matrix, numbers: Matrix, sizes: Matrix) -> Pages:
+    def pages(self, column: int, chosen: Matrix) -> Pages:
         """Return these pages of a column."""
-        found = Pages(np.empty(len(places), np.int64), np.empty((len(places), 5), np.int64))
+        found = Pages(np.empty(len(chosen), np.int64), np.empty((len(chosen), 5), np.int64))
         at = self._column(column)
-        locate_pages(self._numbers, places, numbers, sizes, at, self.index.pages, found.starts, found.table)
+        locate_pages(self._numbers, chosen, at, self.index.pages, found.starts, found.table)
         return found
 
     def before(self, column: int, places: Matrix) -> tuple[Matrix, Matrix]:
@@ -278,10 +275,10 @@ class Leaves:
         at = self._column(column)
         return self._numbers[places, at], self._numbers[places, at + 1] >> SIZES
 
-    def sound(self, data: Data, column: int, places: Matrix, numbers: Matrix, pages: Pages, *, numbered: bool) -> bool:
+    def sound(self, data: Data, column: int, chosen: Matrix, pages: Pages, *, numbered: bool) -> bool:
         """Return whether pages of a file are as they were written, and for a `numbered` column the dictionaries before them."""
         at, each = self._column(column), (pages.starts, pages.table)
-        return bool(are_sound(data, self._numbers, places, numbers, at, self.index.pages, int(numbered), *each))
+        return bool(are_sound(data, self._numbers, chosen, at, self.index.pages, int(numbered), *each))
 
     def _column(self, column: int) -> int:
         """Return the offset of a column's numbers."""

@@ -52,17 +52,20 @@ NOTHING = np.empty(0, np.int64)
 
 @frozen
 class _Chosen:
-    """Rows of some pages: `counts` has the number of each page's, `rows` their numbers in it; both are empty if all are chosen.
+    """Rows of some pages (see `Leaves`): `counts` has the number of each page's, `rows` their numbers in it; both are empty if all are chosen.
 
     `lanes` are the values of the column by which they were found, if a lane holds these alone; else empty.
     """
 
-    places: Matrix
-    numbers: Matrix
-    sizes: Matrix
+    pages: Matrix
     counts: Matrix
     rows: Matrix
     lanes: Matrix
+
+    @property
+    def sizes(self) -> Matrix:
+        """Return the numbers of rows of the pages."""
+        return self.pages[:, 2]
 
     @property
     def height(self) -> int:
@@ -155,9 +158,9 @@ class PagedRows:
             leaves = self.leaves(mapped, np.array(groups, np.int64))
             reading = _PageReading(self, mapped, leaves, self._spared(spared))
             pages = leaves.pages_of(keys)
-            count = len(pages[0])
+            count = len(pages)
             self.file.pages_read += count
-            self.file.rows_scanned += int(pages[2].sum())
+            self.file.rows_scanned += int(pages[:, 2].sum())
             # The pool's values, and the numbers of spared rows, continue from part to part.
             workers = _workers(Allowed.threads)
             alone = bool(spared) or self.layout.hashed or count < 2 * APART or workers.count == 1
@@ -165,7 +168,7 @@ class PagedRows:
 
             def look(at: int) -> Matrix:
                 part = reading if alone else _PageReading(self, mapped, leaves)
-                found = part.with_keys(leading, [each[at : at + step] for each in pages], wanted)
+                found = part.with_keys(leading, pages[at : at + step], wanted)
                 if not len(found.rows):
                     return np.empty((0, self.layout.width), np.int64)
                 return kernels.gather(part.matrix(leading, found, pool), keys.shape[1], keys)
@@ -210,34 +213,33 @@ class _PageReading:
 
     def all(self, pool: Pool, room: Matrix | None) -> Matrix:
         """Return all rows, the first ones of `room` if it is given."""
-        places, numbers, sizes = self.leaves.all()
+        pages = self.leaves.all()
         if self._of.file.is_checked:  # then pages are found to be decoded, not to be checked
-            self._find_of(self._of.stored, places, numbers, sizes)
+            self._find_of(self._of.stored, pages)
         else:
             columns = range(len(self._of.index.columns))
-            self._find(columns, columns, places, numbers, sizes)
+            self._find(columns, columns, pages)
         self._of.file.groups_read += len(self.leaves.groups)
-        return self._fill(_Chosen(places, numbers, sizes, NOTHING, NOTHING, NOTHING), pool, room)
+        return self._fill(_Chosen(pages, NOTHING, NOTHING, NOTHING), pool, room)
 
-    def with_keys(self, leading: str, among: Sequence[Matrix], wanted: Matrix) -> _Chosen:
+    def with_keys(self, leading: str, among: Matrix, wanted: Matrix) -> _Chosen:
         """Return the rows of some pages whose leading column has one of the wanted numbers."""
-        places, numbers, sizes = among
-        self._find_of([leading], places, numbers, sizes)
+        self._find_of([leading], among)
         at = self._of.columns[leading]
         form, pages = self._of.index.columns[at].form, self._pages[at]
-        (rows, lanes), counts = np.empty((2, int(sizes.sum())), np.int64), np.empty(len(sizes), np.int64)
+        (rows, lanes), counts = np.empty((2, int(among[:, 2].sum())), np.int64), np.empty(len(among), np.int64)
         found = find_rows(self._data, pages.table, wanted, *self._scratch, counts, rows, lanes, form)
         if found < 0:
             raise damaged(self._of.file.path)
         some = counts > 0
         self._pages[at] = pages.of(some)
         known = lanes[:found].copy() if not form & ELSEWHERE and form >> WIDTH == 0 else NOTHING
-        return _Chosen(places[some], numbers[some], sizes[some], counts[some], rows[:found].copy(), known)
+        return _Chosen(among[some], counts[some], rows[:found].copy(), known)
 
     def matrix(self, leading: str, chosen: _Chosen, pool: Pool) -> Matrix:
         """Return rows that were found by the leading column."""
         names = [name for name in self._of.stored if name != leading and name not in self._spared]
-        self._find_of(names, chosen.places, chosen.numbers, chosen.sizes)
+        self._find_of(names, chosen.pages)
         return self._fill(chosen, pool, leading=leading)
 
     def _fill(self, chosen: _Chosen, pool: Pool, room: Matrix | None = None, leading: str | None = None) -> Matrix:
@@ -288,7 +290,7 @@ class _PageReading:
 
     def _numbered(self, column: PageColumn, kind: Type, chosen: _Chosen, numbers: Matrix, pool: Pool) -> Matrix:
         """Return the lanes of texts that dictionaries number, of each text once: only those are hashed that some row has."""
-        first, place = _distinct(chosen.places)
+        first, place = _distinct(chosen.pages[:, 0])
         bodies, ends = self._pages[self._of.columns[column.name]].table[first, 3:].T
         sizes = ends - bodies
         starts, lengths = np.empty((2, int((sizes // 4).sum())), np.int64)
@@ -313,7 +315,7 @@ class _PageReading:
     def _unpacked(self, column: PageColumn, chosen: _Chosen) -> tuple[Data, Matrix]:
         """Return the contents of a column's compressed pages, and their places, as kernels take them."""
         pages = self._pages[self._of.columns[column.name]]
-        table = np.zeros((len(chosen.places), 5), np.int64)
+        table = np.zeros((len(chosen.pages), 5), np.int64)
         try:
             data, table[:, :2] = unpacked(self._data, pages)
         except ValueError:
@@ -334,24 +336,22 @@ class _PageReading:
             raise damaged(self._of.file.path) from None
         return found[chosen.positions()] if len(chosen.counts) else found
 
-    def _find_of(self, names: Sequence[str], places: Matrix, numbers: Matrix, sizes: Matrix) -> None:
+    def _find_of(self, names: Sequence[str], pages: Matrix) -> None:
         """Find these pages of some columns, and the dictionaries that they refer to, and check them."""
         columns = [at for name in names for at in self._of.numbers(name)]
         forms = [self._of.index.columns[at].form for at in columns]
         numbered = [at for at, form in zip(columns, forms, strict=True) if form != OTHER and form & NUMBERED]
-        self._find(columns, numbered, places, numbers, sizes)
+        self._find(columns, numbered, pages)
 
-    def _find(
-        self, columns: Sequence[int], numbered: Sequence[int], places: Matrix, numbers: Matrix, sizes: Matrix
-    ) -> None:
+    def _find(self, columns: Sequence[int], numbered: Sequence[int], pages: Matrix) -> None:
         """Find pages by the numbers of their columns; refuse pages that are not as they were written, and dictionaries before the pages of `numbered` columns."""
         for at in columns:
-            self._pages[at] = self.leaves.pages(at, places, numbers, sizes)
-        if self._of.file.is_checked or not (len(places) and len(columns)):
+            self._pages[at] = self.leaves.pages(at, pages)
+        if self._of.file.is_checked or not (len(pages) and len(columns)):
             return
         parts = [(self._pages[at].starts, self._pages[at].ends) for at in columns]
         if numbered:
-            there = places[_distinct(places)[0]]
+            there = pages[_distinct(pages[:, 0])[0], 0]
             parts += [self.leaves.before(at, there) for at in numbered]
         if len(parts) == 1:
             self._of.file.fetch(self._mapped, *parts[0])
@@ -360,8 +360,7 @@ class _PageReading:
             order = np.argsort(starts, kind="stable")
             self._of.file.fetch(self._mapped, starts[order], ends[order])
         for at in columns:
-            each = places, numbers, self._pages[at]
-            if not self.leaves.sound(self._data, at, *each, numbered=at in numbered):
+            if not self.leaves.sound(self._data, at, pages, self._pages[at], numbered=at in numbered):
                 raise damaged(self._of.file.path)
 
 

@@ -1,6 +1,6 @@
 """A batch file of one row group, as a run of few changes writes for each of its arrangements: a tenth of a millisecond a column.
 
-The file has the form that `file.BatchWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
+The file has the form that `frame_file.FrameWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts, floats and wide decimals numbered,
 nothing compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
 
 https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
@@ -23,15 +23,8 @@ from ddcli.engine.kernels.page_values import FLIPPED, FLOAT, NARROW, NULLABLE, N
 from ddcli.expressions.types import FLAGGED, POOLED
 from ddcli.named_tuple import NamedTuple
 from ddcli.store.batch import file
-from ddcli.store.batch.page_index import (
-    PageColumn,
-    PageIndex,
-    decimal_width,
-    form_of,
-    leaf_length,
-    leaf_of,
-    row_checksums,
-)
+from ddcli.store.batch.index_writer import IndexWriter
+from ddcli.store.batch.page_index import PageColumn, decimal_width, form_of
 from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ORDERS, ROWS, SCHEMA
 from ddcli.store.parquet.thrift import (
     BINARY,
@@ -93,7 +86,7 @@ def _is_numbered(kind: Type) -> bool:
 
 def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
     """Return the content of a file of some updates, sorted: at least one, and no more than a row group has."""
-    rows, keys, page = len(matrix), layout.key.width, file.PAGE
+    rows, page = len(matrix), file.PAGE
     assert 0 < rows <= file.GROUP, "as many rows as a row group has"
     chunks = [_chunk(name, layout, matrix, pool, page) for name in stored_order(layout)]
     body, at, described, count = [MAGIC], len(MAGIC), [], number_bytes(rows)
@@ -103,27 +96,12 @@ def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryvie
         at += len(chunk.content)
     group = b"".join(body)
     columns = tuple(chunk.column for chunk in chunks)
-    pages = -(-rows // page)
-    heights = np.array([min(rows - at, page) for at in range(0, rows, page)])
-    starts = np.concatenate([matrix[::page, :keys], matrix[-1:, :keys]])
-    forms = [column.form for column in columns]
-    data = np.frombuffer(group, np.uint8)
-    leaf = leaf_of(data, 0, forms, starts, heights, leaf_length(pages, keys, len(columns)))
-    width = layout.record.width
-    index = PageIndex(
-        rows,
-        file.GROUP,
-        page,
-        keys,
-        len(group),
-        matrix[[0, -1], :width],
-        row_checksums(leaf.reshape(1, -1)),
-        columns,
-        layout.constants(matrix),
-        pool.mark if layout.hashed else "",
-    )
+    index, data = IndexWriter(layout.key.width), matrix[:, : layout.record.width]
+    index.note_constants(layout.constants(matrix))
+    index.add(np.frombuffer(group, np.uint8), 0, columns, data[::page], data[-1:], rows)
+    indexed = index.finish(columns, len(group), pool.mark if layout.hashed else "")
     end = footer_bytes(layout, columns, [group_bytes(described, rows, at - len(MAGIC))], rows)
-    return memoryview(b"".join([group, leaf.tobytes(), index.to_bytes(), end]))
+    return memoryview(b"".join([group, *indexed, end]))
 
 
 class _Chunk(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.store.batch.file import GROUP, BatchWriter
+from ddcli.store.batch.file import GROUP
+from ddcli.store.batch.frame_file import FrameWriter
 from ddcli.store.batch.lane_file import LaneWriter, is_packed
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ddcli.store.batch.layout import BatchLayout
 
 
-Writer = BatchWriter | LaneWriter
+Writer = FrameWriter | LaneWriter
 BLOCK = 4 * GROUP
 """Rows that are made into columns together."""
 
@@ -23,7 +24,7 @@ def writer_of(layout: BatchLayout, about: int = 0) -> Writer:
     return (
         LaneWriter(layout, about)
         if is_packed(layout)
-        else BatchWriter(layout.columns, layout.leading_column, layout.key.width)
+        else FrameWriter(layout.columns, layout.leading_column, layout.key.width)
     )
 
 
