@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError
 from ddcli.runtime.spark.java import java_home
-from ddcli.runtime.spark.session import share, shortened
+from ddcli.runtime.spark.session import explained, share, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -78,10 +78,8 @@ class Classic:
 
     @property
     def slots(self) -> int:
-        try:
+        with explained(self._error):
             return max(1, int(self.context.defaultParallelism))
-        except Exception as error:
-            raise self._error(error) from error
 
     @property
     def master(self) -> str:
@@ -105,20 +103,18 @@ class Classic:
         # A group of its own: a caller's session may have other jobs, which must not be cancelled.
         group = f"dd-{secrets.token_hex(4)}"
         try:
-            if self._common is None or self._common[0] is not common:
-                self._forget()
-                self._common = common, context.broadcast(common)
-            context.setJobGroup(group, about, interruptOnCancel=True)
-            found = context.parallelize(list(tasks), len(tasks)).mapPartitions(
-                partial(_each, function, self._common[1])
-            )
-            with self._followed(group, progress):
-                return list(found.collect())
+            with explained(self._error):
+                if self._common is None or self._common[0] is not common:
+                    self._forget()
+                    self._common = common, context.broadcast(common)
+                context.setJobGroup(group, about, interruptOnCancel=True)
+                each = partial(_each, function, self._common[1])
+                found = context.parallelize(list(tasks), len(tasks)).mapPartitions(each)
+                with self._followed(group, progress):
+                    return list(found.collect())
         except KeyboardInterrupt:
             context.cancelJobGroup(group)
             raise
-        except Exception as error:
-            raise self._error(error) from error
         finally:
             if not self._is_stopped():
                 for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
@@ -174,11 +170,9 @@ class Classic:
             time.sleep(LOOK)
 
     def _executors(self) -> int:
-        try:
+        with explained(self._error):
             # This counts the driver.
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
-        except Exception as error:
-            raise self._error(error) from error
 
     def _error(self, error: Exception) -> DdError:
         if not self._is_stopped():

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
-from ddcli.runtime.spark.session import share, shortened
+from ddcli.runtime.spark.session import explained, share, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,17 +55,13 @@ class Connect:
         """Return the number of tasks that run at once. A client can't ask for it, but by default a range has as many partitions."""
         from pyspark.sql.connect import functions
 
-        try:
+        with explained(self._error):
             parts = self.session.range(1 << 12).select(functions.spark_partition_id().alias("at"))
             return int(parts.agg(functions.max("at")).collect()[0][0]) + 1
-        except Exception as error:
-            raise self._error(error) from error
 
     def task_memory(self, here: int) -> int:
-        try:
+        with explained(self._error):
             settings = self.session.conf.getAll
-        except Exception as error:
-            raise self._error(error) from error
         return share(settings, int(settings.get("spark.executor.cores", "1")), self.slots, here)
 
     @property
@@ -82,14 +78,12 @@ class Connect:
         session.addTag(tag)
         session.addTag(about.replace(",", ";"))  # its web pages show the tags of a job; a tag can't have a comma
         try:
-            with self._followed(len(tasks), progress):
+            with explained(self._error), self._followed(len(tasks), progress):
                 frame = session.createDataFrame(rows).repartitionById(len(tasks), "id")
                 done = frame.mapInArrow(_partition_function(pickle.dumps(function), common), DONE).toArrow()
         except KeyboardInterrupt:
             session.interruptTag(tag)
             raise
-        except Exception as error:
-            raise self._error(error) from error
         finally:
             session.clearTags()
         found: dict[int, bytes] = dict(zip(done["id"].to_pylist(), done["done"].to_pylist(), strict=True))

@@ -7,12 +7,13 @@ no Spark type meets one of ours.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.errors import DdError, EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.engine.progress import Progress
 
@@ -76,6 +77,15 @@ class Spark(Protocol):
 
     def close(self) -> None:
         """Remove the files that were sent to executors, and stop Spark if this process started it."""
+
+
+@contextmanager
+def explained(error_of: Callable[[Exception], DdError]) -> Iterator[None]:
+    """Raise the error for people of whatever goes wrong with Spark."""
+    try:
+        yield
+    except Exception as error:
+        raise error_of(error) from error
 
 
 def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:

@@ -99,24 +99,17 @@ def equal_columns(left: PieceChunks, right: PieceChunks) -> list[str]:
     if left.rows != right.rows:
         return []
     try:
-        ours = os.open(left.path, os.O_RDONLY)
-        try:
-            theirs = os.open(right.path, os.O_RDONLY)
-            try:
-                return [
-                    name
-                    for name, mine in left.columns.items()
-                    if (other := right.columns.get(name)) is not None
-                    and (mine.kind, mine.sizes) == (other.kind, other.sizes)
-                    and all(
-                        _same_bytes(ours, theirs, start, begin, size)
-                        for (start, size), (begin, _) in zip(mine.places, other.places, strict=True)
-                    )
-                ]
-            finally:
-                os.close(theirs)
-        finally:
-            os.close(ours)
+        with left.path.open("rb", 0) as ours, right.path.open("rb", 0) as theirs:
+            return [
+                name
+                for name, mine in left.columns.items()
+                if (other := right.columns.get(name)) is not None
+                and (mine.kind, mine.sizes) == (other.kind, other.sizes)
+                and all(
+                    _same_bytes(ours.fileno(), theirs.fileno(), start, begin, size)
+                    for (start, size), (begin, _) in zip(mine.places, other.places, strict=True)
+                )
+            ]
     except OSError:
         return []  # the reader of its rows reports the error
 

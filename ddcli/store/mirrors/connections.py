@@ -93,11 +93,6 @@ class Connections:
         self._open.clear()
         self._stack.close()
 
-    def to(self, uri: str) -> Connection[Any]:
-        """Return the connection to a database of Postgres, in a transaction that only reads."""
-        opened: Connection[Any] = self.shared(uri, _reading)
-        return opened
-
     def shared(self, uri: str, opened: Callable[[str], AbstractContextManager[Any]]) -> Any:
         """Return the connection to a database, which `opened` opens."""
         if uri not in self._open:
@@ -106,7 +101,7 @@ class Connections:
 
 
 @contextmanager
-def _reading(uri: str) -> Iterator[Connection[Any]]:
+def reading(uri: str) -> Iterator[Connection[Any]]:
     """Open a database of Postgres in a transaction that only reads."""
     from psycopg import IsolationLevel
 

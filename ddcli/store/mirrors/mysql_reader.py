@@ -14,12 +14,13 @@ import polars as pl
 from ddcli.errors import InputError, first_line
 from ddcli.expressions.tree import in_backticks as quoted
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.connections import SILENT, WAIT, Connections, longest_silence
+from ddcli.store.mirrors.connections import SILENT, WAIT, longest_silence
 from ddcli.store.mirrors.postgres_types import read_text
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
+from ddcli.store.mirrors.query_reader import MOST, ServerReader, Start, from_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ddcli.expressions.types import Schema, Type
 
@@ -47,19 +48,15 @@ and table_schema not in ('mysql', 'information_schema', 'performance_schema', 's
 """The query of tables that are not in that log."""
 
 
-class MysqlReader(QueryReader):
-    """Reads a query of the database that a URI names, by `connections` that may be shared.
+class MysqlReader(ServerReader):
+    """Reads a query of MySQL or MariaDB."""
 
-    Where columns are `named`, no other one needs to be readable; decimals with more digits than ours have those that are `declared`.
-    """
-
-    def __init__(
-        self, uri: str, query: str, declared: Schema, named: set[str] | None, connections: Connections | None
-    ) -> None:
+    def _named_place(self) -> str:
         check_package("pymysql")
-        self._uri, self._query, self._connections = uri, enclosed(query), connections
-        self.place = self.uri = _place_of(uri)
-        with self._connected() as connection, connection.cursor() as cursor:
+        return _place_of(self._uri)
+
+    def _look(self, connection: Any, declared: Schema, named: set[str] | None) -> None:
+        with connection.cursor() as cursor:
             self.stamp = f"{self.uri} {_stamp(cursor)}"
             cursor.execute(f"select * from {self._query} limit 0")  # noqa: S608 - a person's own
             self._floats: set[str] = set()
@@ -100,21 +97,13 @@ class MysqlReader(QueryReader):
                     hint = f'declare it with fewer under `columns`: {{{field.name}: "decimal(38, 9)?"}}'
                 raise InputError(problem, place=self.place, hint=hint)
 
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """Turn errors of the database into errors of the input."""
+    def _opened(self, uri: str) -> AbstractContextManager[Any]:
+        return connected(uri)
+
+    def _explained(self, error: Exception) -> tuple[str, str | None] | None:
         from pymysql import Error
 
-        try:
-            if self._connections is not None:
-                yield self._connections.shared(self._uri, connected)
-                return
-            with connected(self._uri) as connection:
-                yield connection
-        except (Error, OSError) as error:
-            raise InputError(
-                f"the database can't be read: {_problem(error)}", place=self.place, hint=_hint(error)
-            ) from None
+        return (_problem(error), _hint(error)) if isinstance(error, Error | OSError) else None
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -10,12 +9,14 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.tree import delimited
 from ddcli.store.extras import check_package
-from ddcli.store.mirrors.connections import SILENT, Connections, is_silence
+from ddcli.store.mirrors import connections
+from ddcli.store.mirrors.connections import SILENT, is_silence
 from ddcli.store.mirrors.postgres_types import reading, series
-from ddcli.store.mirrors.query_reader import MOST, QueryReader, Start, enclosed, from_start
+from ddcli.store.mirrors.query_reader import MOST, ServerReader, Start, from_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from psycopg import Connection, Error
 
@@ -33,22 +34,17 @@ HINTS = {
 """The hints for some errors, by their SQLSTATE."""
 
 
-class PostgresReader(QueryReader):
-    """Reads a query of the database that a URI of libpq's names, by `connections` that may be shared.
+class PostgresReader(ServerReader):
+    """Reads a query of Postgres, whose URI is one of libpq's."""
 
-    Where columns are `named`, no other one needs to be readable; numbers without digits of their own have those that are `declared`.
-    """
-
-    def __init__(
-        self, uri: str, query: str, declared: Schema, named: set[str] | None, connections: Connections | None
-    ) -> None:
+    def _named_place(self) -> str:
         check_package("psycopg")
-        self._conninfo, self._query, self._connections = uri, enclosed(query), connections
-        self.place = place_of(uri)
-        with self._connected() as connection:
-            self.uri = place_of(uri, connection)
-            self.stamp = f"{self.uri} {connection.execute(STAMP).fetchall()[0][0]}"
-            self.kinds = self._kinds(connection, declared, named)
+        return place_of(self._uri)
+
+    def _look(self, connection: Connection[Any], declared: Schema, named: set[str] | None) -> None:
+        self.uri = place_of(self._uri, connection)
+        self.stamp = f"{self.uri} {connection.execute(STAMP).fetchall()[0][0]}"
+        self.kinds = self._kinds(connection, declared, named)
 
     def _kinds(self, connection: Connection[Any], declared: Schema, named: set[str] | None) -> dict[str, pl.DataType]:
         with connection.cursor() as cursor:
@@ -75,20 +71,13 @@ class PostgresReader(QueryReader):
                     found = zip(columns.items(), zip(*some, strict=True), strict=False)
                     yield pl.DataFrame([series(name, kind, values, self.place) for (name, kind), values in found])
 
-    @contextmanager
-    def _connected(self) -> Iterator[Connection[Any]]:
-        """Turn errors of the database into errors of the input."""
+    def _opened(self, uri: str) -> AbstractContextManager[Connection[Any]]:
+        return connections.reading(uri)
+
+    def _explained(self, error: Exception) -> tuple[str, str | None] | None:
         from psycopg import Error
 
-        try:
-            if self._connections is not None:
-                yield self._connections.to(self._conninfo)
-                return
-            with Connections() as own:
-                yield own.to(self._conninfo)
-        except Error as error:
-            problem, hint = _explained(error)
-            raise InputError(f"the database can't be read: {problem}", place=self.place, hint=hint) from None
+        return _explained(error) if isinstance(error, Error) else None
 
 
 def place_of(uri: str, connection: Connection[Any] | None = None) -> str:

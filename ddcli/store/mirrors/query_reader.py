@@ -10,11 +10,13 @@ from ddcli.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import polars as pl
 
     from ddcli.expressions.types import Schema, Type
+    from ddcli.store.mirrors.connections import Connections
 
 MOST = 1 << 16
 """Rows that are values of Python at a time, at most."""
@@ -41,6 +43,52 @@ class QueryReader(ABC):
         """Return the hint for a cursor of a type whose order in the database differs from ours; None for other types."""
         plain = kind.is_integer or kind.kind in ("string", "date", "datetime", "decimal")
         return None if plain else "a cursor is an integer, a decimal, a text, a date or a timestamp"
+
+
+class ServerReader(QueryReader):
+    """Reads a query of the database that a URI names, on a server, by `connections` that may be shared.
+
+    Where columns are `named`, no other one needs to be readable; numbers of digits that we don't have, or that are not known, have those that are `declared`.
+    """
+
+    def __init__(
+        self, uri: str, query: str, declared: Schema, named: set[str] | None, connections: Connections | None
+    ) -> None:
+        self._uri, self._query, self._connections = uri, enclosed(query), connections
+        self.place = self.uri = self._named_place()
+        with self._connected() as connection:
+            self._look(connection, declared, named)
+
+    @abstractmethod
+    def _named_place(self) -> str:
+        """Return the database's URI without what it is opened by."""
+
+    @abstractmethod
+    def _look(self, connection: Any, declared: Schema, named: set[str] | None) -> None:
+        """Set the stamp and the kinds of columns."""
+
+    @abstractmethod
+    def _opened(self, uri: str) -> AbstractContextManager[Any]:
+        """Open the database, in a transaction that only reads and sees the rows of one moment."""
+
+    @abstractmethod
+    def _explained(self, error: Exception) -> tuple[str, str | None] | None:
+        """Return problem and hint of an error of the server's; None for one that is not."""
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """Turn errors of the database into errors of the input."""
+        try:
+            if self._connections is not None:
+                yield self._connections.shared(self._uri, self._opened)
+                return
+            with self._opened(self._uri) as connection:
+                yield connection
+        except Exception as error:
+            if (explained := self._explained(error)) is None:
+                raise
+            problem, hint = explained
+            raise InputError(f"the database can't be read: {problem}", place=self.place, hint=hint) from None
 
 
 @contextmanager
