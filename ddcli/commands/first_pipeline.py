@@ -11,7 +11,7 @@ from ddcli.commands.files_found import FoundInput, find
 from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
 from ddcli.store.mirrors.delta_commits import LOG
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

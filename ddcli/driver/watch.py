@@ -29,7 +29,7 @@ from ddcli.store.log.progress import PROGRESS
 from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.tables.input_path import places_of
-from ddcli.store.tables.listing import glimpse
+from ddcli.store.tables.inventory import glimpse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
     from ddcli.spec.model import InputSpec
-    from ddcli.store.tables.listing import Glimpse
+    from ddcli.store.tables.inventory import Glimpse
 
 PATIENCE = 2.0
 """Seconds between two looks, notified or not; five times that for object stores: each look is a request."""

@@ -13,6 +13,16 @@ from ddcli.dataclass import frozen
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from ddcli.expressions.types import Type
+
+WRITTEN = {
+    "date": "a date is written 2013-01-31, in CSV else as `csv: {date_format: '%d.%m.%Y'}` states; ",
+    "datetime": "a timestamp is written 2013-01-31 06:30:00, in CSV else as `csv: {timestamp_format: ...}` states; ",
+    "time": "a time is written 06:30:00; ",
+    "bool": "it is written true or false; ",
+}
+"""The forms of values as text, by kind."""
+
 
 @frozen
 class Dialect:
@@ -54,6 +64,15 @@ class Dialect:
         tabs = self.delimiter is None and name.endswith(".tsv")
         names = () if self.header else tuple(column for column in self.names if column not in partition)
         return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
+
+    def hint(self, kind: Type) -> str:
+        """Return the form in which values of a type are written as text, where the world has several; as the begin of a hint."""
+        form = {"date": self.date_format, "datetime": self.timestamp_format}.get(kind.kind)
+        if form:
+            return f"a {kind.kind} is written as `csv` states, {form}; "
+        if (kind.is_float or kind.kind == "decimal") and self.decimal != ".":
+            return f"a number is written with `{self.decimal}` as `csv` states, and nothing between its thousands; "
+        return WRITTEN.get(kind.kind, "")
 
 
 DEFAULT = Dialect()

@@ -14,7 +14,7 @@ from ddcli.job.summary import plural
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.input_path import PRIVATE, places_of
-from ddcli.store.tables.listing import list_input, unmoved
+from ddcli.store.tables.inventory import list_input, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -13,7 +13,8 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import PROGRESS, read_owned
 from ddcli.store.state.manifest import RESTORE, manifest_path
 from ddcli.store.state.shared_arrangements import find_shared
-from ddcli.store.tables.listing import Listing, list_input
+from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.state.manifest import Manifest
-    from ddcli.store.tables.listing import Glimpse
+    from ddcli.store.tables.inventory import Glimpse
 
     Mark = tuple[Path, str, int, str]
 

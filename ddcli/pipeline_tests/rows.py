@@ -24,7 +24,7 @@ from ddcli.spec.inputs import IMPORT
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from ddcli.plan.node import Graph
 from ddcli.plan.test_steps import collection_named
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
-from ddcli.store.tables.listing import Listing, list_input
+from ddcli.store.tables.inventory import list_input
+from ddcli.store.tables.listing import Listing
 from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:

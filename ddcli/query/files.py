@@ -20,7 +20,7 @@ from ddcli.job.request import Request
 from ddcli.spec.model import InputSpec, Spec
 from ddcli.store.parquet.footers import CSV, TEXTS, name_of_kind
 from ddcli.store.tables.input_path import NothingFound
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

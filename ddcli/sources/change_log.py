@@ -30,7 +30,7 @@ from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.input_path import NOT_THERE
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from ddcli.store.time_text import format_frontier, format_time, parse_time
 
 if TYPE_CHECKING:

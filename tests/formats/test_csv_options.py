@@ -30,7 +30,7 @@ from ddcli.spec import parse_spec
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.tables import text_syntax
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from tests.draws import many
 from tests.formats.support import Place
 from tests.formats.test_other_files import zstd

@@ -16,7 +16,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.render.rows import write_rows
 from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from tests.formats.support import FEW, TIMES, Place, chances, cuts
 from tests.spark.support import Here, started
 

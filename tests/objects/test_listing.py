@@ -4,7 +4,7 @@ import pytest
 
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, locate, relative
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 
 NAMES = [
     "log/a.parquet",

@@ -18,7 +18,7 @@ from ddcli.store.formats.base import Append, Updates
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import kinds
 from ddcli.store.tables.files import Tables
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from tests.cases import cases
 
 COLUMNS = {

@@ -5,7 +5,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ddcli.errors import InputError
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 
 ICEBERG = ["metadata/00000-a.metadata.json", "metadata/snap-1.avro", "data/day=1/a.parquet", "data/day=2/b.parquet"]
 DELTA = ["_delta_log/00000000000000000000.json", "day=1/a.parquet", "day=2/b.parquet"]

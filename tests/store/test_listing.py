@@ -11,7 +11,7 @@ from ddcli.driver.run import run
 from ddcli.errors import InputError
 from ddcli.sources.change_log import read_log
 from ddcli.store.tables.input_path import find_files, places_of
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from tests.draws import chance
 
 

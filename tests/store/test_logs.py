@@ -25,7 +25,7 @@ from ddcli.store.log import log_files
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.parquet.footers import Footers, Unfit
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from tests.secret import SECRET
 
 PLAIN = pl.DataFrame({"a": [1, 2, 3], "s": ["x", None, "z"], "time": [5, 6, 7], "diff": [1, 1, -1]})

@@ -24,7 +24,7 @@ from ddcli.store.state.directory import State
 from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_output
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from tests.secret import SECRET
 from tests.store.support import names
 

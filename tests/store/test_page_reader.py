@@ -23,7 +23,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet import pages
 from ddcli.store.tables import files
 from ddcli.store.tables.files import Tables
-from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.inventory import list_input
 from ddcli.store.tables.partitions import partition_of
 from tests.secret import SECRET
 

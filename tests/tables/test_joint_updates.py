@@ -19,7 +19,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.mirrors import joint_updates
 from ddcli.store.state import register
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.tables import listing
+from ddcli.store.tables import inventory
 from tests.draws import chance, many
 from tests.harness import called
 from tests.judge.test_arrival import EPOCH
@@ -172,7 +172,7 @@ def test_who_looks_while_files_are_joined_sees_each_row_once(shop, monkeypatch, 
     for k in range(3, 8):
         assert shop("run", "p.yaml", "-q").code == 0
         write_deltalake(str(shop.folder / "table"), pl.DataFrame({"k": [k], "v": ["new"]}), mode="append")
-    plain, waiting = listing.list_input, [True]
+    plain, waiting = inventory.list_input, [True]
 
     def listed(*given, **options):
         if waiting and given[0] != "in":

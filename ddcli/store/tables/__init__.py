@@ -12,6 +12,7 @@
 * files: the rows of tables; an error names file and row
 * first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages
+* inventory: the files of an input now, compared with those taken in
 * input_path: the files that the path of an input names
 * json_kind: NDJSON and JSON as a kind of files
 * json_numbers: numbers of NDJSON with all their digits

@@ -27,7 +27,7 @@ from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
-from ddcli.store.tables.wider_types import widen
+from ddcli.store.tables.wider_types import first_misfit, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -250,17 +250,15 @@ class Tables:
         except OverflowError:
             for path in paths:
                 whole = self.collect([path], [series.name])[series.name]
-                for row in range(len(whole)):
-                    if not _fits(whole[row : row + 1], wanted):
-                        one = whole[row : row + 1]
-                        dated = leaves_years(one)
-                        value = f"the year {year_of(one)}" if dated else str(one[0])
-                        raise InputError(
-                            f"column '{series.name}' has a value out of the range of {wanted}: {value}, first in row "
-                            f"{row} (counted from 0)",
-                            place=str(path),
-                            hint=RANGE if dated else None,
-                        ) from None
+                if (row := first_misfit(whole, wanted)) is not None:
+                    one = whole[row : row + 1]
+                    dated = leaves_years(one)
+                    value = f"the year {year_of(one)}" if dated else str(one[0])
+                    raise InputError(
+                        f"column '{series.name}' has a value out of the range of {wanted}: {value}, first in row {row} (counted from 0)",
+                        place=str(path),
+                        hint=RANGE if dated else None,
+                    ) from None
             raise
 
     def scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
@@ -362,7 +360,7 @@ class Tables:
                 hint = f"declare the column with more digits under the input's `columns`; {self.remark}"
             else:
                 problem = f"column '{name}' is {kind}, and {value!r} is not"
-                hint = f"{_written(kind, self.dialect)}correct the file, or declare another type under the input's `columns`"
+                hint = f"{self.dialect.hint(kind)}correct the file, or declare another type under the input's `columns`"
                 hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
         return frame.drop(flags) if flags else frame
@@ -373,24 +371,6 @@ class Tables:
             value = value.replace(self.dialect.decimal, ".")
         cast = Lowering().value(Cast(Literal(value, TEXT), kind.or_null(), try_=True))
         return pl.select(cast).item() is not None
-
-
-WRITTEN = {
-    "date": "a date is written 2013-01-31, in CSV else as `csv: {date_format: '%d.%m.%Y'}` states; ",
-    "datetime": "a timestamp is written 2013-01-31 06:30:00, in CSV else as `csv: {timestamp_format: ...}` states; ",
-    "time": "a time is written 06:30:00; ",
-    "bool": "it is written true or false; ",
-}
-
-
-def _written(kind: Type, dialect: Dialect) -> str:
-    """Return the form in which values of a type are written as text, where the world has several; as the begin of a hint."""
-    form = {"date": dialect.date_format, "datetime": dialect.timestamp_format}.get(kind.kind)
-    if form:
-        return f"a {kind.kind} is written as `csv` states, {form}; "
-    if (kind.is_float or kind.kind == "decimal") and dialect.decimal != ".":
-        return f"a number is written with `{dialect.decimal}` as `csv` states, and nothing between its thousands; "
-    return WRITTEN.get(kind.kind, "")
 
 
 def _unreadable(place: str, error: OSError) -> InputError:
@@ -423,11 +403,3 @@ def _taken_apart(names: Sequence[str], found: pl.Schema) -> Iterator[pl.Expr]:
             yield pl.col(struct).struct.field(inner).alias(name)
         elif name.endswith(IS_NULL):
             yield pl.col(name.removesuffix(IS_NULL)).is_null().alias(name)
-
-
-def _fits(series: pl.Series, wanted: Type) -> bool:
-    try:
-        widen(series, wanted)
-    except OverflowError:
-        return False
-    return True

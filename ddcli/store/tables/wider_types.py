@@ -99,3 +99,13 @@ def name_of(found: pl.DataType | Type | Unfit) -> str:
     import polars as pl
 
     return f"decimal({found.precision}, {found.scale})" if isinstance(found, pl.Decimal) else str(found)
+
+
+def first_misfit(series: pl.Series, wanted: Type) -> int | None:
+    """Return the first row whose value is out of the range of a type; None where all fit."""
+    for row in range(len(series)):
+        try:
+            widen(series[row : row + 1], wanted)
+        except OverflowError:
+            return row
+    return None
