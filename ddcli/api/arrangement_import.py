@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.api.collection import Arranged
-from ddcli.circuit import graph
+from ddcli.circuit import source_places
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.arrangement_import import Imported
+from ddcli.engine.operators.arrangement_views import Imported
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.trace.trace_import import UnitedImport
 from ddcli.expressions.types import POOLED
@@ -35,15 +35,15 @@ class ImportedArrangement(Arranged):
         """The frontier of the dataflow that keeps the arrangement."""
         return self.handle.upper
 
-    def indexed(self) -> graph.ImportedSource:
+    def indexed(self) -> source_places.ImportedSource:
         """Return the arrangement's source in this dataflow's graph. From now on the source holds the trace, and the handle doesn't."""
         self._traces = self.handle.imported(self.dataflow.frontier)
         self.handle.close()
-        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
+        return source_places.ImportedSource(self.key, self.handle.arranged, [Imported(trace) for trace in self._traces])
 
-    def united(self) -> graph.ImportedSource:
+    def united(self) -> source_places.ImportedSource:
         """Return one source of all its shards together."""
-        return graph.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
+        return source_places.ImportedSource(self.key, self.handle.arranged, [Imported(UnitedImport(self._traces))])
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: an arrangement has all its columns."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ddcli.api.outputs import Update
     from ddcli.api.traces import TraceHandle
     from ddcli.circuit.context import Traces
-    from ddcli.circuit.graph import ImportedSource, UpsertSource
+    from ddcli.circuit.source_places import ImportedSource, UpsertSource
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas
     from ddcli.expressions.types import Type

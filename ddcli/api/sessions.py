@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ddcli.api.collection import Collection
-from ddcli.circuit import graph
+from ddcli.circuit import source_places
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, are_integers, encode_records
 from ddcli.engine.operators.base import Delta
@@ -233,9 +233,9 @@ class Upserts(Session):
         self._count += len(pending)
         self._flushed.append(updates)
 
-    def indexed(self) -> graph.UpsertSource:
+    def indexed(self) -> source_places.UpsertSource:
         """Return the collection's source in the dataflow's graph."""
-        return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
+        return source_places.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     united = indexed
     """The source for steps over all shards together, which is the same."""

@@ -12,6 +12,7 @@
 * running_windows: window calls that continue from row to row
 * shards: operator shards that are built when first used
 * shifts: Python functions `record -> (record, time, diff)*`
+* source_places: the places of sources, fed with rows or arranged as they come
 * traces: arrangements read from the state's batches and written back
 * trial: a graph run in memory over given updates
 * windows: window calls over gathered rows in order

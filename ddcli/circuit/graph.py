@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 from ddcli.circuit.context import CircuitContext, Traces
-from ddcli.circuit.groups import value_layout
 from ddcli.circuit.operators import INT64, Operators, reduction
 from ddcli.circuit.partition import owned
 from ddcli.circuit.routes import is_in_order, route
 from ddcli.circuit.shards import Lazily
+from ddcli.circuit.source_places import SourcePlaces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
+from ddcli.engine.memory_step import step_in_memory
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
@@ -32,13 +33,12 @@ from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
-from ddcli.engine.resident import step_in_memory
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import Nest
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import loops, physical
 from ddcli.plan.loops import level, outer_nodes
-from ddcli.plan.node import below, digest
+from ddcli.plan.node import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.circuit.context import Failed
-    from ddcli.engine.operators.arrangement_filter import Filtered
-    from ddcli.engine.operators.arrangement_import import Imported
+    from ddcli.circuit.source_places import ImportedSource, UpsertSource
+    from ddcli.engine.operators.arrangement_views import Filtered
     from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Type
     from ddcli.plan.node import Node
     from ddcli.plan.physical_graph import PhysicalGraph
     from ddcli.sources.input_format import InputFacts
@@ -146,7 +146,7 @@ def assemble(
             scope.keep(handle)
     for scan in graph.scans().values():
         handle = assembly.handle(scan)
-        result.sources[scan.name] = assembly.fed.get(scan.name, handle)
+        result.sources[scan.name] = assembly.sources.fed.get(scan.name, handle)
         result.layouts[scan.name] = Layout(scan.schema)
     return result
 
@@ -159,23 +159,6 @@ def _keeps_signs(node: Node) -> bool:
         return -1 not in node.signs
     plain = physical.Arrangement | physical.Consolidated | physical.Show
     return isinstance(node, plain) and not isinstance(node, physical.Filtered)
-
-
-@dataclass(frozen=True)
-class ImportedSource:
-    """An arrangement that another dataflow keeps: its key, all its columns, and its shards."""
-
-    key: tuple[str, ...]
-    schema: Schema
-    shards: Sequence[Imported]
-
-
-@dataclass(frozen=True)
-class UpsertSource:
-    """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key has its value."""
-
-    key: tuple[str, ...]
-    schema: Schema
 
 
 @dataclass(frozen=True)
@@ -196,16 +179,13 @@ class _Assembly:
     outside: _Assembly | None
     whole: _Whole
     handles: dict[str, Handle] = field(default_factory=dict)
-    fed: dict[str, Handle] = field(default_factory=dict)
-    """The places at which the sources that are arranged as they come are fed."""
-    indexed: dict[str, tuple[Handle, Sequence[Imported | Upsert]]] = field(default_factory=dict)
-    """And where their updates come out, arranged."""
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, LoopEntry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
+        self.sources = SourcePlaces(self.scope, self.whole.surroundings.traces, self.whole.indexed, self.shards)
 
     def handle(self, node: Node) -> Handle:
         """Return the place of a node in this scope."""
@@ -221,7 +201,7 @@ class _Assembly:
             (iterate,) = node.inputs
             assert isinstance(iterate, loops.Iterate)
             return (*iterate.initials, *outer_nodes(iterate))
-        return () if isinstance(node, physical.Arrangement) and self.is_source(node) else node.inputs
+        return () if isinstance(node, physical.Arrangement) and self.sources.arranged_as(node) else node.inputs
 
     def place(self, node: Node) -> Handle:
         if level(node) < self.scope.depth:
@@ -232,9 +212,9 @@ class _Assembly:
         if isinstance(node, loops.LoopVariable):
             return self.called(node, self.variable(node.index, layout))
         if isinstance(node, physical.Scan):
-            return self.called(node, self.scan(node))
-        if isinstance(node, physical.Arrangement) and (source := self.is_source(node)):
-            handle, self.operators.arranged[node.fingerprint] = self.source(source)
+            return self.called(node, self.sources.scan(node))
+        if isinstance(node, physical.Arrangement) and (source := self.sources.arranged_as(node)):
+            handle, self.operators.arranged[node.fingerprint] = self.sources.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
         summed = (
@@ -317,52 +297,6 @@ class _Assembly:
         """Return the shards of an operator."""
         count = self.scope.workers.count
         return Lazily(make, count) if self.whole.lazily else [make(shard) for shard in range(count)]
-
-    # --- sources --------------------------------------------------------------------------------------------------
-
-    def scan(self, node: physical.Scan) -> Handle:
-        """Return the place of a source: arranged as it comes, by rows, or by columns, as the node states."""
-        layout = Layout(node.schema)
-        indexed = self.whole.indexed.get(node.name)
-        if indexed is None:
-            return self.scope.source(layout.width, layout)
-        handle, shards = self.source(node.name)
-        lanes = Layout(indexed.schema).take(node.schema)
-        permutes = [Permute(lanes, self.scope.nt) for _ in shards]
-        return self.scope.add(permutes, handle, width=layout.width, layout=layout)
-
-    def is_source(self, node: physical.Arrangement) -> str | None:
-        """Return the name of the source that comes as the very arrangement of a node; None if none does."""
-        (scan,) = node.inputs
-        if not isinstance(scan, physical.Scan) or scan.name not in self.whole.indexed:
-            return None
-        indexed = self.whole.indexed[scan.name]
-        same = indexed.key == node.key and list(indexed.schema.items()) == list(node.schema.items())
-        return scan.name if same else None
-
-    def source(self, name: str) -> tuple[Handle, Sequence[Imported | Upsert]]:
-        """Return the handle of the updates of a source that is arranged as it comes, and the operators that keep it."""
-        if name not in self.indexed:
-            indexed = self.whole.indexed[name]
-            layout = Layout(indexed.schema)
-            shards: Sequence[Imported | Upsert]
-            if isinstance(indexed, ImportedSource):
-                shards = indexed.shards
-                handle = self.fed[name] = self.scope.fed(shards, layout.width + self.scope.nt + 1, layout)
-            else:
-                key = Layout({column: indexed.schema[column] for column in indexed.key})
-                value = value_layout(indexed.schema, indexed.key)
-                trace = self.whole.surroundings.traces.trace
-                shards = self.shards(
-                    lambda shard: Upsert(trace(digest("upserts", name), key, value, self.scope.nt, shard))
-                )
-                fed = Layout(key.schema | value.schema | {"$present": INT64, "$order": INT64})
-                self.fed[name] = self.scope.source(fed.width, fed)
-                handle = self.scope.add(
-                    shards, self.fed[name], width=layout.width, layout=layout, route=range(key.width)
-                )
-            self.indexed[name] = handle, shards
-        return self.indexed[name]
 
     # --- loops ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from ddcli.circuit.linear import asked_columns, keeping, linear_operator, order_
 from ddcli.circuit.routes import is_in_order, lookup_lanes
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records, ranks
-from ddcli.engine.operators.arrangement_filter import Filtered
+from ddcli.engine.operators.arrangement_views import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, FewerRows, HalfJoin, Join, RowCount
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.circuit.context import CircuitContext
-    from ddcli.engine.operators.arrangement_import import Imported
+    from ddcli.engine.operators.arrangement_views import Imported
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.operators.reduce_aggregates import Aggregate

@@ -14,7 +14,7 @@ from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.counts import Counts
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.rounds import Interval
+from ddcli.engine.rounds import Interval, before
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace
@@ -107,10 +107,7 @@ class Trial:
 
 def closed(upper: Frontier, times: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows of times are closed by a frontier: at or after none of its elements."""
-    still = np.zeros(len(times), np.bool_)
-    for element in upper.elements:
-        still |= (times >= np.array([max(value, LEAST) for value in element])).all(axis=1)
-    return ~still
+    return before(times, [[max(value, LEAST) for value in element] for element in upper])
 
 
 def as_of(matrix: Matrix, times: int, time: Sequence[int]) -> Matrix:

@@ -14,9 +14,9 @@ from ddcli.circuit.traces import memory_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.jit.settings import cache_dir
+from ddcli.engine.memory_step import step_in_memory
 from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
-from ddcli.engine.resident import step_in_memory
 from ddcli.job.sizes import MUCH
 from ddcli.job.summary import SparkSummary
 from ddcli.sinks.outputs import LARGE

@@ -12,6 +12,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * loop: a scope whose times have one more coordinate, the round
 * loop_tasks: a shard's work of a loop between rounds, in tasks
 * spilled_step: a step stage by stage, shard by shard, on disk in between
+* memory_step: a step in memory
 * places: the places of operators in a scope, and their inputs
 * pool: the value that each 64-bit hash stands for
 * progress: the receiver of notifications while a run works
@@ -21,6 +22,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * rounds: time lanes against frontiers; rounds of loops as time lanes
 * schedule: the order in which operators step, stage by stage and round by round; pure
 * scope: operators in the order of their data, stepped together
+* scope_graph: the places of a scope, and its stages
 * scope_tree: a scope and those within it, by path
 * secret: the key of the hashes of a state
 * shards: updates exchanged by key, spread evenly, or put together

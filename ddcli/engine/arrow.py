@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    """Return the fields of a struct, all of one type."""
+    return [(name, kind) for name in names.split()]
+
+
 class _Schema(Structure):
     """struct ArrowSchema: the type of an array."""
 
     _fields_: ClassVar = [
-        ("format", c_char_p),
-        ("name", c_char_p),
-        ("metadata", c_void_p),
-        ("flags", c_int64),
-        ("n_children", c_int64),
-        ("children", POINTER(c_void_p)),
-        ("dictionary", c_void_p),
-        ("release", c_void_p),
-        ("private_data", c_void_p),
+        *_fields(c_char_p, "format name"),
+        *_fields(c_void_p, "metadata"),
+        *_fields(c_int64, "flags n_children"),
+        *_fields(POINTER(c_void_p), "children"),
+        *_fields(c_void_p, "dictionary release private_data"),
     ]
 
 
@@ -42,16 +43,9 @@ class _Array(Structure):
     """struct ArrowArray: the buffers of an array."""
 
     _fields_: ClassVar = [
-        ("length", c_int64),
-        ("null_count", c_int64),
-        ("offset", c_int64),
-        ("n_buffers", c_int64),
-        ("n_children", c_int64),
-        ("buffers", POINTER(c_void_p)),
-        ("children", POINTER(c_void_p)),
-        ("dictionary", c_void_p),
-        ("release", c_void_p),
-        ("private_data", c_void_p),
+        *_fields(c_int64, "length null_count offset n_buffers n_children"),
+        *_fields(POINTER(c_void_p), "buffers children"),
+        *_fields(c_void_p, "dictionary release private_data"),
     ]
 
 
@@ -61,9 +55,7 @@ class _Stream(Structure):
     _fields_: ClassVar = [
         ("get_schema", CFUNCTYPE(c_int, c_void_p, c_void_p)),
         ("get_next", CFUNCTYPE(c_int, c_void_p, c_void_p)),
-        ("get_last_error", c_void_p),
-        ("release", c_void_p),
-        ("private_data", c_void_p),
+        *_fields(c_void_p, "get_last_error release private_data"),
     ]
 
 

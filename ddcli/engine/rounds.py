@@ -14,7 +14,7 @@ from ddcli.engine import kernels
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ddcli.engine.times import Frontier, Time
 
@@ -42,7 +42,7 @@ class Interval(NamedTuple):
         return self.lower.less_equal(time) and not self.upper.less_equal(time)
 
 
-def before(times: np.ndarray, frontier: Frontier) -> np.ndarray:
+def before(times: np.ndarray, frontier: Iterable[Sequence[int]]) -> np.ndarray:
     """Return which rows of a matrix of times are not at or after any element of a frontier.
 
     >>> from ddcli.engine.times import Frontier
@@ -56,6 +56,16 @@ def before(times: np.ndarray, frontier: Frontier) -> np.ndarray:
             after &= times[:, at] >= element[at]
         late |= after
     return ~late
+
+
+def some_before(times: np.ndarray, upper: Sequence[Sequence[int]] | None) -> np.ndarray | None:
+    """Return which rows of a matrix of times are before the frontier `upper`; None when all are."""
+    if upper is None:
+        return None
+    if times.shape[1] == 1 and len(times) and (not upper or times.max() < min(element[0] for element in upper)):
+        return None  # the common case, and quickly tested where order is total
+    found = before(times, upper)
+    return None if found.all() else found
 
 
 def times_of(matrix: np.ndarray, nt: int) -> np.ndarray:

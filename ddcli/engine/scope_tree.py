@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ddcli.dataclass import dataclass
 from ddcli.engine.loop import LoopScope
 from ddcli.engine.operators.base import Stateless
 from ddcli.named_tuple import NamedTuple
@@ -76,35 +74,32 @@ class Exchange(Protocol):
         """Return the updates of each call of `add`, as they were."""
 
 
-@dataclass
 class Nest:
     """A prepared scope and those within it, and facts of their structure that each round needs."""
 
-    scope: Scope
-    scopes: dict[Path, Scope] = field(default_factory=dict)
-    origins: dict[Path, Path] = field(default_factory=dict)
-    """The place of the arrangement outside, for each place at which it enters a loop."""
-    _loops: dict[Path, LoopScope] = field(default_factory=dict)
-    _beginning: dict[Path, list[tuple[int, Operator]]] = field(default_factory=dict)
-    _closing: dict[Path, list[Operator]] = field(default_factory=dict)
-    _below: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
-    _arriving: dict[Path, tuple[tuple[Path, Path], ...]] = field(default_factory=dict)
-    _given: dict[Path, frozenset[Path]] = field(default_factory=dict)
-    _gives: dict[Path, list[tuple[int, ...]]] = field(default_factory=dict)
-    _feeds: dict[Path, frozenset[int]] = field(default_factory=lambda: {(): frozenset()})
-
-    def __post_init__(self) -> None:
-        self._add((), self.scope)
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.scopes: dict[Path, Scope] = {}
+        self.origins: dict[Path, Path] = {}
+        """The place of the arrangement outside, for each place at which it enters a loop."""
+        self._loops: dict[Path, LoopScope] = {}
+        self._beginning: dict[Path, list[tuple[int, Operator]]] = {}
+        self._closing: dict[Path, list[Operator]] = {}
+        self._add((), scope)
         self._below = {
             path: tuple(other for other in self.scopes if other[: len(path)] == path) for path in self.scopes
         }
-        for path, scope in self.scopes.items():
-            self._gives[path] = [tuple(stage.exports | (scope.kept & stage.members)) for stage in scope.stages]
-        for path in self._loops:
-            entering = ((place, origin) for place, origin in self.origins.items() if place[:-1] == path)
-            self._arriving[path] = tuple(entering)
-            self._given[path] = frozenset(self.inputs(path))
-            self._feeds[path] = frozenset(handle.index for handle in self.fed(path))
+        self._gives = {
+            path: [tuple(stage.exports | (each.kept & stage.members)) for stage in each.stages]
+            for path, each in self.scopes.items()
+        }
+        self._arriving = {
+            path: tuple((place, origin) for place, origin in self.origins.items() if place[:-1] == path)
+            for path in self._loops
+        }
+        self._given = {path: frozenset(self.inputs(path)) for path in self._loops}
+        self._feeds = {path: frozenset(handle.index for handle in self.fed(path)) for path in self._loops}
+        self._feeds[()] = frozenset()
 
     def _add(self, path: Path, scope: Scope) -> None:
         scope.prepare()

@@ -10,6 +10,7 @@ import numpy as np
 
 from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.operators import reduce_aggregates as aggregates
+from ddcli.engine.operators.reduce_instances import Due
 from tests.reference.aggregates import as_float
 from tests.reference.model import accumulate
 
@@ -217,9 +218,7 @@ def run(reduction, batches, frontiers=None, cut=None, compact=None, probe=None, 
         waiting = [pair for pair in waiting if not closed(pair[nk:])]
         delta = matrix(batch, nk + nv + nt + 1)
         seeds = np.array(due, np.int64).reshape(len(due), nk + nt)
-        result = reduction.step(
-            delta, output, None if reduction.accumulable else inputs, seeds=seeds, upper=upper, ahead=ahead
-        )
+        result = reduction.step(delta, output, None if reduction.accumulable else inputs, Due(seeds, upper, ahead))
         check_form(result.updates)
         fresh = updates_of(result.updates, nk + reduction.width, nt)
         for _, t, _ in fresh:

@@ -26,6 +26,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
+from ddcli.engine.operators.reduce_instances import Due
 from tests.draws import many
 from tests.operators.support import FakeTrace, lattice_join, matrix, run
 from tests.reference.model import less_equal
@@ -122,7 +123,9 @@ def test_a_group_is_evaluated_some_instances_after_the_other(batches, later):
         found = []
         for chunk, output in zip((1, 7, 10**6), outputs, strict=True):
             reduce = Reduce(1, 3, 1, [Gather(4, numbered, single=False)], chunk=chunk)
-            found.append(reduce.step(delta, output=Batches(output), inputs=Batches(inputs), ahead=later).updates)
+            found.append(
+                reduce.step(delta, output=Batches(output), inputs=Batches(inputs), due=Due(ahead=later)).updates
+            )
             output.append(found[-1])
         assert found[0].tolist() == found[1].tolist() == found[2].tolist()
         inputs.append(delta)

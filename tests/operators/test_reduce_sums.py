@@ -26,6 +26,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     TopRows,
     minimum,
 )
+from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.operators.reduce_replay import SumOverflow
 from tests.draws import chance, many
 from tests.operators.support import FakeTrace, float_lane, lane_float, lanes_of, matrix, run
@@ -139,7 +140,7 @@ def outcome(reduction, updates, output, sums=None):
     """Return the updates of a step as rows, or the group and the aggregate whose sum overflows."""
     seeds = None if sums is None else np.ascontiguousarray(sums[:, [0, -2]])
     try:
-        found = reduction.step(updates, Before(output), seeds=seeds, combined=sums).updates
+        found = reduction.step(updates, Before(output), due=Due(seeds), combined=sums).updates
     except SumOverflow as error:
         return error.key, error.aggregate
     return found.tolist()

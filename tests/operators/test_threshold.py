@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.operators.threshold import Threshold, positive
 from ddcli.errors import EngineError
 from tests.operators.support import FakeTrace, matrix
@@ -36,9 +37,7 @@ def run(operator, batches, closed_sets=None, uppers=None, cut=None, probe=None, 
             matrix(batch, width),
             trace,
             output if kept else None,
-            seeds=np.array(due, np.int64).reshape(len(due), nk + nt),
-            upper=uppers[j] if uppers else None,
-            ahead=ahead,
+            Due(np.array(due, np.int64).reshape(len(due), nk + nt), uppers[j] if uppers else None, ahead),
         )
         rows = [tuple(row) for row in result.updates.tolist()]
         assert [row[:-1] for row in rows] == sorted({row[:-1] for row in rows})

@@ -1,7 +1,6 @@
 """Operators: each turns the new updates of its inputs, over an interval of times, into the updates of its result.
 
-* arrangement_filter: an arrangement without the records that a predicate drops
-* arrangement_import: another dataflow's arrangement
+* arrangement_views: another dataflow's arrangement, and one without the records that a predicate drops
 * asof: each left row with the nearest right one
 * base: delta in, delta out: the interface of all operators
 * few_groups: a reduction of few groups in a loop, as one call

@@ -12,6 +12,7 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, Keeping, Stateless, TakenLanes, empty
 from ddcli.engine.operators.reduce import Reduce
+from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.trace.spine import Trace
 
 if TYPE_CHECKING:
@@ -70,19 +71,18 @@ class Group(Keeping):
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates
-        seeds = self._due(interval) if self.waiting else None
+        seeds = self._seeds(interval) if self.waiting else None
         if self.revisiting:
             self.batch, pending = self.revisiting.step(self.reduce, updates, seeds, interval)
         else:
             inputs = self.arranged.trace if self.arranged else self.trace
-            self.batch, pending = self.reduce.step(
-                updates, output=self.trace, inputs=inputs, seeds=seeds, upper=interval.upper.elements
-            )
+            due = Due(seeds, interval.upper.elements)
+            self.batch, pending = self.reduce.step(updates, output=self.trace, inputs=inputs, due=due)
         if self.waiting and len(pending):
             self.waiting.exchange(interval, np.concatenate([pending, np.ones((len(pending), 1), np.int64)], axis=1))
         return Delta(self.batch, distinct=True)
 
-    def _due(self, interval: Interval) -> np.ndarray | None:
+    def _seeds(self, interval: Interval) -> np.ndarray | None:
         """Return rows [key | time] that were to be evaluated in this interval and these rounds."""
         assert self.waiting is not None
         due = self.waiting.exchange(interval, self.waiting.batch[:0])
@@ -119,7 +119,7 @@ class Accumulate(Group):
         assert isinstance(self.reduce, Reduce)
         (sums,) = combined
         seeds = np.concatenate([sums[:, :nk], sums[:, -2:-1]], axis=1)
-        found = self.reduce.step(updates, self.trace, seeds=seeds, upper=interval.upper.elements, combined=sums)
+        found = self.reduce.step(updates, self.trace, due=Due(seeds, interval.upper.elements), combined=sums)
         self.batch = found.updates
         return Delta(self.batch, distinct=True)
 

@@ -22,10 +22,12 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, Gather, Ordered
-from ddcli.engine.operators.reduce_difference import FormerOutput, Single, collect, difference
+from ddcli.engine.operators.reduce_difference import FormerOutput, Reduced, Single, collect, difference
 from ddcli.engine.operators.reduce_evaluate import Sums, evaluate, in_order_of_instances, several
 from ddcli.engine.operators.reduce_first import Sources, break_ties, first_records, search_for, top_rows
 from ddcli.engine.operators.reduce_instances import (
+    NOTHING_DUE,
+    Due,
     History,
     Instances,
     early,
@@ -35,10 +37,9 @@ from ddcli.engine.operators.reduce_instances import (
     sizes,
 )
 from ddcli.engine.operators.reduce_replay import presence, replay
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce_aggregates import Aggregate
@@ -71,17 +72,6 @@ class Reader(Protocol):
 
     def batches_for(self, keys: Lanes) -> list[Lanes]:
         """Return sorted matrices that together hold each update of the sorted, distinct `keys` exactly once."""
-
-
-class Reduced(NamedTuple):
-    """The output's updates [key | output | time | diff], sorted and consolidated, and the instances that are still to be evaluated.
-
-    `pending` has rows [key | time]: interesting times not before the step's upper. Hand them in again, as `seeds`, in the
-    step whose interval they are in.
-    """
-
-    updates: Lanes
-    pending: Lanes
 
 
 class Reduce:
@@ -127,22 +117,18 @@ class Reduce:
         delta: Lanes,
         output: Reader,
         inputs: Reader | None = None,
+        due: Due = NOTHING_DUE,
         *,
-        seeds: Lanes | None = None,
-        upper: Iterable[Sequence[int]] | None = None,
-        ahead: bool = False,
         combined: Lanes | None = None,
     ) -> Reduced:
         """Return the output's updates for the new updates `delta`, [key | value | time | diff] in ascending order of keys.
 
-        `inputs` (not read if `accumulable`) and `output` are the traces before the batch. In totally ordered time theirs
-        are all before those of `delta`, unless `ahead` is set: then later times in them are interesting as well.
-        `seeds` are rows [key | time] to be evaluated beside those of `delta`. Unless `accumulable`, `delta` must be sorted by
+        `inputs` (not read if `accumulable`) and `output` are the traces before the batch. Unless `accumulable`, `delta` must be sorted by
         all its lanes. `combined` are results of `combine` for other new updates, in ascending order of keys; their groups and times
-        are among the `seeds`. Raises SumOverflow, DiffOverflow.
+        are among the seeds that are `due`. Raises SumOverflow, DiffOverflow.
         """
         nk, nt = self.nk, self.nt
-        instances = new_instances(delta, nk, nk + self.nv, nt, seeds)
+        instances = new_instances(delta, nk, nk + self.nv, nt, due.seeds)
         if not len(instances):
             return Reduced(self._none(), np.empty((0, nk + nt), np.int64))
         keys = instances.keys
@@ -153,12 +139,11 @@ class Reduce:
             sources = [*inputs.batches_for(keys), delta]
         some = max(self._part // (ROWS_A_BOUND * (len(sources) + len(past))), 1)
         if len(keys) <= some:
-            return self._of_groups(instances, sources, past, upper, ahead=ahead, combined=combined)
-        upper = None if upper is None else tuple(upper)
+            return self._of_groups(instances, sources, past, due, combined)
         found = []
         for start in range(0, len(keys), some):
             part = instances.slice(start, min(start + some, len(keys)))
-            found.append(self._of_groups(part, sources, past, upper, ahead=ahead, combined=combined))
+            found.append(self._of_groups(part, sources, past, due, combined))
         updates, pending = ([*parts] for parts in zip(*found, strict=True))
         found.clear()
         # Cut between keys, so they follow each other in order.
@@ -169,13 +154,12 @@ class Reduce:
         instances: Instances,
         sources: list[Lanes],
         past: list[Lanes],
-        upper: Iterable[Sequence[int]] | None,
-        *,
-        ahead: bool,
+        due: Due,
         combined: Lanes | None,
     ) -> Reduced:
         """Return the output's updates of some groups at the new `instances`; `past` is the output so far."""
         nk, nv, nt = self.nk, self.nv, self.nt
+        _, upper, ahead = due
         pending = np.empty((0, nk + nt), np.int64)
         turns = few_turns(instances, sources, nk + nv, past, nk + self.width, ahead=ahead) if nt == 1 else None
         if turns is None:

@@ -33,6 +33,17 @@ class Single(NamedTuple):
         return out
 
 
+class Reduced(NamedTuple):
+    """The output's updates [key | output | time | diff], sorted and consolidated, and the instances that are still to be evaluated.
+
+    `pending` has rows [key | time]: interesting times not before the step's upper. Hand them in again, as `seeds`, in the
+    step whose interval they are in.
+    """
+
+    updates: Lanes
+    pending: Lanes
+
+
 class FormerOutput(NamedTuple):
     """The output before: in each of some sources, [key | output | time | diff], the rows `bounds`, `rows` in all at most."""
 

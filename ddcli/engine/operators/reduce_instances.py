@@ -10,10 +10,11 @@ from ddcli.dataclass import frozen
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs
+from ddcli.engine.rounds import some_before
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -66,6 +67,22 @@ def ends(counts: Any) -> Lanes:
     out = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=out[1:])
     return out
+
+
+class Due(NamedTuple):
+    """The times at which a step evaluates groups beside those of its new updates.
+
+    `seeds` are rows [key | time] to be evaluated. Interesting times not before the `upper` are left for later steps; without one none is.
+    In totally ordered time those of the traces are all before those of the new updates, unless the traces are `ahead`: then later
+    times in them are interesting as well.
+    """
+
+    seeds: Lanes | None = None
+    upper: Sequence[Sequence[int]] | None = None
+    ahead: bool = False
+
+
+NOTHING_DUE = Due()
 
 
 def new_instances(updates: Lanes, nk: int, at: int, nt: int, seeds: Lanes | None = None) -> Instances:
@@ -137,15 +154,15 @@ def close(new: Instances, inputs: History, outputs: History) -> Instances:
 
 
 def interesting(
-    new: Instances, inputs: History, outputs: History, upper: Iterable[Sequence[int]] | None
+    new: Instances, inputs: History, outputs: History, upper: Sequence[Sequence[int]] | None
 ) -> tuple[Instances, Lanes, Lanes | slice]:
     """Return the instances of `close` before `upper`, the others as rows [key | time], and which groups have any of the first."""
     return early(close(new, inputs, outputs), upper)
 
 
-def early(closed: Instances, upper: Iterable[Sequence[int]] | None) -> tuple[Instances, Lanes, Lanes | slice]:
+def early(closed: Instances, upper: Sequence[Sequence[int]] | None) -> tuple[Instances, Lanes, Lanes | slice]:
     """Return the instances before `upper`, the others as rows [key | time], and which groups have any of the first."""
-    some = before(closed.times, upper)
+    some = some_before(closed.times, upper)
     if some is None:
         return closed, np.empty((0, closed.keys.shape[1] + closed.times.shape[1]), np.int64), slice(None)
     kept, left = closed.where(some)
@@ -189,16 +206,3 @@ def few_turns(
     instances = Instances(keys, first, times[:found]) if ahead else new
     rows, there = counts.tolist()
     return instances, in_bounds, rows, out_bounds, there
-
-
-def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bool_] | None:
-    """Return which times are before the frontier `upper` (not at or after any of its elements); None when all are."""
-    if upper is None:
-        return None
-    elements = list(upper)
-    if times.shape[1] == 1 and len(times) and (not elements or times.max() < min(element[0] for element in elements)):
-        return None  # the common case, and quickly tested where order is total
-    late = np.zeros(len(times), np.bool_)
-    for element in elements:
-        late |= (times >= np.asarray(element, np.int64)).all(axis=1)
-    return ~late if late.any() else None

@@ -27,6 +27,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.few_groups import FewGroups
+from ddcli.engine.operators.reduce_instances import Due
 from ddcli.engine.operators.sweep import Sweep
 from ddcli.engine.operators.walk import Walk
 from ddcli.engine.rounds import with_rounds, without_rounds
@@ -34,7 +35,7 @@ from ddcli.engine.times import Frontier
 from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.reduce_first import Search
@@ -50,16 +51,7 @@ SHORT = 32
 class Evaluate(Protocol):
     """A reduction over traces without rounds."""
 
-    def step(
-        self,
-        delta: Lanes,
-        *,
-        output: Reader,
-        inputs: Reader,
-        seeds: Lanes | None,
-        upper: Iterable[Sequence[int]],
-        ahead: bool,
-    ) -> tuple[Lanes, Lanes]:
+    def step(self, delta: Lanes, *, output: Reader, inputs: Reader, due: Due) -> tuple[Lanes, Lanes]:
         """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
 
 
@@ -132,8 +124,9 @@ class Revisiting:
             self._schedule(scheduled)
             seeds = self._seeds(_union([*called, *old]), due) if called or old else due
             inputs, output = sweep.readers[0], sweep.readers[-1]
-        ahead, upper = self._ahead(delta[:, end - 1], some_seeds=seeds is not None), interval.upper.elements
-        updates, pending = reduce.step(delta, output=output, inputs=inputs, seeds=seeds, upper=upper, ahead=ahead)
+        ahead = self._ahead(delta[:, end - 1], some_seeds=seeds is not None)
+        evaluated = Due(seeds, interval.upper.elements, ahead)
+        updates, pending = reduce.step(delta, output=output, inputs=inputs, due=evaluated)
         if sweep:
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)

@@ -14,8 +14,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
 from ddcli.engine.operators.linear import negate, weigh
-from ddcli.engine.operators.reduce_instances import before
-from ddcli.engine.rounds import split_rounds
+from ddcli.engine.rounds import some_before, split_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -128,10 +127,10 @@ class Waiting(Keeping):
             return kernels.gather_bounds(matrices, np.stack([found[0], end], axis=1).reshape(1, -1))
         parts = []
         for matrix in matrices:
-            past = before(matrix[:, :nt], interval.lower)
+            past = some_before(matrix[:, :nt], interval.lower.elements)
             if past is None:
                 continue
-            early = before(matrix[:, :nt], interval.upper)
+            early = some_before(matrix[:, :nt], interval.upper.elements)
             parts.append(matrix[~past] if early is None else matrix[early & ~past])
         return kernels.concat(parts) if parts else matrices[0][:0]
 
@@ -160,7 +159,7 @@ class Delay(Waiting):
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates, distinct = deltas[0].updates, deltas[0].distinct
         nt, nv = self.trace.nt, self.trace.nv
-        early = before(updates[:, nv : nv + nt - self.depth], interval.upper)
+        early = some_before(updates[:, nv : nv + nt - self.depth], interval.upper.elements)
         fresh = updates[:0] if early is None else updates[~early]
         if early is not None:
             updates = updates[early]

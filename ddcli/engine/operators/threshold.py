@@ -16,14 +16,13 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import threshold as threshold_kernels
-from ddcli.engine.operators.reduce_difference import FormerOutput, difference
-from ddcli.engine.operators.reduce_instances import History, interesting, new_instances
+from ddcli.engine.operators.reduce_difference import FormerOutput, Reduced, difference
+from ddcli.engine.operators.reduce_instances import NOTHING_DUE, Due, History, interesting, new_instances
 from ddcli.engine.operators.reduce_replay import checked
 from ddcli.errors import EngineError
-from ddcli.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from ddcli.engine.columns import Lanes
     from ddcli.engine.operators.reduce import Reader
@@ -36,13 +35,6 @@ def positive(counts: Lanes) -> Lanes:
     [0, 0, 1]
     """
     return (counts > 0).astype(np.int64)
-
-
-class Thresholded(NamedTuple):
-    """The output's updates [record | time | diff], sorted, and interesting times [record | time] not before the upper."""
-
-    updates: Lanes
-    pending: Lanes
 
 
 class Threshold:
@@ -64,27 +56,19 @@ class Threshold:
                 hint="give 0 for a count of 0",
             )
 
-    def step(
-        self,
-        delta: Lanes,
-        inputs: Reader,
-        output: Reader | None = None,
-        *,
-        seeds: Lanes | None = None,
-        upper: Iterable[Sequence[int]] | None = None,
-        ahead: bool = False,
-    ) -> Thresholded:
+    def step(self, delta: Lanes, inputs: Reader, output: Reader | None = None, due: Due = NOTHING_DUE) -> Reduced:
         """Return the output's updates for the sorted new updates `delta`; see `Reduce.step` for the rest.
 
         `output` is the trace of the output before the batch, [record | time | diff]; it may be left out where time is totally
         ordered and no times are `ahead`.
         """
         nk, nt = self.nk, self.nt
+        seeds, upper, ahead = due
         assert output is not None or (nt == 1 and not ahead), "in partially ordered time the output must be kept"
         instances = new_instances(delta, nk, nk, nt, seeds)
         pending = np.empty((0, nk + nt), np.int64)
         if not len(instances):
-            return Thresholded(np.empty((0, nk + nt + 1), np.int64), pending)
+            return Reduced(np.empty((0, nk + nt + 1), np.int64), pending)
         past = inputs.batches_for(instances.keys)
         sources = [*past, delta]
         bounds, rows = kernels.locate(instances.keys, sources)
@@ -101,7 +85,7 @@ class Threshold:
             counts = self._apply(new)
             some = np.flatnonzero(counts)
             want = np.stack([some, counts[some]], axis=1)
-            return Thresholded(difference(instances, want, outputs), pending)
+            return Reduced(difference(instances, want, outputs), pending)
         changed = self._apply(new) - self._apply(old)
         inner = np.ones(len(changed), np.bool_)
         inner[instances.first[:-1]] = False
@@ -111,7 +95,7 @@ class Threshold:
         out[:, :nk] = instances.keys[instances.groups()[some]]
         out[:, nk:-1] = instances.times[some]
         out[:, -1] = changed[some]
-        return Thresholded(out, pending)
+        return Reduced(out, pending)
 
     def _apply(self, counts: Lanes) -> Lanes:
         out = np.asarray(self.function(counts))

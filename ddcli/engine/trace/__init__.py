@@ -5,6 +5,5 @@
 * policy: the choice of batches to merge; pure
 * shard_union: the traces of all shards of an arrangement as one
 * spine: logarithmically many batches, merged a little with each insertion; readers' claims on them
-* trace_filter: a trace without the records that a predicate drops
 * trace_import: one dataflow's trace read in another
 """

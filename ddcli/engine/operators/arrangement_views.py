@@ -1,11 +1,11 @@
-"""An arrangement without the records that a predicate drops: a wrapper that keeps nothing."""
+"""Arrangements that are another's: one that another dataflow keeps, and one without the records that a predicate drops."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ddcli.engine.operators.base import Delta, Stateless
-from ddcli.engine.trace.trace_filter import FilteredTrace
+from ddcli.engine.trace.trace_import import FilteredTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
 
     from ddcli.engine.operators.join import Joinable
     from ddcli.engine.rounds import Interval
+    from ddcli.engine.trace.trace_import import FilteredImport, ImportedTrace, UnitedImport
+
+
+class Imported(Stateless):
+    """Pass on the input, the updates of the trace beyond those taken so far; count them as taken when all readers are done."""
+
+    shared = True
+
+    def __init__(self, trace: ImportedTrace | FilteredImport | UnitedImport):
+        self.trace = trace
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return deltas[0]
+
+    def close(self, interval: Interval) -> None:
+        self.trace.take(interval.upper)
 
 
 class Filtered(Stateless):
