@@ -75,7 +75,7 @@ def next_value(sources: list[np.ndarray], cursor: np.ndarray, nk: int, nv: int, 
 
 @inline
 def lane_in_run(sources: list[np.ndarray], cursor: np.ndarray, s: int, lane: int) -> int:
-    """Return a lane of the row with which the run of a source goes on."""
+    """Return a lane of the next row in the run of a source."""
     return matrix_of(sources, s)[cursor[RUN, s], lane]  # type: ignore[no-any-return]
 
 

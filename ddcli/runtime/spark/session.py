@@ -81,7 +81,7 @@ class Spark(Protocol):
 
 @contextmanager
 def explained(error_of: Callable[[Exception], DdError]) -> Iterator[None]:
-    """Raise the error for people of whatever goes wrong with Spark."""
+    """Turn errors of Spark into errors for people."""
     try:
         yield
     except Exception as error:

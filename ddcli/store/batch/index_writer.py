@@ -1,4 +1,4 @@
-"""The writer of a batch file's index, whatever has written the pages: row group by row group."""
+"""The writer of a batch file's index, row group by row group, for all writers of pages."""
 
 from __future__ import annotations
 

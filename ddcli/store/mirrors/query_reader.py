@@ -61,7 +61,7 @@ class ServerReader(QueryReader):
 
     @abstractmethod
     def _named_place(self) -> str:
-        """Return the database's URI without what it is opened by."""
+        """Return the database's URI without user and password."""
 
     @abstractmethod
     def _look(self, connection: Any, declared: Schema, named: set[str] | None) -> None:
