@@ -13,7 +13,7 @@ from ddcli.errors import InputError, SpecErrors
 from ddcli.store.mirrors import mysql_reader
 from ddcli.store.mirrors.mysql_reader import MysqlReader
 from tests.draws import many
-from tests.tables.test_database import held, judge_history, pipeline
+from tests.tables.test_database import held, judge_history, judge_silence, pipeline
 
 MADE = "create table orders (id int, region varchar(9), amount double)"
 
@@ -172,16 +172,7 @@ def test_errors_say_what_to_do(tmp_path, database):
 
 
 def test_a_server_that_is_silent(tmp_path, database, execute, monkeypatch):
-    monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "1")
-    execute("create table t (k int, wait double)", "insert into t values (1, 0), (2, 30)")
-    file = pipeline(tmp_path, database, "query: 'select k, cast(sleep(wait) as char) as w from t'")
-    with pytest.raises(InputError, match="Lost connection") as caught:
-        run(file)
-    assert "DDCLI_DATABASE_TIMEOUT" in caught.value.hint
-    monkeypatch.delenv("DDCLI_DATABASE_TIMEOUT")  # a busy machine may take longer
-    execute("update t set wait = 0")
-    assert run(file).changed
-    assert {row[0] for row in held(tmp_path)} == {1, 2}
+    judge_silence(tmp_path, database, execute, monkeypatch, "cast(sleep(wait) as char)", "Lost connection")
 
 
 @pytest.mark.parametrize("moment", ["_written", "_stamp"])

@@ -16,7 +16,7 @@ from ddcli.store.mirrors.postgres_types import series
 from tests.cases import cases
 from tests.draws import many
 from tests.harness import called
-from tests.tables.test_database import held, judge_history, pipeline
+from tests.tables.test_database import held, judge_history, judge_silence, pipeline
 
 MADE = "create table orders (id int, region text, amount double precision)"
 
@@ -299,17 +299,8 @@ def test_what_is_kept_names_no_user(tmp_path, database, execute):
 
 
 def test_a_server_that_is_silent(tmp_path, database, execute, monkeypatch):
-    """Between rows and before them: the run ends, and the next one reads all."""
-    monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "1")
-    execute("create table t (k int, wait float)", "insert into t values (1, 0), (2, 30)")
-    file = pipeline(tmp_path, database, "query: 'select k, pg_sleep(wait)::text as w from t'")
-    with pytest.raises(InputError, match="the server has been silent for 1 s") as caught:
-        run(file)
-    assert "DDCLI_DATABASE_TIMEOUT" in caught.value.hint
-    monkeypatch.delenv("DDCLI_DATABASE_TIMEOUT")  # a busy machine may take longer
-    execute("update t set wait = 0")
-    assert run(file).changed
-    assert {row[0] for row in held(tmp_path)} == {1, 2}
+    problem = "the server has been silent for 1 s"
+    file = judge_silence(tmp_path, database, execute, monkeypatch, "pg_sleep(wait)::text", problem)
     monkeypatch.setenv("DDCLI_DATABASE_TIMEOUT", "soon")
     execute("insert into t values (3, 0)")
     with pytest.raises(UsageError, match="DDCLI_DATABASE_TIMEOUT is 'soon'"):

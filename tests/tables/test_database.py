@@ -70,6 +70,21 @@ def judge_history(folder, database, change, rows, seed, full="orders"):
             assert not sum(output.inserted + output.deleted for output in summary.outputs.values())
 
 
+def judge_silence(folder, database, execute, monkeypatch, wait, problem):
+    """Read a query whose second row makes the server `wait`: the run ends with the problem, and the next one reads all."""
+    execute("create table t (k int, wait double precision)", "insert into t values (1, 0), (2, 30)")
+    file = pipeline(folder, database, f"query: 'select k, {wait} as w from t'")
+    with monkeypatch.context() as patch:
+        patch.setenv("DDCLI_DATABASE_TIMEOUT", "1")
+        with pytest.raises(InputError, match=problem) as caught:
+            run(file)
+    assert "DDCLI_DATABASE_TIMEOUT" in caught.value.hint
+    execute("update t set wait = 0")
+    assert run(file).changed  # in the usual time: a busy machine takes longer
+    assert {row[0] for row in held(folder)} == {1, 2}
+    return file
+
+
 @pytest.mark.parametrize(("kind", "seed"), [*some(product(KINDS, range(many(3))))])
 def test_a_random_history(tmp_path, kind, seed):
     change(tmp_path, kind, MADE)
