@@ -312,7 +312,7 @@ class Doing:
         tokens = defaultdict(list)
         for index in stage.reads:
             tokens[index] += self._waiting(mine, (*path, index), HERE, rounds)
-        for place, origin in self.world.nest.arriving(path) if path and not rounds[-1] else ():
+        for place, origin in self.world.nest.entered_traces(path) if path and not rounds[-1] else ():
             if place[-1] in stage.members:
                 tokens[place[-1]] += self._waiting(mine, origin, HERE, rounds[:-1])
         return tokens
