@@ -161,6 +161,11 @@ def _keeps_signs(node: Node) -> bool:
     return isinstance(node, plain) and not isinstance(node, physical.Filtered)
 
 
+def _shards(make: Callable[[int], T], count: int, *, lazily: bool) -> Sequence[T]:
+    """Return the shards of an operator, made now or when each is first asked for."""
+    return Lazily(make, count) if lazily else [make(shard) for shard in range(count)]
+
+
 @dataclass(frozen=True)
 class _Whole:
     """The facts that all scopes share: `left` has, by loop, which of its bodies are read outside."""
@@ -185,7 +190,14 @@ class _Assembly:
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
-        self.sources = SourcePlaces(self.scope, self.whole.surroundings.traces, self.whole.indexed, self.shards)
+        count, lazily = self.scope.workers.count, self.whole.lazily
+        # Not a method of this: the operators would live on in a cycle, and with them the files that their traces map.
+        self.sources = SourcePlaces(
+            self.scope,
+            self.whole.surroundings.traces,
+            self.whole.indexed,
+            lambda make: _shards(make, count, lazily=lazily),
+        )
 
     def handle(self, node: Node) -> Handle:
         """Return the place of a node in this scope."""
@@ -295,8 +307,7 @@ class _Assembly:
 
     def shards(self, make: Callable[[int], T]) -> Sequence[T]:
         """Return the shards of an operator."""
-        count = self.scope.workers.count
-        return Lazily(make, count) if self.whole.lazily else [make(shard) for shard in range(count)]
+        return _shards(make, self.scope.workers.count, lazily=self.whole.lazily)
 
     # --- loops ----------------------------------------------------------------------------------------------------
 

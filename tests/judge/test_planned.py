@@ -236,7 +236,7 @@ def test_a_state_that_is_computed_anew_is_planned_anew(tmp_path, monkeypatch):
 @pytest.mark.parametrize("new", [True, False])
 def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypatch, new):
     """By its next run, with something new or without, as the difference, and that once; what has no such join stays as it is."""
-    turned, to_json = join_order._turned, Generation.to_json
+    turned, to_json = join_order._small_first, Generation.to_json
 
     def lost(node, first):
         found = turned(node, first)
@@ -253,7 +253,7 @@ def test_a_state_whose_keys_an_earlier_version_lost_is_put_right(shop, monkeypat
     shop.log("in/p/0.parquet", [(1, 7, 2, 0, 1)], k=pl.Int64, a=pl.Int64, v=pl.Int64, **types)
     shop.log("in/q/0.parquet", [(1, 5, 0, 1)], k=pl.Int64, w=pl.Int64, **types)
     with monkeypatch.context() as patch:
-        patch.setattr(join_order, "_turned", lost)
+        patch.setattr(join_order, "_small_first", lost)
         patch.setattr(Generation, "to_json", unmarked)
         patch.setattr(join_order, "MUCH", 0)
         patch.setattr(KeptPlan, "keep", lambda *_: None)

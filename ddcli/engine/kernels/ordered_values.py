@@ -212,7 +212,9 @@ def first_values(
             s = b if len(sources) == 1 else next_in_run(sources, cursor, at)
             while s >= 0:
                 begin = place(times, first[g], end, lane_in_run(sources, cursor, s, at))
-                diff = lane_in_run(sources, cursor, s, matrix_of(sources, s).shape[1] - 1)  # there may be rounds behind the time
+                diff = lane_in_run(
+                    sources, cursor, s, matrix_of(sources, s).shape[1] - 1
+                )  # there may be rounds behind the time
                 if sum_overflows(count, diff):
                     return OVERFLOW
                 count += diff
@@ -275,7 +277,9 @@ def first_values(
             s = next_in_run(sources, cursor, at)
             while s >= 0:
                 begin = place(times, first[g], end, lane_in_run(sources, cursor, s, at))
-                diff = lane_in_run(sources, cursor, s, matrix_of(sources, s).shape[1] - 1)  # there may be rounds behind the time
+                diff = lane_in_run(
+                    sources, cursor, s, matrix_of(sources, s).shape[1] - 1
+                )  # there may be rounds behind the time
                 if sum_overflows(count, diff):
                     return OVERFLOW
                 wanted[begin] += presence(count, diff)
