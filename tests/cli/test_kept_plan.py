@@ -316,8 +316,8 @@ def elsewhere(lines):
 def other_plan(lines):
     """Have the kept plan filter by something else: its identity is another."""
     entries = lines[2][1]
-    at = next(i for i, entry in enumerate(entries) if entry[0] == "ddcli.expressions.tree:Literal" and entry[1] == 1)
-    entries[at][1] = 0
+    at = next(i for i, entry in enumerate(entries) if entry[0] == "ddcli.expressions.tree:Literal" and entry[2] == 1)
+    entries[at][2] = 0
 
 
 DAMAGES = {
