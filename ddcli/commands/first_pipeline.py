@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.files_found import FoundInput, find
+from ddcli.commands.found_inputs import FoundInput, find
 from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
 from ddcli.store.mirrors.delta_commits import LOG

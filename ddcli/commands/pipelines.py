@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, did_you_mean
+from ddcli.job.output_tables import place_of
 from ddcli.job.paths import logs_aside, state_of, takes
-from ddcli.job.tables_out import place_of
 from ddcli.spec import included_files, read_spec
 from ddcli.spec.file import ENDINGS, read_text
 from ddcli.spec.model import DATABASE, catalog_of, database_file

@@ -16,7 +16,7 @@ from ddcli.engine.times import Frontier
 from ddcli.job.clock import time_text
 from ddcli.job.frontier import find_upper
 from ddcli.job.functions import load_functions
-from ddcli.job.idle import idle_summary, is_changed
+from ddcli.job.idle_check import idle_summary, is_changed
 from ddcli.job.sizes import rows_held
 from ddcli.job.summary import RunSummary
 from ddcli.runtime.placement import Choosing

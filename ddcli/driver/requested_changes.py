@@ -9,7 +9,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.job.clock import is_due, run_time
 from ddcli.job.functions import functions_of
-from ddcli.job.idle import is_changed
+from ddcli.job.idle_check import is_changed
 from ddcli.plan.changes import Known, PlanChanges, present
 from ddcli.plan.generations import wrongly_keyed
 from ddcli.store.state.holds import read_holds

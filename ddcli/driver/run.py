@@ -28,7 +28,7 @@ from ddcli.engine.workers import Allowed
 from ddcli.errors import DdError, EngineError
 from ddcli.job.consumed_files import archive, not_taken_in
 from ddcli.job.functions import refuse_code
-from ddcli.job.idle import idle_summary, is_idle
+from ddcli.job.idle_check import idle_summary, is_idle
 from ddcli.job.inputs import find_inputs
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import check_outputs, imports, newest_of, read_request

@@ -6,12 +6,13 @@
 * forgotten_rows: the rows that are forgotten, and the fate of the files with them
 * frontier: the frontier up to which a run closes the times
 * functions: the Python functions of a pipeline: forbidden, or loaded
-* idle: the test whether there is anything to do at all
+* idle_check: the test whether there is anything to do at all
 * input_files: the files of one input, and its progress
 * inputs: the files and progress of each input of a run
 * kept_plan: the meaning of a pipeline file, kept from one run to the next
 * object_table: immutable objects as a table of JSON
 * options: the places where a run may be computed
+* output_tables: outputs that are tables of other programs, and the test whether they are up to their logs
 * paths: the paths that a pipeline file names, and the errors in them
 * reopened_times: a state that is taken back to a time
 * request: the request of a run
@@ -19,6 +20,5 @@
 * standby: the memory of a watch from one round to the next
 * summary: the summary of a run
 * tables: inputs that are tables of other programs, and their mirrors
-* tables_out: outputs that are tables of other programs, and the test whether they are up to their logs
 * withdrawal: the files that a request withdraws
 """

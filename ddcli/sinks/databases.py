@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ddcli.job.tables_out import place_of, stated
+from ddcli.job.output_tables import place_of, stated
 from ddcli.store.targets.database_table import DatabaseTable
 
 if TYPE_CHECKING:

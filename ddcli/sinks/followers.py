@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import DdError
 from ddcli.expressions.row_order import order_among
 from ddcli.expressions.types import parse_type
-from ddcli.job.tables_out import is_followed, place_in, place_of
+from ddcli.job.output_tables import is_followed, place_in, place_of
 from ddcli.spec.model import DATABASE, catalog_of
 from ddcli.store.files.gate import INVISIBLE
 from ddcli.store.log.progress import read_owned

@@ -86,7 +86,7 @@ def _has_nothing(request: Request, manifest: Manifest) -> bool:
         if is_behind(request.spec, request.base):
             return False
     if request.spec.has_targets:
-        from ddcli.job.tables_out import is_followed
+        from ddcli.job.output_tables import is_followed
 
         if not is_followed(request.spec, request.base, request.state, manifest):
             return False
