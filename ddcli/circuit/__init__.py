@@ -10,7 +10,7 @@
 * retention: the length of the past that arrangements and logs keep
 * routes: the lanes by which rows find their shard, or the rows that they look up
 * running_windows: window calls that continue from row to row
-* shards: operator shards that are built when first used
+* shards: operator shards, built now or when first used
 * shifts: Python functions `record -> (record, time, diff)*`
 * source_places: the places of sources, fed with rows or arranged as they come
 * traces: arrangements read from the state's batches and written back

@@ -16,7 +16,7 @@ from ddcli.circuit.context import CircuitContext, Traces
 from ddcli.circuit.operators import INT64, Operators, reduction
 from ddcli.circuit.partition import owned
 from ddcli.circuit.routes import is_in_order, route
-from ddcli.circuit.shards import Lazily
+from ddcli.circuit.shards import shards_of
 from ddcli.circuit.source_places import SourcePlaces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -161,11 +161,6 @@ def _keeps_signs(node: Node) -> bool:
     return isinstance(node, plain) and not isinstance(node, physical.Filtered)
 
 
-def _shards(make: Callable[[int], T], count: int, *, lazily: bool) -> Sequence[T]:
-    """Return the shards of an operator, made now or when each is first asked for."""
-    return Lazily(make, count) if lazily else [make(shard) for shard in range(count)]
-
-
 @dataclass(frozen=True)
 class _Whole:
     """The facts that all scopes share: `left` has, by loop, which of its bodies are read outside."""
@@ -190,13 +185,8 @@ class _Assembly:
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
-        count, lazily = self.scope.workers.count, self.whole.lazily
-        # Not a method of this: the operators would live on in a cycle, and with them the files that their traces map.
         self.sources = SourcePlaces(
-            self.scope,
-            self.whole.surroundings.traces,
-            self.whole.indexed,
-            lambda make: _shards(make, count, lazily=lazily),
+            self.scope, self.whole.surroundings.traces, self.whole.indexed, lazily=self.whole.lazily
         )
 
     def handle(self, node: Node) -> Handle:
@@ -307,7 +297,7 @@ class _Assembly:
 
     def shards(self, make: Callable[[int], T]) -> Sequence[T]:
         """Return the shards of an operator."""
-        return _shards(make, self.scope.workers.count, lazily=self.whole.lazily)
+        return shards_of(make, self.scope.workers.count, lazily=self.whole.lazily)
 
     # --- loops ----------------------------------------------------------------------------------------------------
 

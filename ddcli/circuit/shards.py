@@ -1,4 +1,4 @@
-"""Shards of an operator that are made on first use: a task with one shard of a stage makes no others."""
+"""Shards of an operator, made now or on first use: a task with one shard of a stage makes no others."""
 
 from __future__ import annotations
 
@@ -35,3 +35,8 @@ class Lazily(Sequence[T]):
         if shard not in self._made:
             self._made[shard] = self._make(shard)
         return self._made[shard]
+
+
+def shards_of(make: Callable[[int], T], count: int, *, lazily: bool) -> Sequence[T]:
+    """Return the shards of an operator, made now or when each is first asked for."""
+    return Lazily(make, count) if lazily else [make(shard) for shard in range(count)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.circuit.groups import value_layout
 from ddcli.circuit.operators import INT64
+from ddcli.circuit.shards import shards_of
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.linear import Permute
@@ -14,7 +15,7 @@ from ddcli.plan import physical
 from ddcli.plan.node import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.circuit.context import Traces
     from ddcli.engine.operators.arrangement_views import Imported
@@ -41,20 +42,21 @@ class UpsertSource:
 
 
 class SourcePlaces:
-    """The places of a scope's sources. Those `given` are arranged as they come, by shards that are made with `shards`."""
+    """The places of a scope's sources. Those `given` are arranged as they come, by shards that are made now or `lazily`."""
 
     def __init__(
         self,
         scope: Scope,
         traces: Traces,
         given: Mapping[str, ImportedSource | UpsertSource],
-        shards: Callable[[Callable[[int], Upsert]], Sequence[Upsert]],
+        *,
+        lazily: bool,
     ) -> None:
         self.fed: dict[str, Handle] = {}
         """The places at which the sources that are arranged as they come are fed."""
         self._placed: dict[str, tuple[Handle, Sequence[Imported | Upsert]]] = {}
         """And where their updates come out, arranged."""
-        self._scope, self._traces, self._given, self._shards = scope, traces, given, shards
+        self._scope, self._traces, self._given, self._lazily = scope, traces, given, lazily
 
     def scan(self, node: physical.Scan) -> Handle:
         """Return the place of a source: arranged as it comes, by rows, or by columns, as the node states."""
@@ -89,8 +91,12 @@ class SourcePlaces:
                 key = Layout({column: indexed.schema[column] for column in indexed.key})
                 value = value_layout(indexed.schema, indexed.key)
                 trace = self._traces.trace
-                shards = self._shards(
-                    lambda shard: Upsert(trace(digest("upserts", name), key, value, self._scope.nt, shard))
+                nt, count = self._scope.nt, self._scope.workers.count
+                # Not over `self`: what a lazy shard is made with lives as long as the scope, which would then be a cycle.
+                shards = shards_of(
+                    lambda shard: Upsert(trace(digest("upserts", name), key, value, nt, shard)),
+                    count,
+                    lazily=self._lazily,
                 )
                 fed = Layout(key.schema | value.schema | {"$present": INT64, "$order": INT64})
                 self.fed[name] = self._scope.source(fed.width, fed)
