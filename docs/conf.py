@@ -18,7 +18,7 @@ html_show_sphinx = False
 
 # The source folder is the project's: `sphinx-build -c docs . build/docs`. It searches no folder that has no pages.
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "docs/*.md", "tests/README.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "tests/README.md"]
 exclude_patterns = [".*", "build", "ddcli", "fixtures", "out", "pipelines"]
 
 extensions = ["myst_parser"]

@@ -32,7 +32,7 @@ from tests.harness import ROOT
 README = (ROOT / "README.md").read_text()
 SECTIONS = shown.sections(README)
 PAGES = {f"docs/{path.name}": path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
-OTHERS = {name: (ROOT / name).read_text() for name in ("CONTRIBUTING.md", "tests/README.md")}
+OTHERS = {name: (ROOT / name).read_text() for name in ("CHANGELOG.md", "CONTRIBUTING.md", "tests/README.md")}
 DOCUMENTS = {"README.md": README, **PAGES, **OTHERS}
 
 

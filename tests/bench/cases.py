@@ -16,6 +16,7 @@ from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
 from tests.bench.rewrites import rewrites
+from tests.bench.shop import shop
 from tests.bench.table import Asked, Figure, beside_rust
 from tests.bench.watched import rounds
 
@@ -83,6 +84,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "count": partial(files.load, task="count"),
     "update-skip-level": partial(files.update, task="skip_level"),
     "update-min-and-count": partial(files.update, task="least_and_count"),
+    "shop": shop,
     "nothing-new": files.nothing,
     "watch": rounds,
     "compile": files.compile_kernels,
