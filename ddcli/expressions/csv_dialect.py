@@ -65,9 +65,13 @@ class Dialect:
         names = () if self.header else tuple(column for column in self.names if column not in partition)
         return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
 
+    def form_of(self, kind: Type) -> str | None:
+        """Return the stated format of the values of a type."""
+        return {"date": self.date_format, "datetime": self.timestamp_format}.get(kind.kind)
+
     def hint(self, kind: Type) -> str:
         """Return the form in which values of a type are written as text, where the world has several; as the begin of a hint."""
-        form = {"date": self.date_format, "datetime": self.timestamp_format}.get(kind.kind)
+        form = self.form_of(kind)
         if form:
             return f"a {kind.kind} is written as `csv` states, {form}; "
         if (kind.is_float or kind.kind == "decimal") and self.decimal != ".":

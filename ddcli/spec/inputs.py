@@ -73,6 +73,10 @@ COMMON = {
     ),
     "file_name": Key(FILE_NAME, about="columns in the names of files: people-{day}.csv"),
     "csv": Key(CSV, about="how CSV files are written"),
+    "rounding": Key(
+        Choice("rounding", ("half_up",)),
+        about="round decimals of text with more digits than their column has; default: refuse them",
+    ),
     "late": Key(Choice("policy", LATE), about="rows at closed times; default: error"),
     "max_ahead": Key(AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"),
     "quarantine": Key(PATH, about="directory for late rows put aside; default: in the state"),

@@ -49,6 +49,7 @@ class InputSpec:
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
     `named` is the time column that the file names, None if it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
+    With `rounding` decimals of text that have more digits than their column are rounded, else refused.
     An input that `infers` has the columns that its first run finds; messages add `inferred` about them.
     The `path` of a `table` (one of `TABLES`) is its own, later the directory of the state in which it is mirrored as a change log; then
     `origin` is its own path. For a table in a `catalog` (a name or properties) that is its name there; for one in a database it is the database's URI,
@@ -78,6 +79,7 @@ class InputSpec:
     consumed: Literal["keep", "forget"] | Text = "keep"
     ignored: tuple[str, ...] = ()
     quarantines: bool = False
+    rounding: str | None = None
     infers: bool = False
     inferred: str = ""
     table: str = ""

@@ -184,10 +184,6 @@ def test_digits_that_a_column_found_has_not_are_refused_or_put_aside(tmp_path):
     assert run(tmp_path / "csv/p.yaml").changed
     frame = pl.read_parquet(tmp_path / "csv/out/*.parquet")
     assert frame.height == 5_000
-    pipeline(tmp_path / "declared", columns={"id": "int64", "rate": "decimal(18, 2)"})
-    write(tmp_path / "declared", "1", ["id", "rate"], [["1", "1.999"]], "csv")
-    run(tmp_path / "declared/p.yaml")
-    assert str(pl.read_parquet(tmp_path / "declared/out/*.parquet")["rate"][0]) == "2.00"
 
 
 @pytest.mark.parametrize("content", [b"\n", b"\xef\xbb\xbf", b""])

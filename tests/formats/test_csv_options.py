@@ -11,7 +11,7 @@ import pickle
 import random
 import re
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 import polars as pl
 import pytest
@@ -112,7 +112,7 @@ def written(chance, options):
         )
 
     def number():
-        fraction = chance.choice(["", ".5", ".25", ",5", ",75", ".50", "1.000,5"])
+        fraction = chance.choice(["", ".5", ".25", ",5", ",75", ".50", "1.000,5", ".500", ",250", ".125", ",004"])
         return f"{chance.choice(['', '-'])}{chance.randrange(2000)}{fraction}"
 
     def some_number():
@@ -153,7 +153,7 @@ class Refused(Exception):
     """What Python's own readers do not read."""
 
 
-def wanted(text, options):
+def wanted(text, options, rounding):
     """Return the rows that Python's readers read of a text. Raises Refused."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)[options.get("skip", 0) :]
     quote = options.get("quote", '"')
@@ -191,11 +191,11 @@ def wanted(text, options):
         if not any(record) and (quote or "\0") not in raw:
             continue
         values = dict(zip(names, record, strict=True))
-        found.append(tuple(value_of(name, kind, values[name], options) for name, kind in TYPES.items()))
+        found.append(tuple(value_of(name, kind, values[name], options, rounding) for name, kind in TYPES.items()))
     return found
 
 
-def value_of(name, kind, text, options):
+def value_of(name, kind, text, options, rounding):
     """Return a value, empty text as None."""
     if text in options.get("null", []) or not text:
         if name == "id":
@@ -209,7 +209,10 @@ def value_of(name, kind, text, options):
                 text = "x" if "." in text else text.replace(",", ".", 1)
             if not re.fullmatch(r"\s*[+-]?\d+(\.\d*)?\s*", text, re.ASCII):
                 refuse()
-            return float(text) if name == "share" else Decimal(text).quantize(Decimal("0.01"))
+            if name == "share":
+                return float(text)
+            rounded = Decimal(text).quantize(Decimal("0.01"), ROUND_HALF_UP)
+            return rounded if rounded == Decimal(text) or rounding else refuse()
         if name in ("day", "at"):
             form = options.get("date_format" if name == "day" else "timestamp_format")
             if form is None:
@@ -234,7 +237,7 @@ def refuse():
     raise Refused
 
 
-def reader_of(folder, options, **more):
+def reader_of(folder, options, rounding=False, **more):
     text = json.dumps(
         {
             "dd": 1,
@@ -242,6 +245,7 @@ def reader_of(folder, options, **more):
             "inputs": {
                 "a": {"path": "in", "format": "append", "time": "id", "columns": TYPES}
                 | ({"csv": options} if options else {})
+                | ({"rounding": "half_up"} if rounding else {})
             },
             "outputs": {"a": "out"},
         }
@@ -273,6 +277,7 @@ def test_random_text_is_read_as_python_reads_it_or_refused(tmp_path, monkeypatch
             options.get("delimiter", ",")
         ):
             continue
+        rounding = chance.random() < 0.3
         text = written(chance, options)
         encoding = options.get("encoding", "utf-8")
         try:
@@ -284,11 +289,11 @@ def test_random_text_is_read_as_python_reads_it_or_refused(tmp_path, monkeypatch
         path = tmp_path / "in" / f"a.csv{ending}"
         path.write_bytes(PACKERS[ending](data))
         try:
-            want = wanted(text, options) if path.stat().st_size else refuse()
+            want = wanted(text, options, rounding) if path.stat().st_size else refuse()
         except Refused as error:
             want = error
         try:
-            reader = reader_of(tmp_path, options)
+            reader = reader_of(tmp_path, options, rounding)
             found = rows_of(reader, chance.choice([None, 2]))
         except InputError as error:
             found = error

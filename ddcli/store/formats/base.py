@@ -88,6 +88,8 @@ class Format:
     """Columns that a file may lack: they came later, and are null in its rows."""
     inferred: str = field(default="", kw_only=True)
     """The addition to an error about columns that were not declared."""
+    rounds: bool = field(default=False, kw_only=True)
+    """True: decimals of text with more digits than their column has are rounded."""
     quarantines: bool = field(default=False, kw_only=True)
     """True: rows of text that can't be read are left out, for a side log."""
     clock_hint: str = field(default=CLOCK_HINT, kw_only=True)

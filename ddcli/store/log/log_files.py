@@ -89,6 +89,7 @@ class LogFiles:
             times=log.time,
             dialect=log.dialect,
             enveloped=log.enveloped,
+            rounds=log.rounds,
             remark=log.inferred,
         )
         self._found = [self._tables.footer(path) for path in self._paths]

@@ -70,12 +70,26 @@ def columns_from_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
                     place=str(listing.root / file.path),
                     hint="move the file, or correct the input's `file_name`",
                 )
-            columns |= named
+            columns |= {name: _as_iso(log, name, text) for name, text in named.items()}
         if ARRIVAL in log.time:
             columns[ARRIVAL] = str(file.at or 0)
         if columns:
             found[listing.path(file)] = columns
     return found
+
+
+def _as_iso(log: Format, name: str, text: str | None) -> str | None:
+    """Return a date or timestamp in a file's name in ISO 8601, if it is written as the input's `csv` states; another text as it is."""
+    column = (log.columns or {}).get(name)
+    form = log.dialect.form_of(column) if column else None
+    if form is None or text is None:
+        return text
+    import polars as pl
+
+    from ddcli.expressions.moment_format import iso
+
+    found: str | None = pl.select(iso(pl.lit(text), form)).item()
+    return found or text
 
 
 def schema_of(

@@ -50,8 +50,8 @@ class Csv(TextKind):
 
     name = footers.CSV
 
-    def __init__(self, declared: Schema, dialect: Dialect, *, exact: bool = False) -> None:
-        super().__init__(declared, exact=exact)
+    def __init__(self, declared: Schema, dialect: Dialect, *, rounds: bool = False) -> None:
+        super().__init__(declared, rounds=rounds)
         self.dialect = dialect
         self._syntax = Syntax(dialect=dialect)
         self._written = {
@@ -67,7 +67,7 @@ class Csv(TextKind):
         if self.dialect.decimal != "." and (kind.is_float or kind.kind == "decimal"):
             comma = text.str.replace(self.dialect.decimal, ".", literal=True)
             return pl.when(~text.str.contains(".", literal=True)).then(comma)
-        form = {"date": self.dialect.date_format, "datetime": self.dialect.timestamp_format}.get(kind.kind)
+        form = self.dialect.form_of(kind)
         return iso(text, form) if form else None
 
     def footer(self, path: Path) -> Footer:

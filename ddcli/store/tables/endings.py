@@ -23,11 +23,11 @@ def kind_of(
     *,
     nested: bool = False,
     enveloped: bool = False,
-    exact: bool = False,
+    rounds: bool = False,
 ) -> Kind:
     """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline declares any.
 
-    `exact`: a text is none of its type where a cast would cut digits of it.
+    `rounds`: decimals of text with more digits than their column has are rounded, else refused.
     """
     name = footers.name_of_kind(path)
     if name in TABLES:
@@ -40,10 +40,10 @@ def kind_of(
     if name == footers.EXCEL:
         from ddcli.store.tables.workbooks import Workbooks
 
-        return Workbooks(columns, exact=exact)
+        return Workbooks(columns, rounds=rounds)
     from ddcli.store.tables.csv_kind import Csv
     from ddcli.store.tables.json_kind import Ndjson
 
     if name == footers.CSV:
-        return Csv(columns, dialect, exact=exact)
-    return Ndjson(columns, nested=nested, enveloped=enveloped, exact=exact)
+        return Csv(columns, dialect, rounds=rounds)
+    return Ndjson(columns, nested=nested, enveloped=enveloped, rounds=rounds)

@@ -27,7 +27,7 @@ from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.compression import DAMAGED, bare, packing_of
 from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
-from ddcli.store.tables.wider_types import first_misfit, widen
+from ddcli.store.tables.wider_types import first_misfit, more_digits, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +46,11 @@ MANY = 1 << 20
 COMPACT = re.compile(r"[0-9]{8}")
 FAILING = "\0failing in "
 NUMBER = "\0number of the row"
+PATH_FORMS = {
+    "date": "a date is written 2024-01-31 or 20240131, in the name of a CSV file also as `csv: {date_format: ...}` states; ",
+    "datetime": "a timestamp is written 2024-01-31 06:30, in the name of a CSV file also as `csv: {timestamp_format: ...}` states; ",
+}
+"""The forms of values in paths, for hints, by kind."""
 DOT, IS_NULL = ".", " is null"
 
 
@@ -64,8 +69,10 @@ class Tables:
     times: tuple[str, ...] = ()
     dialect: Dialect = DEFAULT
     enveloped: bool = False
+    rounds: bool = False
+    """True: decimals of text with more digits than their column has are rounded."""
     remark: str = ""
-    """The addition to the hint about a value that doesn't fit its type, if the types were inferred, which then hold each value exactly."""
+    """The addition to the hint about a value that doesn't fit its type, if the types were inferred."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
     """The numbers of rows of text that can't be read, by file: they are left out, but counted in the numbers of later rows."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
@@ -110,7 +117,7 @@ class Tables:
                 dialect,
                 nested=self.nested,
                 enveloped=self.enveloped,
-                exact=bool(self.remark),
+                rounds=self.rounds,
             )
         return known
 
@@ -318,11 +325,12 @@ class Tables:
         if text is None:
             return pl.lit(None, wanted.to_polars()).alias(name)
         value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
-        if pl.select(value).item() is None:
+        cut = more_digits(wanted, rounds=self.rounds)
+        if pl.select(value).item() is None or (cut and re.search(cut, text)):
             raise InputError(
                 f"the path has {name}={text}, which is no {wanted.required()}",
                 place=str(path),
-                hint="declare another type for it under the input's `columns`, or move the file",
+                hint=f"{PATH_FORMS.get(wanted.kind, '')}declare another type for it under the input's `columns`, or move the file",
             )
         return value.cast(wanted.to_polars()).alias(name)
 
@@ -355,22 +363,20 @@ class Tables:
             value = self._collected(paths, columns, self._text(paths, name).slice(row, 1)).item()
             assert self.declared is not None
             kind = self.declared[name].required()
-            if self.remark and self._is_read(value, kind):
+            from ddcli.store.tables.text_kind import TextKind
+
+            read_by = self.kind(paths[0])
+            assert isinstance(read_by, TextKind)
+            if read_by.has_more_digits(name, value):
                 problem = f"column '{name}' is {kind}, and {value!r} has more digits"
-                hint = f"declare the column with more digits under the input's `columns`; {self.remark}"
+                hint = "declare the column with more digits under the input's `columns`"
+                hint += ", or let decimals be rounded: `rounding: half_up`" if kind.kind == "decimal" else ""
             else:
                 problem = f"column '{name}' is {kind}, and {value!r} is not"
                 hint = f"{self.dialect.hint(kind)}correct the file, or declare another type under the input's `columns`"
-                hint += f"; {self.remark}" if self.remark else ""
+            hint += f"; {self.remark}" if self.remark else ""
             raise InputError(problem, place=self.place(paths[0], row), hint=hint)
         return frame.drop(flags) if flags else frame
-
-    def _is_read(self, value: str, kind: Type) -> bool:
-        """Return whether a cast reads a text that its column can't hold exactly."""
-        if kind.kind == "decimal" and self.dialect.decimal != ".":
-            value = value.replace(self.dialect.decimal, ".")
-        cast = Lowering().value(Cast(Literal(value, TEXT), kind.or_null(), try_=True))
-        return pl.select(cast).item() is not None
 
 
 def _unreadable(place: str, error: OSError) -> InputError:

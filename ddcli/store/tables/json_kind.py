@@ -35,8 +35,10 @@ class Ndjson(TextKind):
 
     name = footers.NDJSON
 
-    def __init__(self, declared: Schema, *, nested: bool = False, enveloped: bool = False, exact: bool = False) -> None:
-        super().__init__(declared, nested=nested, exact=exact)
+    def __init__(
+        self, declared: Schema, *, nested: bool = False, enveloped: bool = False, rounds: bool = False
+    ) -> None:
+        super().__init__(declared, nested=nested, rounds=rounds)
         self._enveloped = enveloped
         self._envelopes: dict[Path, bool] = {}
         self._misshapen: dict[Path, dict[int, tuple[str, str]]] = {}

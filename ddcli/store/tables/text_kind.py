@@ -14,6 +14,7 @@ from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.csv_records import Damage, not_text, opened
 from ddcli.store.tables.encodings import UTF_8
 from ddcli.store.tables.text_syntax import Syntax
+from ddcli.store.tables.wider_types import more_digits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,8 @@ class TextKind:
 
     name: str
 
-    def __init__(self, declared: Schema, *, nested: bool = False, exact: bool = False) -> None:
-        self.declared, self.nested, self.exact = declared, nested, exact
+    def __init__(self, declared: Schema, *, nested: bool = False, rounds: bool = False) -> None:
+        self.declared, self.nested, self.rounds = declared, nested, rounds
         self._syntax = Syntax()
         self._written: dict[str, pl.Expr] = {}
         """The texts of columns that a cast reads in another form, in that form; null where there is none."""
@@ -44,13 +45,21 @@ class TextKind:
         }
 
     def _cast(self, name: str, kind: Type) -> pl.Expr:
-        """Return a column as a cast of its text; where it has to be `exact`, null for digits that the cast would cut."""
+        """Return a column as a cast of its text; null where the text has digits that the cast would cut, or round unless that is asked for."""
+        value = self._rounded(name, kind)
+        cut = more_digits(kind, rounds=self.rounds)
         text = WRITTEN + name if name in self._written else name
-        value = Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
-        digits = kind.scale if kind.kind == "decimal" else kind.second_digits if kind.kind == "datetime" else None
-        if not self.exact or digits is None:
-            return value
-        return pl.when(~pl.col(text).str.contains(rf"\.[0-9]{{{digits}}}[0-9]*[1-9]")).then(value)
+        return value if cut is None else pl.when(~pl.col(text).str.contains(cut)).then(value)
+
+    def _rounded(self, name: str, kind: Type) -> pl.Expr:
+        """Return a column as a cast of its text, in as many digits as the type has."""
+        text = WRITTEN + name if name in self._written else name
+        return Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+
+    def has_more_digits(self, name: str, value: str) -> bool:
+        """Return whether a text that is none of its column's type is one but for its digits."""
+        row = self.prepared(pl.LazyFrame({name: [value]}, schema={name: pl.String()}), [name])
+        return row.select(self._rounded(name, self.declared[name])).collect().item() is not None
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
         return {name: pl.col(name).is_not_null() & self._typed[name].is_null() for name in names if name in self._typed}

@@ -63,6 +63,12 @@ def _integer_widens(found: str, wanted: Type) -> bool:
     return wanted.kind == "decimal" and wanted.precision - wanted.scale >= DIGITS[bits]
 
 
+def more_digits(kind: Type, *, rounds: bool) -> str | None:
+    """Return the pattern of texts with digits that a type lacks; None for a type without an end of digits, and for decimals if it `rounds` them."""
+    digits = {"datetime": kind.second_digits, "decimal": None if rounds else kind.scale}.get(kind.kind)
+    return None if digits is None else rf"\.[0-9]{{{digits}}}[0-9]*[1-9]"
+
+
 def widen(series: pl.Series, wanted: Type) -> pl.Series:
     """Return the series with the dtype of `wanted`, which its own type `widens` to.
 
