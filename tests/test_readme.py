@@ -14,7 +14,7 @@ from ddcli.cli.run import LEAST_MEMORY
 from ddcli.compare.markdown import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
-from ddcli.expressions import definition, module_text, modules, sql
+from ddcli.expressions import definition, module_text, modules, syntax_checks
 from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
@@ -114,7 +114,18 @@ def test_limits_are_those_of_the_code():
     page = PAGES["docs/limits.md"]
     figures = [
         *(tree.MAX_DEPTH, tree.MAX_NODES, values.LONGEST_NAME, values.LONGEST_PATH, values.LONGEST_NUMBER),
-        *(definition.NAMES, GUARD, sql.MAX_NESTING, MAX_DEPTH, MAX_PRECISION, LONGEST_NAME, LONGEST, LIMIT, KEPT, MOST),
+        *(
+            definition.NAMES,
+            GUARD,
+            syntax_checks.MAX_NESTING,
+            MAX_DEPTH,
+            MAX_PRECISION,
+            LONGEST_NAME,
+            LONGEST,
+            LIMIT,
+            KEPT,
+            MOST,
+        ),
         MOST_OF_TEXT,
         LONGEST_SERIES,
     ]

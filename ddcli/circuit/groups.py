@@ -148,7 +148,7 @@ def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
         return [minimum(column)]
     if call.function in ("max", "bool_or"):
         return [maximum(column)]
-    order = [lane for key, _ in call.order_by for lane in column_of(values, _name(key)).lanes]
+    order = dict.fromkeys(lane for key, _ in call.order_by for lane in column_of(values, _name(key)).lanes)
     lanes = column.lanes
     ties = [lane for lane in lanes if lane not in order]
     return [First((*order, *ties), lanes, None, column.nothing, last=call.function == "last")]

@@ -48,10 +48,12 @@ Importing this package imports neither sqlglot nor polars: callers import its mo
 * row_order: rows in the order in which they are shown
 * scope: the names that an expression may use
 * signatures: signatures of functions, as text in the table
-* sql: text to sqlglot's tree, every argument used or refused
+* sql: text to sqlglot's tree
 * stage: linear steps fused into one
 * statement: SQL statements, and the tables that they name
 * steps: the linear steps
+* syntax_checks: nesting, ambiguous syntax, and words that sqlglot drops
+* syntax_tree: a tree with places, of which every part must be used
 * text_functions: the table's functions of texts
 * time_functions: the table's functions of dates and times
 * tree: the typed tree

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -12,6 +12,8 @@ from sqlglot.tokens import Tokenizer
 
 WRITTEN = "written"
 """The key of an entry's text in the metadata of its syntax node."""
+COMMA = ","
+"""The kind of a join that is an entry behind a comma."""
 WITHIN = {("mode", 0), ("percentile_cont", 1), ("percentile_disc", 1), ("quantile_cont", 1), ("quantile_disc", 1)}
 """The aggregates that have their value behind `within group`, each with its number of arguments before."""
 
@@ -95,6 +97,23 @@ class _Parser(Parser):
         opening, found = self._curr, super()._parse_paren()
         if isinstance(found, exp.Paren):
             found.update_positions(opening)
+        return found
+
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        """Read a subscript behind a call as one of its value: sqlglot reads `array(a, b)[2]` as `array[2]`."""
+        return super()._parse_bracket(
+            exp.Paren(this=this) if isinstance(this, exp.Anonymous) and self._opens() else this
+        )
+
+    def _opens(self) -> bool:
+        return bool(self._match(TokenType.L_BRACKET, advance=False))
+
+    def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
+        """Read an entry of a `from` behind a comma as a join of the kind `,`: sqlglot reads it as a `join` without a condition."""
+        follows_comma = self._match(TokenType.COMMA, advance=False)
+        found = super()._parse_join(*args, **options)
+        if found is not None and follows_comma:
+            found.set("kind", COMMA)
         return found
 
     def _parse_dcolon(self) -> exp.Expr | None:

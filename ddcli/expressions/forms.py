@@ -20,7 +20,7 @@ from ddcli.expressions.types import parse_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.expressions.sql import Tree
+    from ddcli.expressions.syntax_tree import Tree
 
 BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",

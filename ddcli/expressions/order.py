@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ddcli.expressions.coerce import BOOL, STRING, Mismatch
 from ddcli.expressions.tree import Call, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 Key = tuple[Expression, bool]
 """A sort key of rows, and whether it is descending; null is the largest value."""
+
+
+def decisive(keys: Iterable[Key]) -> tuple[Key, ...]:
+    """Return keys without those that are equal to an earlier one: they never decide."""
+    found: dict[str, Key] = {}
+    for key, descending in keys:
+        found.setdefault(key.text(), (key, descending))
+    return tuple(found.values())
 
 
 def keys_of(key: Expression, descending: bool, nulls_first: bool | None = None) -> list[Key]:

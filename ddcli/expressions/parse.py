@@ -27,13 +27,15 @@ from ddcli.expressions.nested_values import fields_of, nested, struct_of
 from ddcli.expressions.replacements import INSTEAD
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.signatures import check_arguments, parse_signature
-from ddcli.expressions.sql import Tree, keyword_hint, read, too_deep
+from ddcli.expressions.sql import keyword_hint, read
+from ddcli.expressions.syntax_checks import too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Column, Expression, Literal, deep_calls, depths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.function import Function
+    from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.types import Type
 
 AGGREGATE_HINT = "aggregates belong into `reduce`"

@@ -23,9 +23,9 @@ from ddcli.expressions.aggregates import (
 )
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, NULL, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
-from ddcli.expressions.order import keys_of
+from ddcli.expressions.order import decisive, keys_of
 from ddcli.expressions.parse import ExpressionReader, check_depth
-from ddcli.expressions.sql import Tree, read
+from ddcli.expressions.sql import read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 from ddcli.expressions.types import ORDERLESS
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.expressions.order import Key
     from ddcli.expressions.scope import ColumnScope
+    from ddcli.expressions.syntax_tree import Tree
 
 
 def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
@@ -110,7 +111,7 @@ class ReductionReader(ExpressionReader):
         # Repetition changes nothing for these, so the two spellings are one call.
         if aggregate.name in ("min", "max", "bool_and", "bool_or"):
             distinct = False
-        return AggregateCall(aggregate.name, tuple(args), distinct, order, aggregate.result(args[0].type))
+        return AggregateCall(aggregate.name, tuple(args), distinct, decisive(order), aggregate.result(args[0].type))
 
     def arguments(self, node: exp.Anonymous, nodes: Sequence[exp.Expr], written: str) -> list[Expression]:
         """Return the arguments of an aggregate, by the name as written."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import Span, SpecError, Text, UsageError, did_you_mean
-from ddcli.expressions.sql import Tree, pivoted, read
+from ddcli.expressions.sql import read
+from ddcli.expressions.syntax_tree import Tree, pivoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -17,7 +17,7 @@ from ddcli.expressions.coerce import FLOAT64, INT64, Mismatch, adapts, convert, 
 from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.sql import Tree, read
+from ddcli.expressions.sql import read
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
 from ddcli.named_tuple import NamedTuple
@@ -25,6 +25,7 @@ from ddcli.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.windows import Unit
 
 CALLED = "$window"

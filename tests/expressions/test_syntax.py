@@ -12,7 +12,8 @@ from ddcli.errors import SpecError
 from ddcli.expressions.parse import ExpressionReader
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.sql import Tree, read
+from ddcli.expressions.sql import read
+from ddcli.expressions.syntax_tree import Tree
 from tests.cases import cases
 from tests.draws import some
 from tests.expressions.support import reduction, scalar, schema, text, value, values

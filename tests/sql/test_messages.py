@@ -121,6 +121,18 @@ pivot t on a using sum(b) → → `pivot` and `unpivot` are not supported
 select a from t join using on a = b → 1:22 → expected a table name near `using`
 select `a` from t → 1:10 → unexpected backtick
 select 1 as y from t, u T → → two tables are named
+select t.a from t join u → 1:24 → a join needs `on` or `using`
+select t.a from t left join u → 1:29 → a join needs `on` or `using`
+select c from t positional join u → 1:33 → a join needs `on` or `using`
+select c from t cross join u on b = c → 1:28 → a `cross join` has no condition
+select c from t natural join u on b = c → 1:30 → a `natural join` has no condition
+select c from t outer join u on b = c → 1:28 → `outer join` is not supported
+select c from t left inner join u on b = c → 1:33 → `left inner join` is not supported
+select c from t right semi join u on b = c → 1:33 → `right semi join` is not supported
+select t.a from t left join (u cross join unnest([1]) as l(i)) on i = b → → `lateral` and `unnest` are not supported in the joins on the right side
+with recursive r as (select 1 as l union all select l + count(*) over () from r where l < 3) select * from r → → with `union all`, a recursive part is a plain `select`
+with recursive r as (select 1 as l union all select l + 1 from r where l < 3 qualify rank() over (order by l) = 1) select * from r → → with `union all`, a recursive part is a plain `select`
+select array(select c from u where u.a = t.a) as x from t → 1:8 → `array(select ...)` is not supported
 select sum(a) over w as n from t window w as (order by a), W as (order by b) → → two windows are named
 """)
 def test_a_mistake_is_refused_at_its_place(text, place, problem):
@@ -141,6 +153,7 @@ def test_a_hint_says_what_to_write():
         "select approx_quantile(a, 0.5) from t": "results here are exact",
         "select list_transform(l, 1) from t": "put the elements into rows",
         "select `a` from t": 'names go in double quotes: "name"',
+        "select c from t positional join u": "`cross join` pairs each row with each; the table before it is named `positional`",
         "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',
     }
     for text, hint in hints.items():

@@ -54,6 +54,8 @@ class Block:
     """The expressions of syntax nodes that are computed already, by `id`: window calls, and entries of the list that others name."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """The entries of the list by their names, in lower case, for names that no column has."""
+    keys: dict[str, Expression] = field(default_factory=dict)
+    """The grouping expressions with subqueries, by their SQL."""
 
     @property
     def schema(self) -> Schema:

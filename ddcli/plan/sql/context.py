@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.parse import ExpressionReader
     from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.sql import Tree
+    from ddcli.expressions.syntax_tree import Tree
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.node import LoopName, Node
@@ -117,6 +117,9 @@ class QueryLowering(Protocol):
     def lower_on_trial(self, node: exp.Expr, environment: Environment) -> None:
         """Lower a query only for the outer aggregates and columns that its expressions note, and drop the result."""
 
+    def forget_columns(self) -> None:
+        """Forget which outer columns each query reads."""
+
     def correlated(self, table: CorrelatedTable, environment: Environment) -> QueryResult:
         """Return the relation of a correlated table at a place where it is named."""
 
@@ -148,6 +151,7 @@ class QueryLowering(Protocol):
 class Groups:
     """The parts of expressions over groups: grouping expressions, by their text, and aggregates, by their syntax nodes.
 
+    `subqueries` has the texts of the grouping expressions with subqueries by their SQL: read again, they would be other columns.
     `reader` reads expressions over the rows before they were grouped, which have the columns of `schema` and the names of `scope`.
     """
 
@@ -157,6 +161,7 @@ class Groups:
     keys: dict[str, Expression]
     aggregates: dict[int, Expression]
     aliases: dict[str, exp.Expr]
+    subqueries: dict[str, str]
 
 
 class SubqueryHost(Protocol):

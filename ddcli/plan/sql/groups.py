@@ -19,7 +19,7 @@ from ddcli.plan.sql.calls import find_aggregates, find_groupings
 from ddcli.plan.sql.context import Groups
 from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import column
-from ddcli.plan.sql.reader import AggregateCalls, RowExpressions
+from ddcli.plan.sql.reader import AggregateCalls, RowExpressions, contains_query
 from ddcli.plan.sql.top import position_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def grouped(
     values |= {number: column(joined, name) for number, name in listed.items()}
     rows = RowExpressions(statement.tree, block)
     aliases = {each.name.lower(): each.written for each in entries if each.written is not None}
-    groups = Groups(rows, block.scope, block.schema, over, values, aliases)
+    subqueries = {text: key.text() for text, key in block.keys.items()}
+    groups = Groups(rows, block.scope, block.schema, over, values, aliases, subqueries)
+    statement.forget_columns()  # over groups a query may read other columns
     return Block(statement, block.environment, scope, joined, groups), whole
 
 
@@ -149,7 +151,7 @@ def _reduced(node: Node, by: Mapping[str, Expression], calls: Mapping[str, Call]
     """Return one record for each group: its key, and the values of aggregates by name, null for an aggregate whose filter keeps none of the rows."""
     apart = {condition.text(): condition for _, condition in calls.values() if condition is not None}
     own = {name: each for name, (each, condition) in calls.items() if condition is None}
-    if apart and not own:
+    if not own and (apart or not by):
         (rows,) = renamed(["#rows"], [*by, *calls]).values()
         own = {rows: AggregateCall("count", (), False, (), INT64)}
     whole = nodes.reduced(node, by, list(own.values()), list(own))
@@ -253,28 +255,38 @@ def _sets(
 
 
 def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
-    """Return a grouping expression: an entry of the list by its position, an expression over the rows, or an entry by its name."""
+    """Return a grouping expression. A subquery is computed once, however often it is written."""
+    meant = _meant(statement, block, written, entries)
+    if isinstance(meant, Column):
+        return meant
+    if found := find_aggregates([meant]):
+        at = written if meant is not written else found[0]
+        raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(at))
+    if not contains_query(meant):
+        return block.reader.expression(meant)
+    text = meant.sql()
+    known = block.keys.get(text)
+    if known is None:
+        known = block.keys[text] = block.reader.expression(meant)
+    statement.tree.take_all(meant)
+    return known
+
+
+def _meant(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> exp.Expr | Column:
+    """Return the meaning of an entry of a `group by`: an entry of the list by its position, an expression over the rows, or an entry by its name."""
     position = position_of(statement, written, len(entries))
     if position is not None:
         entry = entries[position]
-        if entry.written is None:
-            return column(block.node, entry.column)
-        if find_aggregates([entry.written]):
-            raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(written))
-        return block.reader.expression(entry.written)
+        return column(block.node, entry.column) if entry.written is None else entry.written
     if isinstance(written, exp.Column) and not written.args.get("table"):
         same = [
             each.written for each in entries if each.written is not None and each.name.lower() == written.name.lower()
         ]
         try:
-            return block.reader.expression(written)
+            block.reader.expression(written)
         except SpecError:
-            if not same or isinstance(same[0], exp.Column):
+            if not same:
                 raise
-        statement.identifier(written)
-        if find_aggregates([same[0]]):
-            raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(written))
-        return block.reader.expression(same[0])
-    if found := find_aggregates([written]):
-        raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(found[0]))
-    return block.reader.expression(written)
+            statement.identifier(written)
+            return same[0]
+    return written

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
+from ddcli.expressions.dialect import COMMA
 from ddcli.expressions.tree import Call, Column
 from ddcli.plan import logical
 from ddcli.plan.asof import is_ordered
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.node import Node
 
+CROSS = ("cross", COMMA)
+"""The kinds of joins without a condition."""
+KINDS = {("", kind) for kind in ("", "inner", *CROSS)}
+KINDS |= {(side, kind) for side in ("left", "right", "full") for kind in ("", "outer")}
+KINDS |= {(side, kind) for side in ("", "left") for kind in ("semi", "anti")}
+"""The sides and kinds of joins."""
 COMPARED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
 """The comparisons of an as-of join, each with the one for exchanged sides."""
 
@@ -90,21 +97,42 @@ class Joins(Items):
         return frozenset(self.environment.outer.node.schema if self.environment.outer is not None else ())
 
     def item_chain(self, node: exp.Expr) -> Chain:
-        """Return the chain that an entry begins."""
-        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):  # a join in parentheses
-            (inner,) = self.take(node, "this")
-            return self.chained(inner, inner.args.get("joins") or ())
+        """Return the chain of an entry, and of the joins in it."""
+        if _is_parenthesized(node):
+            return self.item_chain(*self.take(node, "this"))
         if is_lateral(node):
-            return self.lateral(Chain(), node, None)
-        item = self.item(node, Chain())
-        return Chain([item.node], list(item.conditions), item.names)
+            chain = self.lateral(Chain(), node, None)
+        else:
+            item = self.item(node, Chain())
+            chain = Chain([item.node], list(item.conditions), item.names)
+        for join in node.args.get("joins") or ():
+            chain = self.join(chain, join)
+        return chain
+
+    def side_chain(self, node: exp.Expr, left: Chain) -> Chain:
+        """Return the chain of a join's right side, with column names that its left side lacks."""
+        if (left.items or self.whole.items) and node.find(exp.Lateral, exp.Unnest) is not None:
+            problem = "`lateral` and `unnest` are not supported in the joins on the right side of another"
+            raise SpecError(problem, span=self.place(node), hint="compute it by a `with` before")
+        environment = self.environment
+        self.environment = replace(environment, taken=frozenset(self.taken(left)))
+        try:
+            return self.item_chain(node)
+        finally:
+            self.environment = environment
 
     def join(self, chain: Chain, join: exp.Join) -> Chain:
         """Return a chain with one more entry."""
         target, on, using = self.take(join, "this", "on", "using", "side", "kind", "method")[:3]
         side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
-        if kind not in ("", "inner", "outer", "cross", "semi", "anti") or method not in ("", "natural", "asof"):
-            raise SpecError(f"`{kind or method} join` is not supported", span=self.place(target))
+        if (side, kind) not in KINDS or method not in ("", "natural", "asof") or (method and kind in CROSS):
+            written = " ".join(word for word in (method, side, kind) if word)
+            raise SpecError(f"`{written} join` is not supported", span=self.place(target))
+        bare = kind in CROSS or method == "natural"
+        if (on is None and not using) != bare:
+            problem = f"a `{method or kind} join` has no condition" if bare else "a join needs `on` or `using`"
+            named = f"; the table before it is named `{chain.names[-1].table}`" if chain.names else ""
+            raise SpecError(problem, span=self.place(target), hint=f"`cross join` pairs each row with each{named}")
         asof = method == "asof"
         if asof and (kind not in ("", "inner", "outer") or side not in ("", "left") or is_lateral(target)):
             raise SpecError(
@@ -123,8 +151,8 @@ class Joins(Items):
                     "`lateral` follows a comma, `cross join`, `join` or `left join ... on`", span=self.place(target)
                 )
             return self.lateral(chain, target, on, left=side == "left")
-        elif isinstance(target, exp.Subquery) and isinstance(target.this, exp.Table):
-            other = self.item_chain(target)
+        elif target.args.get("joins") or _is_parenthesized(target):
+            other = self.side_chain(target, chain)
         else:
             item = self.item(target, chain)
             other = Chain([item.node], list(item.conditions), item.names)
@@ -154,8 +182,6 @@ class Joins(Items):
                 else:
                     both.conditions.append(self.reader(both).condition(part, "a condition"))
             return both
-        if on is None and not columns and not method:
-            raise SpecError(f"a `{side} join` needs `on` or `using`", span=self.place(target))
         return self.outer(chain, other, side, equal, on, names, columns, join)
 
     def outer(
@@ -341,6 +367,14 @@ def _around(found: Node, copies: dict[str, str], side: str) -> Node:
         elif name not in copies.values():
             columns[name] = nodes.column(found, name)
     return nodes.mapped(found, columns)
+
+
+def _is_parenthesized(node: exp.Expr) -> bool:
+    """Return whether an entry is a table or joins in parentheses, and not a query."""
+    inner = node.this if isinstance(node, exp.Subquery) else None
+    if isinstance(inner, exp.Subquery):
+        return bool(inner.args.get("joins") or inner.args.get("alias")) or _is_parenthesized(inner)
+    return isinstance(inner, exp.Table | exp.Unnest | exp.Lateral)
 
 
 def _pads_lateral(entry: exp.Expr, joins: Sequence[exp.Join]) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ddcli.expressions.aggregates import Aggregate, AggregateCall
-    from ddcli.expressions.sql import Tree
+    from ddcli.expressions.syntax_tree import Tree
     from ddcli.plan.sql.context import SubqueryHost
 
 QUOTIENT = "`/` of integers cuts the quotient; in DuckDB and Spark it is a float: cast one of them"
@@ -104,6 +104,17 @@ class RowExpressions(ExpressionReader):
             found = self.same_row(node, self.take(row, "expressions")[0], other)
             return self.negated(node, found, isinstance(node, exp.NEQ))
         return super().read(node)
+
+    def call(self, node: exp.Anonymous) -> Expression:
+        """Read a function call; the rows of a subquery have no order, in which they would be a list."""
+        if (
+            str(node.this).lower() == "array"
+            and len(node.expressions) == 1
+            and isinstance(node.expressions[0], exp.Query)
+        ):
+            hint = "write `coalesce((select array_agg(x order by x) from ...), [])`"
+            self.fail(node, "`array(select ...)` is not supported: the rows have no order", hint)
+        return super().call(node)
 
     def quantified(self, node: exp.Expr, word: str) -> Expression:
         """Return the condition that a comparison is true of some, or of every, row of a subquery or element of a list."""
@@ -311,13 +322,8 @@ class GroupExpressions(RowExpressions):
         assert groups is not None
         if (known := groups.aggregates.get(id(node))) is not None:
             return known
-        if (
-            groups.keys
-            and not isinstance(node, exp.Column | exp.Literal)
-            and not find_aggregates([node])
-            and not contains_query(node)
-        ):
-            found = self.key(node)
+        if groups.keys and not isinstance(node, exp.Column | exp.Literal) and not find_aggregates([node]):
+            found = self.subquery_key(node) if contains_query(node) else self.key(node)
             if found is not None:
                 return found
         return super().read(node)
@@ -359,6 +365,15 @@ class GroupExpressions(RowExpressions):
         except SpecError:
             return None
         return groups.keys.get(found.text())
+
+    def subquery_key(self, node: exp.Expr) -> Expression | None:
+        """Return the column of the groups for a grouping expression with a subquery, by its SQL; else None."""
+        groups = self.block.groups
+        assert groups is not None
+        if not groups.subqueries or (text := groups.subqueries.get(node.sql())) is None:
+            return None
+        self.tree.take_all(node)
+        return groups.keys[text]
 
     def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
         groups = self.block.groups

@@ -22,6 +22,7 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.calls import find_aggregates
 from ddcli.plan.sql.context import Environment, QueryResult
+from ddcli.plan.sql.windows import find_windows, window_clauses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,7 +237,7 @@ def _is_linear(query: exp.Expr, found: Sequence[exp.Table], name: str) -> bool:
         return False
     if any(query.args.get(clause) for clause in ("group", "having", "distinct", "limit", "offset")):
         return False
-    if find_aggregates(query.expressions):
+    if find_aggregates(query.expressions) or find_windows([*query.expressions, *window_clauses(query)]):
         return False
     joins = query.args.get("joins") or ()
     if any(join.args.get("side") or join.args.get("kind") in ("SEMI", "ANTI") for join in joins):

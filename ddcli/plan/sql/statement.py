@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.row_order import RowOrder
-    from ddcli.expressions.sql import Tree
+    from ddcli.expressions.syntax_tree import Tree
     from ddcli.plan.node import LoopName, Node
 
 
@@ -162,7 +162,7 @@ class Statement:
             self.query(node, environment)
         finally:
             del self.notes[noted:]
-            self._free.clear()  # over groups a query may read other columns
+            self.forget_columns()  # over groups a query may read other columns
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
         """Return whether a query reads columns of its outer query."""
@@ -184,7 +184,11 @@ class Statement:
             return self.query(node, environment)
         finally:
             self.leaving = frozenset()
-            self._free.clear()  # the sides left out may read more outer columns
+            self.forget_columns()  # the sides left out may read more
+
+    def forget_columns(self) -> None:
+        """Forget which outer columns each query reads."""
+        self._free.clear()
 
     def _needed(self, node: exp.Expr, outer: Outer, environment: Environment) -> Outer | None:
         """Return the outer query of a query, with only the columns that it reads, and their rows distinct; None if it reads none."""
@@ -215,7 +219,7 @@ class Statement:
         elif isinstance(node, exp.Values):
             found = values(self, node, environment)
         elif isinstance(node, exp.Subquery):
-            (inner,) = self.tree.take(node, "this", "with_", "order", "limit", "offset", "alias")[:1]
+            (inner,) = self.tree.take(node, "this", "with_", "order", "limit", "offset", "alias", "joins")[:1]
             if not isinstance(inner, exp.Query | exp.Values):
                 raise SpecError("a query is expected here", span=self.tree.place(node))
             found = self._query(inner, environment, value=value)

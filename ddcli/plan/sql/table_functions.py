@@ -42,14 +42,14 @@ def with_rows(block: Block, node: exp.Expr, taken: Iterable[str]) -> tuple[Node,
     statement = block.statement
     take, place = statement.tree.take, statement.tree.place
     if isinstance(node, exp.Unnest):
-        (written,) = take(node, "expressions", "alias", "offset")[:1]
+        (written,) = take(node, "expressions", "alias", "offset", "joins")[:1]
         if node.args.get("offset"):
             raise SpecError("`with ordinality` is not supported", span=place(node))
         name = "unnest"
     else:
         function = node.this if isinstance(node, exp.Table) else node
         if isinstance(node, exp.Table):
-            take(node, "this", "alias")
+            take(node, "this", "alias", "joins")
         name, written = take(function, "this", "expressions")
         name = str(name).lower()
     args = [block.reader.expression(each) for each in written or ()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.expressions.dialect import COMMA
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, is_semijoin, split
 from ddcli.plan.sql.joins import Joins
@@ -22,8 +23,8 @@ class From(Joins):
         if source is not None:
             groups: list[tuple[exp.Expr, list[exp.Join]]] = [(self.take(source, "this")[0], [])]
             for join in joins or ():
-                if is_comma(join):
-                    groups.append((self.take(join, "this")[0], []))
+                if join.args.get("kind") == COMMA:
+                    groups.append((self.take(join, "this", "kind")[0], []))
                 else:
                     groups[-1][1].append(join)
             for entry, behind in groups:
@@ -60,8 +61,3 @@ class From(Joins):
         at = next(at for at, item in enumerate(items) if read <= item.schema.keys())
         items[at] = nodes.semijoined(items[at], right, pairs)
         return True
-
-
-def is_comma(join: exp.Join) -> bool:
-    """Return whether an entry follows a comma, or a `join` without a condition."""
-    return not any(join.args.get(name) for name in ("on", "using", "side", "kind", "method"))
