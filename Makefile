@@ -26,7 +26,7 @@ PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 2)) --dist loadfile
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest test-wheel clean
+.PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,18 +127,6 @@ test-pythons: ## Run the tests with each version of Python that is at hand
 
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
 	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
-
-test-wheel: $(READY) ## Build a wheel of the source distribution, install it where nothing else is, and run a pipeline there: no kernel is compiled
-	@rm -rf build/wheel && mkdir -p build/wheel
-	$(BIN)/python -m hatchling build --target sdist --directory build/wheel >/dev/null 2>&1
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel build/wheel/ddcli-*.tar.gz
-	@$(call make_venv,.venv-wheel)
-	@# What it needs, and then it anew: an older wheel may be there under the same version.
-	.venv-wheel/bin/pip install --quiet --disable-pip-version-check build/wheel/ddcli-*.whl
-	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheel/ddcli-*.whl
-	cd build/wheel && ../../.venv-wheel/bin/dd init sales
-	cd build/wheel && ../../.venv-wheel/bin/dd run --cache-dir cache sales/sales.yaml
-	@! .venv-wheel/bin/python -c 'import llvmlite' 2>/dev/null && test -z "$$(ls build/wheel/cache | grep kernels)"
 
 clean: ## Remove the set-up, caches, and what the pipelines wrote
 	rm -rf $(VENV) .venv-* build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

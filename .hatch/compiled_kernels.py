@@ -22,7 +22,9 @@ class CompiledKernels(BuildHookInterface):
             return
         self.folder = tempfile.TemporaryDirectory()
         command = [sys.executable, "-P", "-m", "ddcli.engine.jit.cargo", self.folder.name]
-        subprocess.run(command, env={**os.environ, "PYTHONPATH": self.root}, check=True)  # noqa: S603 - this Python, our own module
+        # pip's environment for builds is on PYTHONPATH, with numba and numpy.
+        path = os.pathsep.join(filter(None, (self.root, os.environ.get("PYTHONPATH"))))
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)  # noqa: S603 - this Python, our own module
         if any(Path(self.folder.name).iterdir()):
             build_data |= {"pure_python": False, "tag": TAG}
             build_data["force_include"][self.folder.name] = "ddcli/engine/jit/compiled"

@@ -66,6 +66,17 @@ def as_line(text: str) -> str:
     return _COMMAND.sub(r"\1\\x3a", text, count=1) if in_actions() and _COMMAND.match(text) else text
 
 
+def shell(*words: object) -> str:
+    """Return a command as a person can paste it into a shell.
+
+    >>> shell("dd", "run", "my sales/sales.yaml")
+    "dd run 'my sales/sales.yaml'"
+    """
+    from shlex import join
+
+    return join(map(str, words))
+
+
 def near(text: str) -> str:
     """Return a text in which paths below the working directory are relative to it.
 

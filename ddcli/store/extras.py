@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any
 
 from ddcli.errors import UsageError
+from ddcli.version import install_command
 
 EXTRAS = {
     "deltalake": ("tables of Delta Lake", "delta"),
@@ -23,7 +24,7 @@ def check_package(name: str) -> None:
     """Raise UsageError where a package is not installed. Imports nothing of it."""
     if importlib.util.find_spec(name) is None:
         needing, extra = EXTRAS[name]
-        raise UsageError(f"{needing} need the package {name}", hint=f"pip install 'ddcli[{extra}]'")
+        raise UsageError(f"{needing} need the package {name}", hint=install_command(extra))
 
 
 def package(name: str) -> Any:

@@ -15,6 +15,7 @@ from ddcli.cli import doctor
 from ddcli.cli.main import COMMANDS, COMPLETE, cli
 from ddcli.engine.jit import cache
 from ddcli.spec import json_schema
+from ddcli.version import install_command
 from tests.harness import ROOT, contents, snapshot
 
 MADE = [
@@ -51,11 +52,47 @@ def test_the_commands_of_the_workflow_that_init_makes_pass(shop):
     assert shop("init").code == 0
     workflow = yaml.safe_load((shop.folder / ".github/workflows/dd.yml").read_text())
     commands = [step["run"].split() for step in workflow["jobs"]["check"]["steps"] if "run" in step]
-    assert commands.pop(0) == ["pip", "install", "ddcli"]
+    assert commands.pop(0)[:2] == ["pip", "install"]
     for program, *arguments in commands:
         assert program == "ddcli"
         result = shop(*arguments)
         assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize(
+    ("source", "step"),
+    [
+        (
+            {"url": "https://example.com/dd.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "pip install 'ddcli @ git+https://example.com/dd.git@ab12'",
+        ),
+        ({"url": "file:///srv/dd.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}}, None),
+        ({"url": "file:///srv/dd", "dir_info": {}}, None),
+        (None, None),
+    ],
+)
+def test_the_workflow_installs_from_where_this_program_came_from(shop, monkeypatch, source, step):
+    """Where GitHub can't read that, a person is asked: the name alone could be registered by anybody."""
+    monkeypatch.setattr("ddcli.version.origin", lambda: source)
+    assert shop("init").code == 0
+    text = (shop.folder / ".github/workflows/dd.yml").read_text()
+    (installation,) = [
+        each["run"] for each in yaml.safe_load(text)["jobs"]["check"]["steps"] if "pip install" in each.get("run", "")
+    ]
+    assert installation == (step or "pip install 'ddcli @ git+https://git.example.com/dd.git'")
+    assert ("# ?" in text) is (step is None)
+
+
+def test_a_workflow_below_the_root_of_a_repository_is_noted(shop):
+    """GitHub looks for workflows in the root alone."""
+    assert "GitHub" not in shop("init", "alone").err
+    (shop.folder / ".git").mkdir()
+    assert shop("init", "a b/sales").err == (
+        "note: GitHub runs workflows only from the root of a repository: move a b/sales/.github/workflows/dd.yml to "
+        ".github/workflows/dd.yml, with `defaults: {run: {working-directory: a b/sales}}`\n"
+        "next: dd run 'a b/sales/sales.yaml'\n"
+    )
+    assert "GitHub" not in shop("init").err
 
 
 def test_init_overwrites_nothing(shop):
@@ -190,7 +227,7 @@ def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
     result = orders("doctor", "orders.yaml")
     assert result.code == 1
     assert "polars      not installed\n" in result.out
-    assert "pyspark     not installed: pip install 'ddcli[spark]'\n" in result.out
+    assert f"pyspark     not installed: {install_command('spark')}\n" in result.out
     assert [line for line in result.err.splitlines() if line.startswith("error: ")] == [
         "error: the package polars is missing",
         "error: there are no compiled kernels for this processor, nor numba, which compiles them",
@@ -201,6 +238,15 @@ def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
 def test_doctor_knows_the_packages_that_are_needed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert list(doctor.NEEDED) == [re.split(r"[<>=]", text)[0] for text in project["dependencies"]]
+
+
+def test_doctor_lists_the_packages_of_every_extra():
+    """Of these, pandas and llvmlite are parts of what is listed; `dev` has what tests need."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    del extras["dev"]
+    named = {(re.split(r"[\[<>=]", text)[0], extra) for extra, texts in extras.items() for text in texts}
+    assert named - set(doctor.EXTRAS.items()) == {("llvmlite", "compile"), ("pandas", "spark")}
+    assert set(doctor.EXTRAS.items()) - named == {("sqlalchemy", "iceberg")}
 
 
 def test_names_in_the_pipeline_are_completed(orders):

@@ -21,6 +21,7 @@ import pytest
 from ddcli.engine import kernels
 from ddcli.engine.jit import cache, cargo, errors, linker, objects, processor
 from ddcli.engine.kernels import shards
+from ddcli.version import install_command
 
 pytestmark = pytest.mark.skipif(not processor.takes_images(), reason="images are for Linux on x86-64")
 
@@ -73,7 +74,7 @@ def test_what_a_wheel_carries_runs_without_a_compiler(tmp_path):
     assert found == [expected] * len(targets)
     assert lent == 0
     assert "numba" in problem
-    assert hint == "pip install 'ddcli[compile]'"
+    assert hint == install_command("compile")
     for target in targets:
         file = tmp_path / cache.carried_name(SHARDS, target)
         file.write_bytes(file.read_bytes()[:-1] + b"X")

@@ -25,6 +25,7 @@ from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
+from ddcli.version import install_command
 from tests.crash.shop import OUTPUTS, Shop
 from tests.draws import some
 from tests.harness import write_log
@@ -311,7 +312,7 @@ def test_without_the_package_a_line_says_what_to_install(tmp_path, bucket, monke
     shop = make(tmp_path, bucket)
     with pytest.raises(UsageError, match="need the package obstore") as caught:
         shop.run()
-    assert caught.value.hint == "pip install 'ddcli[s3]'"
+    assert caught.value.hint == install_command("s3")
 
 
 def test_other_schemes_are_refused(tmp_path, bucket):

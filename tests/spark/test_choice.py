@@ -16,6 +16,7 @@ from ddcli.job.request import read_request
 from ddcli.runtime import placement
 from ddcli.runtime.placement import Choosing
 from ddcli.store.state.manifest import read_newest
+from ddcli.version import install_command
 from tests.spark.servers import SMALL
 from tests.spark.support import Here, Told, started
 
@@ -160,7 +161,7 @@ def test_where_spark_is_wanted_and_missing_the_place_is_told(stages, monkeypatch
     with pytest.raises(UsageError, match="needs pyspark") as caught:
         run(stages)
     assert caught.value.span.line == 7
-    assert caught.value.hint == "pip install 'ddcli[spark]'; or compute all of it here, with --engine local"
+    assert caught.value.hint == f"{install_command('spark')}; or compute all of it here, with --engine local"
     assert run(stages, engine="local").changed
 
 
@@ -201,7 +202,7 @@ def test_without_pyspark_a_person_is_told_how_to_get_it(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UsageError, match="needs pyspark") as caught:
         run(path, engine="spark")
-    assert caught.value.hint == "pip install 'ddcli[spark]'"
+    assert caught.value.hint == install_command("spark")
     assert not (path.parent / "out").exists()
 
 

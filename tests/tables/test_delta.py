@@ -18,6 +18,7 @@ from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
 from ddcli.store.mirrors import column_chunks, file_order, joint_updates, row_pairs
 from ddcli.store.mirrors.delta import DeltaSource
+from ddcli.version import install_command
 from tests.draws import SEED, many
 from tests.harness import snapshot
 from tests.store.support import Dead, Faulty
@@ -394,7 +395,7 @@ def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(UsageError) as caught:
         run(pipeline(tmp_path))
-    assert caught.value.hint == "pip install 'ddcli[delta]'"
+    assert caught.value.hint == install_command("delta")
 
 
 def test_a_table_is_what_a_folder_with_a_log_becomes(shop):

@@ -18,6 +18,7 @@ from ddcli.driver.run import run
 from ddcli.errors import InputError, UsageError
 from ddcli.store.mirrors import column_chunks, row_pairs
 from ddcli.store.mirrors.iceberg import IcebergSource
+from ddcli.version import install_command
 from tests.draws import SEED, many
 from tests.harness import imported_by
 from tests.tables.histories import IcebergHistory, delete_positions, properties_of
@@ -256,7 +257,7 @@ def test_what_can_not_be_read(tmp_path, table, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(UsageError) as caught:
         run(file)
-    assert caught.value.hint == "pip install 'ddcli[iceberg]'"
+    assert caught.value.hint == install_command("iceberg")
 
 
 def test_a_table_of_a_catalog_with_another_name_is_not_found(tmp_path, table):

@@ -26,9 +26,10 @@ from ddcli.engine.jit.image import Image
 from ddcli.engine.jit.objects import ObjectCode
 from ddcli.engine.jit.ownership import is_own, strangers, unsealed, write_whole
 from ddcli.engine.jit.settings import cache_dir, private_dir
+from ddcli.version import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 CARRIED = Path(__file__).with_name("compiled")
 """The folder of the files that the package carries."""
@@ -79,13 +80,13 @@ def carried_name(module: str, target: str) -> str:
     return _name(module, target)
 
 
-def file_name(module: str) -> str:
-    """Return the name of the file for a module's code as its sources are now, of those that are compiled for this processor."""
+def file_name(module: str, target: str | None = None) -> str:
+    """Return the name of the file for a module's code as its sources are now, of those that are compiled here: for this processor by default."""
     versions = compilers()
     if versions is None:
         msg = "there are no compiled kernels for this machine, and numba, which would compile them, is not installed"
-        raise KernelError(msg, hint="pip install 'ddcli[compile]'")
-    return _name(module, processor.targets()[0], *versions)
+        raise KernelError(msg, hint=install_command("compile"))
+    return _name(module, target or processor.targets()[0], *versions)
 
 
 @cache
@@ -186,7 +187,11 @@ def _common(module: str) -> list[str]:
 
 def _compiled(module: str, ahead: Sequence[str]) -> Code:
     """Return a module's code from the folder where it is, or after it was compiled into it."""
-    name = file_name(module)
+    return kept(file_name(module), lambda folder: _compile(module, folder, ahead))
+
+
+def kept(name: str, compile_into: Callable[[Path], None]) -> Code:
+    """Return the code in the file of this name in the folder where it is, or after it was compiled into it."""
     for place in (cache_dir, private_dir):
         folder = place()
         code = read(folder / name)
@@ -197,10 +202,10 @@ def _compiled(module: str, ahead: Sequence[str]) -> Code:
     else:
         msg = "compiled kernels can be kept neither in the cache folder nor in the folder for temporary files"
         raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
-    _compile(module, folder, ahead)
+    compile_into(folder)
     code = read(folder / name)
     if code is None:
-        msg = f"the compiled kernels of {module} can't be read back"
+        msg = "compiled kernels can't be read back"
         raise KernelError(msg, place=str(folder / name))
     return code
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.cache import COMMON, addresses, carried_name
+from ddcli.engine.jit.cache import COMMON, addresses, carried_name, file_name, kept, write
 from ddcli.engine.jit.compilation import Compiler
 from ddcli.engine.jit.processor import V3, takes_images, targets
 from ddcli.engine.jit.registry import every_module
@@ -34,16 +34,26 @@ def everything() -> list[str]:
 
 
 def load_up(folder: Path, modules: Sequence[str]) -> None:
-    """Compile modules into a folder: for this kind of processor, and for all that have the instructions of x86-64-v3."""
+    """Write modules into a folder: for this kind of processor, and for all that have the instructions of x86-64-v3.
+
+    What these versions of the compiler made before is in the cache, so a second wheel of the same sources takes no minute.
+    """
     with ThreadPoolExecutor() as threads:
-        list(threads.map(partial(_compile, folder, modules), (targets()[0], V3)))
+        list(threads.map(partial(_write, folder, modules), (targets()[0], V3)))
 
 
-def _compile(folder: Path, modules: Sequence[str], target: str) -> None:
-    compiler = Compiler(target, folder)
+def _write(folder: Path, modules: Sequence[str], target: str) -> None:
+    compilers: dict[Path, Compiler] = {}
+
+    def compile_into(place: Path) -> None:
+        if place not in compilers:
+            compilers[place] = Compiler(target, place)
+        compilers[place].compile(module, file_name(module, target))
+
     for module in modules:
-        compiler.compile(module, carried_name(module, target))
-    compiler.close()
+        write(folder / carried_name(module, target), kept(file_name(module, target), compile_into))
+    for compiler in compilers.values():
+        compiler.close()
 
 
 def main(arguments: list[str]) -> None:

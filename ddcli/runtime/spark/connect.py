@@ -18,6 +18,7 @@ from ddcli.engine.progress import SILENT
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
 from ddcli.runtime.spark.session import explained, share, shortened
+from ddcli.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,7 +158,7 @@ def connect(options: SparkOptions) -> Connect:
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:
-        hint = "pip install 'ddcli[spark]'"
+        hint = install_command("spark")
         raise UsageError(f"Spark Connect needs more packages: {error}", place=address, hint=hint) from error
     _reach(address)
     try:

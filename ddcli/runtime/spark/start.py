@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import UsageError
 from ddcli.job.options import REMOTE
+from ddcli.version import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def check_installed(options: SparkOptions) -> None:
     """Raise UsageError where there is no pyspark: a session brings its own."""
     if options.session is None and find_spec("pyspark") is None:
-        raise UsageError("the engine spark needs pyspark, which is not installed", hint="pip install 'ddcli[spark]'")
+        raise UsageError("the engine spark needs pyspark, which is not installed", hint=install_command("spark"))
 
 
 def start(options: SparkOptions, name: str, cache: Path) -> Spark:
